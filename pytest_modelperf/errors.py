@@ -1,0 +1,34 @@
+"""Every error that a user can do something about.
+
+A message says what is wrong, where, what was expected, and what to type next.
+The core raises these, the faces (`plugin`, `cli`) translate them into their own
+kind of failure; the subclasses differ by what the user can do about them.
+"""
+
+from __future__ import annotations
+
+
+class ModelPerfError(Exception):
+    """The base of all errors that are meant to be read by a user."""
+
+    exit_code = 2
+
+
+class UsageError(ModelPerfError):
+    """What was asked for cannot be meant: ask again, differently."""
+
+
+class ModelError(ModelPerfError):
+    """The model file itself is broken, unsupported or unreadable: give another one."""
+
+
+class BindingError(ModelPerfError):
+    """A dimension of the model has no value, or cannot have the one given: bind it."""
+
+
+class ExtensionError(ModelPerfError):
+    """A plugin registered something unusable, or its counter failed: mend the plugin."""
+
+
+class OutputError(ModelPerfError):
+    """A result could not be written: give another place."""

@@ -1,0 +1,1 @@
+"""Reading an ONNX file without its weights, and binding its shapes."""

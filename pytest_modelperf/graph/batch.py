@@ -1,0 +1,149 @@
+"""Run a model at another batch size than the one written into it, or say what forbids it.
+
+Old exporters fix the batch in the input and again in the target of every Reshape. Where such a
+target leads with the old batch and its data does too, it is made to follow; whatever else holds
+on to the old size is found by comparing the shapes of both sizes, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx import NodeProto, numpy_helper
+
+from pytest_modelperf.errors import BindingError
+from pytest_modelperf.graph.binding import BoundInputs
+from pytest_modelperf.graph.structure import Graph, Node, Shape
+from pytest_modelperf.units import format_shape, printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+
+
+def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:
+    """Make the Reshape targets of `proto` follow the new batch; the names of those changed."""
+    import numpy as np
+
+    factor = _factor(before, bound)
+    if factor is None:
+        return ()
+    old, new = factor
+    nodes = {node.id: node for node in before.nodes if node.op_type == "Reshape"}
+    changed = []
+    for node in proto.graph.node:
+        built = nodes.get(node.output[0]) if node.op_type == "Reshape" and node.output else None
+        target = _followed(built, old, new) if built is not None else None
+        if target is None:
+            continue
+        _set_target(proto.graph, node, np.asarray(target, np.int64))
+        changed.append(node.name or node.output[0])
+    return tuple(changed)
+
+
+def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) -> None:
+    """Raise BindingError where the graph holds on to its own batch size."""
+    known = {t.name: t.shape for node in before.nodes for t in node.outputs if t is not None}
+    for node in after.nodes:
+        for tensor in node.outputs:
+            if tensor is None or known.get(tensor.name) is None:
+                continue
+            if tensor.shape is None or _lost(known[tensor.name], tensor.shape):
+                raise _refused(node, known[tensor.name], bound, model)
+        if node.op_type == "Reshape" and not _keeps_elements(node):
+            raise _refused(node, known.get(node.id), bound, model)
+    factor = _factor(before, bound)
+    for old, new in zip(before.outputs, after.outputs, strict=True):
+        if factor is None or not old.shape or not new.shape:
+            continue
+        if old.shape[0] == factor[0] and new.shape[0] != factor[1] and not new.is_constant:
+            holder = _first_holder(before, after)
+            node = holder or next(n for n in after.nodes if n.id == new.name or holder is None)
+            raise _refused(node, known.get(node.id), bound, model)
+
+
+def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
+    """The model's own leading size and the new one."""
+    for tensor in before.inputs:
+        shape = bound.shapes.get(tensor.name)
+        if shape and tensor.shape and tensor.shape[0] is not None and tensor.shape[0] != shape[0]:
+            return tensor.shape[0], shape[0]
+    return None
+
+
+def _followed(node: Node, old: int, new: int) -> Sequence[int] | None:
+    """The target of a Reshape with its leading size scaled; None where it need not be."""
+    data = node.optional_input(0)
+    if data is None or data.is_constant or not data.shape:
+        return None
+    value = node.optional_input(1)
+    target = (
+        [int(d) for d in value.value.reshape(-1)]
+        if value is not None and value.value is not None
+        else list(node.attr_ints("shape"))
+    )
+    if not target or target[0] <= 0 or data.shape[0] is None:
+        return None
+    if target[0] % old or data.shape[0] % old:
+        return None
+    if -1 in target and target[0] != data.shape[0]:
+        return None
+    return [target[0] // old * new, *target[1:]]
+
+
+def _set_target(graph: onnx.GraphProto, node: NodeProto, target: Value) -> None:
+    for attribute in node.attribute:
+        if attribute.name == "shape":
+            # Opsets below 5 have the target as an attribute.
+            attribute.ints[:] = target.tolist()
+            return
+    # The old target may serve other nodes too, so this one gets its own.
+    name = f"{node.output[0]}/target"
+    graph.initializer.append(numpy_helper.from_array(target, name))
+    node.input[1] = name
+
+
+def _lost(old: Shape | None, new: Shape) -> bool:
+    """Whether dimensions that were known at the old size are unknown at the new one."""
+    if old is None or None in old:
+        return False
+    return len(old) != len(new) or None in new
+
+
+def _keeps_elements(node: Node) -> bool:
+    data, result = node.optional_input(0), node.outputs[0]
+    if data is None or result is None or data.shape is None or result.shape is None:
+        return True
+    if None in data.shape or None in result.shape:
+        return True
+    return data.size == result.size
+
+
+def _first_holder(before: Graph, after: Graph) -> Node | None:
+    """The first node whose inputs grew with the batch and whose output did not."""
+    sizes: Mapping[str, Shape | None] = {
+        t.name: t.shape for node in before.nodes for t in node.outputs if t is not None
+    }
+    grown = {t.name for t in after.inputs}
+    for node in after.nodes:
+        if not any(t is not None and t.name in grown for t in node.inputs):
+            continue
+        output = node.outputs[0] if node.outputs else None
+        if output is None or output.shape is None or None in output.shape:
+            continue
+        old = sizes.get(output.name)
+        if old is not None and None not in old and prod(old) == output.size:  # type: ignore[arg-type]  # no None left
+            return node
+        grown.add(output.name)
+    return None
+
+
+def _refused(node: Node, shape: Shape | None, bound: BoundInputs, model: str) -> BindingError:
+    return BindingError(
+        f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
+        f"{printable(node.op_type)} {printable(node.name or node.id)!r} "
+        f"(output {format_shape(shape)}). Export the model with a dynamic batch dimension, "
+        "or leave --batch out."
+    )

@@ -1,0 +1,427 @@
+"""Give every dimension of a model's inputs a value: the batch, named dimensions, whole inputs."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.graph.structure import BITS
+from pytest_modelperf.units import format_shape, printable
+
+# A dimension as a model declares it: fixed, named, or neither.
+Dim: TypeAlias = "int | str | None"
+
+# The largest input that is believed: 2**40 elements are 4 TiB of float32.
+MAX_ELEMENTS = 2**40
+
+_BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
+
+_SHORT_DTYPES: Mapping[str, str] = {
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    "bf16": "bfloat16",
+    "str": "string",
+}
+_DTYPES = frozenset(BITS) | {"string"}
+_INPUT = re.compile(
+    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d+(?:x\d+)*)?)(?::(?P<value>.*))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredInput:
+    """An input as the model declares it; `dims` is None where not even the rank is said."""
+
+    name: str
+    dtype: str | None
+    dims: tuple[Dim, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A whole input as the user gives it: one value fills it, several are its elements."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    value: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What the user says of a model's dimensions; a batch size of None leaves it to the model."""
+
+    batch_size: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    inputs: tuple[InputSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BoundInputs:
+    """Every input with its shape.
+
+    `rebound` says that a dimension which the model fixes was given another value: whatever
+    else the model declares of its shapes is then no longer to be believed.
+    """
+
+    batch_size: int
+    batch_name: str | None
+    dims: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...] | None]
+    values: Mapping[str, tuple[float, ...]]
+    rebound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDim:
+    """Where the batch stands in the inputs, as (input, axis), and its fixed size if it has one."""
+
+    name: str | None
+    places: tuple[tuple[str, int], ...]
+    fixed: int | None
+
+
+def parse_input_spec(text: str) -> InputSpec:
+    """An `InputSpec` from `name:dtype:shape[:value]`, as in `ids:i64:1x64:7`."""
+    match = _INPUT.fullmatch(text)
+    dtype = _SHORT_DTYPES.get(match["dtype"], match["dtype"]) if match else ""
+    if match is None or dtype not in _DTYPES:
+        raise UsageError(
+            f"the input {printable(text)!r} cannot be read. Give it as name:dtype:shape or "
+            "name:dtype:shape:value, for example ids:i64:1x64 or ratio:f32:1:0.25 "
+            f"(types: {', '.join(sorted(_SHORT_DTYPES))} or a full name such as float32)."
+        )
+    shape = tuple(int(dim) for dim in match["shape"].split("x")) if match["shape"] else ()
+    value = None
+    if match["value"] is not None:
+        try:
+            value = tuple(float(part) for part in match["value"].split(","))
+        except ValueError:
+            raise UsageError(
+                f"the value {printable(match['value'])!r} of the input {printable(match['name'])!r}"
+                " is not a number or a list such as 1,2,3."
+            ) from None
+        if len(value) not in (1, prod(shape)):
+            raise UsageError(
+                f"the input {printable(match['name'])!r} has {prod(shape)} elements, "
+                f"but {len(value)} values are given. Give one value, or one for each element."
+            )
+    return InputSpec(match["name"], dtype, shape, value)
+
+
+def parse_dim(text: str) -> tuple[str, int]:
+    """Name and size from `name=size`, as in `seq=64`."""
+    name, separator, size = text.rpartition("=")
+    if not separator or not name.strip() or not size.strip().isdecimal():
+        raise UsageError(
+            f"the dimension {printable(text)!r} cannot be read. Give it as name=size, "
+            "for example seq=64."
+        )
+    return name.strip(), int(size)
+
+
+def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
+    """The batch dimension: a name that the inputs share, else the leading size that they share."""
+    shaped = [i for i in inputs if i.dims]
+    if not shaped:
+        return None
+    name = _batch_name(shaped)
+    if name is not None:
+        return BatchDim(name, _places(shaped, name), None)
+    unnamed = tuple((i.name, 0) for i in shaped if i.dims and i.dims[0] is None)
+    if unnamed:
+        return BatchDim(None, unnamed, None)
+    leading = {i.dims[0] for i in shaped if i.dims}
+    if len(leading) != 1:
+        return None
+    size = leading.pop()
+    places = tuple((i.name, 0) for i in shaped)
+    return BatchDim(None, places, size) if isinstance(size, int) else None
+
+
+def bind_inputs(inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> BoundInputs:
+    """Every input's shape under `binding`; BindingError names what is missing or impossible."""
+    return _Binder(inputs, binding, model).bind()
+
+
+def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
+    """The symbol that stands for the batch, or None."""
+    seen = Counter(d for i in shaped for d in set(i.dims or ()) if isinstance(d, str))
+    shared = [d for d in shaped[0].dims or () if isinstance(d, str) and seen[d] == len(shaped)]
+    leading = [i.dims[0] for i in shaped if i.dims and isinstance(i.dims[0], str)]
+    by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
+    if by_name:
+        return by_name[0]
+    # Without a telling name the batch must lead: a shared "seq" on axis 1 is not a batch.
+    if leading:
+        return max(leading, key=lambda d: (seen[d], -leading.index(d)))
+    return None
+
+
+def _places(shaped: Sequence[DeclaredInput], name: str) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        (i.name, axis) for i in shaped for axis, dim in enumerate(i.dims or ()) if dim == name
+    )
+
+
+class _Binder:
+    """One binding of one model's inputs."""
+
+    def __init__(self, inputs: Sequence[DeclaredInput], binding: Binding, model: str) -> None:
+        self.inputs = inputs
+        self.model = model
+        self.binding = binding
+        self.specs = {spec.name: spec for spec in binding.inputs}
+        self.batch = find_batch(inputs)
+        self.sizes: dict[str, int] = dict(binding.dims)
+        self.batch_size = binding.batch_size
+        self.rebound = False
+
+    def bind(self) -> BoundInputs:
+        self.check_request()
+        self.sizes_from_specs()
+        self.bind_batch()
+        shapes: dict[str, tuple[int, ...] | None] = {}
+        missing: dict[str, list[str]] = {}
+        for declared in self.inputs:
+            shapes[declared.name] = self.shape_of(declared, missing)
+        if missing:
+            raise self.missing_dims(missing)
+        for name, shape in shapes.items():
+            self.check_shape(name, shape)
+        return BoundInputs(
+            batch_size=1 if self.batch_size is None else self.batch_size,
+            batch_name=self.batch.name if self.batch else None,
+            dims=self.sizes,
+            shapes=shapes,
+            values={
+                s.name: s.value * (prod(s.shape) if len(s.value) == 1 else 1)
+                for s in self.binding.inputs
+                if s.value is not None and prod(s.shape) <= 1024
+            },
+            rebound=self.rebound,
+        )
+
+    def check_request(self) -> None:
+        if self.batch_size is not None and self.batch_size < 1:
+            raise UsageError(f"a batch size of {self.batch_size} makes no sense: give 1 or more.")
+        names = [i.name for i in self.inputs]
+        for name in self.specs:
+            if name not in names:
+                raise BindingError(
+                    f"{self.model} has no input {printable(name)!r}.{_nearest(name, names)}"
+                )
+        known = {d for i in self.inputs for d in self.dim_names(i)}
+        for name, size in self.binding.dims.items():
+            if size < 1:
+                raise UsageError(
+                    f"the dimension {printable(name)!r} cannot be {size}: give 1 or more."
+                )
+            if name not in known:
+                raise BindingError(
+                    f"{self.model} has no dimension {printable(name)!r} in its inputs."
+                    f"{_nearest(name, sorted(known))}"
+                )
+
+    def dim_names(self, declared: DeclaredInput) -> list[str]:
+        return [
+            name
+            for axis, dim in enumerate(declared.dims or ())
+            if (name := _dim_name(declared, axis, dim)) is not None
+        ]
+
+    def sizes_from_specs(self) -> None:
+        """Named dimensions take their sizes from inputs that are given whole."""
+        for declared in self.inputs:
+            spec = self.specs.get(declared.name)
+            if spec is None:
+                continue
+            if declared.dtype is not None and spec.dtype != declared.dtype:
+                raise BindingError(
+                    f"the input {printable(declared.name)!r} of {self.model} is {declared.dtype}, "
+                    f"not {spec.dtype}."
+                )
+            if declared.dims is None:
+                continue
+            if len(declared.dims) != len(spec.shape):
+                raise BindingError(
+                    f"the input {printable(declared.name)!r} of {self.model} has "
+                    f"{len(declared.dims)} dimensions ({_declared_shape(declared)}), but "
+                    f"{format_shape(spec.shape)} is given, which has {len(spec.shape)}."
+                )
+            for axis, (dim, size) in enumerate(zip(declared.dims, spec.shape, strict=True)):
+                name = _dim_name(declared, axis, dim)
+                if name is None:
+                    self.rebound |= dim != size
+                elif self.sizes.setdefault(name, size) != size:
+                    raise BindingError(
+                        f"the dimension {printable(name)!r} of {self.model} is given as "
+                        f"{self.sizes[name]}, but the input {printable(declared.name)!r} "
+                        f"({format_shape(spec.shape)}) makes it {size}."
+                    )
+
+    def bind_batch(self) -> None:
+        batch = self.batch
+        if batch is None:
+            if self.batch_size is not None:
+                raise self.no_batch()
+            return
+        given = self.given_batch(batch)
+        if given is not None:
+            if self.batch_size is not None and self.batch_size != given:
+                raise BindingError(
+                    f"the batch of {self.model} is given as {self.batch_size} and as {given}. "
+                    "Give it once."
+                )
+            self.batch_size = given
+        if self.batch_size is None:
+            self.batch_size = 1 if batch.fixed is None else batch.fixed
+        if batch.fixed is not None:
+            self.rebound |= self.batch_size != batch.fixed
+        elif batch.name is not None:
+            self.sizes[batch.name] = self.batch_size
+
+    def given_batch(self, batch: BatchDim) -> int | None:
+        """The batch size that follows from `--dim` or from a whole input."""
+        if batch.name is not None and batch.name in self.sizes:
+            return self.sizes[batch.name]
+        sizes = {
+            self.specs[name].shape[axis]
+            for name, axis in batch.places
+            if name in self.specs and axis < len(self.specs[name].shape)
+        }
+        for name, axis in batch.places:
+            size = self.sizes.get(f"{name}.{axis}")
+            if size is not None:
+                sizes.add(size)
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def shape_of(
+        self, declared: DeclaredInput, missing: dict[str, list[str]]
+    ) -> tuple[int, ...] | None:
+        spec = self.specs.get(declared.name)
+        if spec is not None:
+            return spec.shape
+        if declared.dims is None:
+            return None
+        shape = []
+        for axis, dim in enumerate(declared.dims):
+            size = self.size_of(declared, axis, dim)
+            if size is None:
+                name = _dim_name(declared, axis, dim) or ""
+                missing.setdefault(name, []).append(f"{printable(declared.name)}[{axis}]")
+                size = 1
+            shape.append(size)
+        return tuple(shape)
+
+    def size_of(self, declared: DeclaredInput, axis: int, dim: Dim) -> int | None:
+        batch = self.batch
+        if batch is not None and batch.name is None and (declared.name, axis) in batch.places:
+            return self.batch_size
+        if isinstance(dim, int):
+            return dim
+        name = _dim_name(declared, axis, dim)
+        if name in self.sizes:
+            return self.sizes[name]
+        return None if dim is None else _evaluate(dim, self.sizes)
+
+    def missing_dims(self, missing: Mapping[str, Sequence[str]]) -> BindingError:
+        places = "; ".join(
+            f"{printable(name)!r} (in {', '.join(where[:4])}{', ...' if len(where) > 4 else ''})"
+            for name, where in missing.items()
+        )
+        several = len(missing) > 1
+        options = " ".join(f"--dim {printable(name)}=SIZE" for name in missing)
+        return BindingError(
+            f"{self.model} has {'dimensions' if several else 'a dimension'} without a size: "
+            f"{places}. Give {options}"
+        )
+
+    def no_batch(self) -> BindingError:
+        shapes = ", ".join(f"{printable(i.name)} ({_declared_shape(i)})" for i in self.inputs[:4])
+        return BindingError(
+            f"{self.model} has no batch dimension that its inputs share: {shapes or 'no inputs'}. "
+            "Leave --batch out, or give whole inputs with --input name:dtype:shape."
+        )
+
+    def check_shape(self, name: str, shape: tuple[int, ...] | None) -> None:
+        what = f"the input {printable(name)!r} of {self.model}"
+        if shape is None:
+            return
+        if any(dim < 0 for dim in shape):
+            raise BindingError(
+                f"{what} has a negative dimension: {format_shape(shape)}. "
+                "Export the model with a named dimension, or give --input name:dtype:shape."
+            )
+        if 0 in shape:
+            raise BindingError(
+                f"{what} has a dimension of 0 ({format_shape(shape)}): nothing would be computed. "
+                "Give its real shape with --input name:dtype:shape."
+            )
+        if prod(shape) > MAX_ELEMENTS:
+            raise BindingError(
+                f"{what} would have {prod(shape):.3g} elements ({format_shape(shape)}). "
+                "Is a dimension mistyped?"
+            )
+
+
+def _dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
+    """How `--dim` calls a dimension; a nameless one is called by its place, `x.1`."""
+    if isinstance(dim, int):
+        return None
+    return dim if dim is not None else f"{declared.name}.{axis}"
+
+
+def _declared_shape(declared: DeclaredInput) -> str:
+    if declared.dims is None:
+        return "of unknown rank"
+    return "x".join("?" if d is None else printable(str(d)) for d in declared.dims) or "scalar"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    if not known:
+        return " It has none."
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean {printable(near[0])!r}?" if near else ""
+    return f"{hint} There {'is' if len(known) == 1 else 'are'}: " + ", ".join(
+        map(printable, known[:10])
+    )
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+
+def _evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of a dimension such as `past_length + 1`; None unless all its names are bound."""
+    if len(expression) > 200:
+        return None
+    try:
+        return _evaluate_node(ast.parse(expression, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, MemoryError, RecursionError):
+        return None
+
+
+def _evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _evaluate_node(node.left, sizes), _evaluate_node(node.right, sizes)
+        return _OPERATORS[type(node.op)](left, right)
+    raise ValueError(type(node).__name__)

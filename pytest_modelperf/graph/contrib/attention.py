@@ -1,0 +1,386 @@
+"""Output shapes of ONNX Runtime's attention operators and of the caches that they hand on.
+
+Dimensions are called as in ONNX Runtime's operator documentation: a cache is
+(batch, heads, sequence, head size), `past` what comes in and `present` what goes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
+from pytest_modelperf.graph.shape_rule import (
+    OutputType,
+    ShapeRule,
+    dtype_of,
+    has_input,
+    int_of,
+    ints_of,
+    like,
+    one,
+    shape_of,
+)
+from pytest_modelperf.graph.structure import Node, Shape
+
+# The products of queries and keys have a type of their own, which the model declares.
+_OF_THE_MODEL = None
+
+
+def _stated(node: Node, name: str) -> Dim:
+    """A size that is an attribute; zero is ONNX Runtime's way to say nothing."""
+    return node.attr_int(name, 0) or None
+
+
+def _rank(shape: Shape | None) -> int:
+    return 0 if shape is None else len(shape)
+
+
+def _past_length(node: Node, index: int, axis: int) -> Dim:
+    return dim(shape_of(node, index), axis) if has_input(node, index) else 0
+
+
+def _projected_widths(node: Node, weights: int) -> tuple[Dim, Dim]:
+    """The widths of Q (or K) and of V that merged projection weights make."""
+    sizes = node.attr_ints("qkv_hidden_sizes")
+    if len(sizes) == 3:
+        return sizes[0], sizes[2]
+    third = quotient(dim(shape_of(node, weights), 1), 3)
+    return third, third
+
+
+def _attention(past: int, dtype: int = 0) -> ShapeRule:
+    """Attention that projects its input itself and keeps keys and values in one tensor."""
+
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        batch, length = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
+        width, value_width = _projected_widths(node, weights=1)
+        heads = _stated(node, "num_heads")
+        if node.attr_int("past_present_share_buffer", 0):
+            present = shape_of(node, past)
+        else:
+            cached = total(_past_length(node, past, axis=3), length)
+            present = (2, batch, heads, cached, quotient(width, heads))
+        return (
+            OutputType(dtype_of(node, dtype), (batch, length, value_width)),
+            OutputType(dtype_of(node, dtype), present),
+        )
+
+    return rule
+
+
+@dataclass(frozen=True, slots=True)
+class _KeysAndValues:
+    """What the query, key and value inputs, in their many layouts, say together."""
+
+    length: Dim
+    head_size: Dim
+    value_head_size: Dim
+    value_width: Dim
+
+
+def _keys_and_values(
+    query: Shape | None, key: Shape | None, value: Shape | None, heads: Dim
+) -> _KeysAndValues:
+    """Of (batch, length, width), (batch, length, heads, 2 or 3, size) or a cache's layout."""
+    if _rank(query) == 5:
+        length, size = dim(query, 1), dim(query, 4)
+    elif _rank(key) == 5:
+        length, size = dim(key, 1), dim(key, 4)
+    elif _rank(key) == 4:
+        length, size = dim(key, 2), dim(key, 3)
+    elif _rank(key) == 3:
+        length, size = dim(key, 1), quotient(dim(key, 2), heads)
+    else:
+        length, size = None, None
+    if _rank(value) == 3:
+        width = dim(value, 2)
+        return _KeysAndValues(length, size, quotient(width, heads), width)
+    value_size = dim(value, 3) if _rank(value) == 4 else None
+    if 5 in (_rank(query), _rank(key)):
+        value_size = size
+    return _KeysAndValues(length, size, value_size, product(heads, value_size))
+
+
+def _multi_head_attention(node: Node) -> tuple[OutputType, ...]:
+    query, dtype = shape_of(node, 0), dtype_of(node, 0)
+    batch, length = dim(query, 0), dim(query, 1)
+    heads = _stated(node, "num_heads")
+    keys = _keys_and_values(query, shape_of(node, 1), shape_of(node, 2), heads)
+    shares_buffer = has_input(node, 8)
+    cached = total(_past_length(node, 6, axis=2), keys.length)
+    if shares_buffer:
+        seen = total(int_of(node, 8), keys.length)
+        presents = (shape_of(node, 6), shape_of(node, 7))
+    else:
+        seen = cached
+        presents = (
+            (batch, heads, cached, keys.head_size),
+            (batch, heads, cached, keys.value_head_size),
+        )
+    return (
+        OutputType(dtype, (batch, length, keys.value_width)),
+        *(OutputType(dtype, present) for present in presents),
+        OutputType(_OF_THE_MODEL, (batch, heads, length, seen)),
+    )
+
+
+def _decoder_masked_multi_head_attention(node: Node) -> tuple[OutputType, ...]:
+    """MultiHeadAttention of one new token; without a key, the query holds Q, K and V."""
+    query, dtype = shape_of(node, 0), dtype_of(node, 0)
+    heads = _stated(node, "num_heads")
+    packed = not has_input(node, 1)
+    third = quotient(dim(query, 2), 3)
+    keys = _keys_and_values(query, shape_of(node, 1), shape_of(node, 2), heads)
+    width = third if packed else keys.value_width
+    batch, length = dim(query, 0), dim(query, 1)
+    cached = total(_past_length(node, 5, axis=2), length)
+    if node.attr_int("past_present_share_buffer", 0):
+        seen = total(int_of(node, 7), length)
+        presents = (shape_of(node, 5), shape_of(node, 6))
+    else:
+        seen = cached
+        size = quotient(third, heads) if packed else keys.head_size
+        value_size = size if packed else keys.value_head_size
+        presents = ((batch, heads, cached, size), (batch, heads, cached, value_size))
+    if _rank(shape_of(node, 1)) == 4:
+        seen = keys.length
+    return (
+        OutputType(dtype, (batch, length, width)),
+        *(OutputType(dtype, present) for present in presents),
+        OutputType(_OF_THE_MODEL, (batch, heads, length, seen)),
+    )
+
+
+def _grouped_head_size(node: Node) -> Dim:
+    """The size of a head; without a key, the query holds Q, K and V."""
+    width, heads = dim(shape_of(node, 0), -1), _stated(node, "num_heads")
+    if has_input(node, 1):
+        return quotient(width, heads)
+    return quotient(width, total(heads, product(2, _stated(node, "kv_num_heads"))))
+
+
+def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
+    """(…, heads x head size), with the query's leading dimensions."""
+    query = shape_of(node, 0)
+    width = product(_stated(node, "num_heads"), value_size or _grouped_head_size(node))
+    return OutputType(dtype_of(node, 0), None if not query else (*query[:-1], width))
+
+
+def _grown_cache(node: Node, past: int, total_length: int, head_size: Dim) -> OutputType:
+    """A cache that grows to the total length, unless it is large enough already.
+
+    The total is an input: without its value, only a first call (which has no past) is certain.
+    """
+    query, cache = shape_of(node, 0), shape_of(node, past)
+    dtype = dtype_of(node, past) if has_input(node, past) else dtype_of(node, 0)
+    if has_input(node, past) and node.attr_int("sliding_window_cache", 0):
+        return OutputType(dtype, cache)
+    before, after = _past_length(node, past, axis=2), int_of(node, total_length)
+    if before is not None and after is not None:
+        length: Dim = max(before, after)
+    else:
+        length = dim(query, 1) if before == 0 else None
+    size = dim(cache, 3) if has_input(node, past) else head_size
+    return OutputType(dtype, (dim(query, 0), _stated(node, "kv_num_heads"), length, size))
+
+
+def _group_query_attention(node: Node) -> tuple[OutputType, ...]:
+    query, size = shape_of(node, 0), _grouped_head_size(node)
+    after = int_of(node, 6)
+    scores = (dim(query, 0), _stated(node, "num_heads"), dim(query, 1), after)
+    return (
+        _grouped_output(node),
+        _grown_cache(node, 3, 6, size),
+        _grown_cache(node, 4, 6, size),
+        OutputType(dtype_of(node, 0), scores),
+    )
+
+
+def _dynamic_sparse_attention(node: Node) -> tuple[OutputType, ...]:
+    """A cache that comes in is written in place, as ONNX Runtime's own inference has it."""
+    if has_input(node, 3):
+        return (_grouped_output(node), *like(3, 4)(node))
+    new = _grown_cache(node, 3, 10, _grouped_head_size(node))
+    return _grouped_output(node), new, new
+
+
+def _with_fixed_caches(node: Node) -> tuple[OutputType, ...]:
+    """Attention whose caches, inputs 3 and 4, keep their size."""
+    return (_grouped_output(node, _stated(node, "v_head_size")), *like(3, 4)(node))
+
+
+def _packed_attention(node: Node) -> tuple[OutputType]:
+    _, value_width = _projected_widths(node, weights=1)
+    return one(dtype_of(node, 0), (dim(shape_of(node, 0), 0), value_width))
+
+
+def _packed_multi_head_attention(node: Node) -> tuple[OutputType]:
+    """Of (tokens, width) or, all in one, (tokens, heads, 3, size)."""
+    query, value = shape_of(node, 0), shape_of(node, 2)
+    packed_width = product(dim(query, 1), dim(query, 3)) if _rank(query) == 4 else None
+    width = dim(value, 1) if has_input(node, 2) else packed_width
+    return one(dtype_of(node, 0), (dim(query, 0), width))
+
+
+def _q_ordered_attention(node: Node) -> tuple[OutputType]:
+    source = shape_of(node, 0)
+    return one(dtype_of(node, 0), (dim(source, 0), dim(source, 1), dim(shape_of(node, 7), 1)))
+
+
+def _decoder_attention(node: Node) -> tuple[OutputType, ...]:
+    """Of sequence-major inputs; four boolean inputs say what is a cache and what is new."""
+    query = shape_of(node, 0)
+    is_static, uses_past, has_state = (ints_of(node, index) for index in (8, 9, 10))
+    length: Dim = None
+    if is_static and uses_past and has_state:
+        held = dim(shape_of(node, 6), 2) if uses_past[0] and has_state[0] else 0
+        if not is_static[0]:
+            length = total(held, dim(query, 0))
+        elif uses_past[0] and has_state[0]:
+            length = held
+        else:
+            length = dim(shape_of(node, 1), 0)
+    heads = _stated(node, "num_heads")
+    size = quotient(dim(query, 2), heads)
+    cache = OutputType(dtype_of(node, 0), (dim(query, 1), heads, length, size))
+    return OutputType(dtype_of(node, 0), query), cache, cache
+
+
+def _linear_attention(node: Node) -> tuple[OutputType, ...]:
+    query, dtype = shape_of(node, 0), dtype_of(node, 0)
+    query_heads, heads = _stated(node, "q_num_heads"), _stated(node, "kv_num_heads")
+    batch = dim(query, 0)
+    size = quotient(dim(query, 2), query_heads)
+    value_size = quotient(dim(shape_of(node, 2), 2), heads)
+    most = None if query_heads is None or heads is None else max(query_heads, heads)
+    slots = _stated(node, "state_window")
+    state = (*(() if slots is None else (slots,)), batch, heads, size, value_size)
+    state_dtype = dtype_of(node, 3) if has_input(node, 3) else dtype
+    return (
+        OutputType(dtype, (batch, dim(query, 1), product(most, value_size))),
+        OutputType(state_dtype, state),
+    )
+
+
+def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
+    """Of (…, heads, head size), or of Q, K and V in one, which only the state tells apart.
+
+    The state is (batch, value heads, value head size, key head size), always in float32.
+    """
+    query, key, value, state = (shape_of(node, index) for index in (0, 1, 2, 6))
+    if has_input(node, 6):
+        batch, heads, value_size, size = (dim(state, axis) for axis in range(4))
+    else:
+        batch = total(dim(shape_of(node, 3), 0), -1)
+        heads, value_size, size = dim(value, -2), dim(value, -1), dim(query, -1)
+    if has_input(node, 1):
+        key_heads = dim(key, -2)
+        leading = None if query is None else query[:-2]
+    else:
+        both = total(dim(query, -1), product(-1, heads, value_size))
+        key_heads = quotient(both, product(2, size))
+        leading = None if query is None else query[:-1]
+    captured = total(heads, product(key_heads, size), product(heads, value_size))
+    update = (batch, product(node.attr_int("state_update_capacity", 0), captured))
+    return (
+        OutputType(dtype_of(node, 0), None if leading is None else (*leading, heads, value_size)),
+        OutputType("float32", (batch, heads, value_size, size)),
+        OutputType("float32", update),
+    )
+
+
+def _indexer_capacity(node: Node) -> Dim:
+    """Candidates for each query, by the mode of the indexer."""
+    if node.attr_str("policy_mode", "") == "csa":
+        return _stated(node, "index_topk")
+    ratio = _stated(node, "compress_ratio")
+    return total(_stated(node, "token_budget"), ratio, -1)
+
+
+def _sparse_attention_indexer(node: Node) -> tuple[OutputType, ...]:
+    query, past, dtype = shape_of(node, 0), shape_of(node, 7), dtype_of(node, 7)
+    batch, length = dim(query, 0), dim(query, 1)
+    if has_input(node, 12):
+        keys = past
+    elif node.attr_str("policy_mode", "") == "csa":
+        keys = (batch, None, dim(past, 2))
+    else:
+        keys = (batch, total(dim(past, 1), length), dim(past, 2))
+    buffered = (2, batch, None, dim(shape_of(node, 13), 3))
+    return (
+        OutputType("int32", (batch, length, _indexer_capacity(node))),
+        OutputType(dtype, keys),
+        OutputType(dtype, buffered),
+    )
+
+
+def _packed_sparse_attention_indexer(node: Node) -> tuple[OutputType, ...]:
+    tokens, state = dim(shape_of(node, 0), 0), shape_of(node, 12)
+    update = (dim(state, 0), node.attr_int("state_update_capacity", 0), dim(state, 2))
+    return (
+        OutputType("int32", (tokens, _indexer_capacity(node))),
+        OutputType("int32", (tokens,)),
+        *like(12, 13, 14, 15)(node),
+        OutputType(dtype_of(node, 12), update),
+    )
+
+
+def _relative_position_bias(node: Node) -> tuple[OutputType]:
+    heads = dim(shape_of(node, 0), 1)
+    return one(dtype_of(node, 0), (1, heads, int_of(node, 1), int_of(node, 2)))
+
+
+def _gated_relative_position_bias(node: Node) -> tuple[OutputType]:
+    """Of (batch, length, width), or of tokens with the offsets that they are packed by."""
+    lengths = shape_of(node, 6) if has_input(node, 6) else shape_of(node, 0)
+    batch, length = dim(lengths, 0), dim(lengths, 1)
+    return one(dtype_of(node, 0), (batch, _stated(node, "num_heads"), length, length))
+
+
+def _remove_padding(node: Node) -> tuple[OutputType, ...]:
+    padded = shape_of(node, 0)
+    batch, length = dim(padded, 0), dim(padded, 1)
+    return (
+        OutputType(dtype_of(node, 0), (None, dim(padded, 2))),
+        OutputType("int32", (batch, length)),
+        OutputType("int32", (total(batch, 1),)),
+        OutputType("int32", (1,)),
+    )
+
+
+def _restore_padding(node: Node) -> tuple[OutputType]:
+    offsets = shape_of(node, 1)
+    return one(dtype_of(node, 0), (dim(offsets, 0), dim(offsets, 1), dim(shape_of(node, 0), 1)))
+
+
+ATTENTION_RULES: Mapping[str, ShapeRule] = {
+    "Attention": _attention(past=4),
+    "QAttention": _attention(past=8, dtype=3),
+    "DecoderMaskedSelfAttention": _attention(past=4),
+    "MultiHeadAttention": _multi_head_attention,
+    "DecoderMaskedMultiHeadAttention": _decoder_masked_multi_head_attention,
+    "GroupQueryAttention": _group_query_attention,
+    "DynamicSparseAttention": _dynamic_sparse_attention,
+    "SparseAttention": _with_fixed_caches,
+    "PagedAttention": _with_fixed_caches,
+    "SparsePagedAttention": _with_fixed_caches,
+    "PackedAttention": _packed_attention,
+    "PackedMultiHeadAttention": _packed_multi_head_attention,
+    "LongformerAttention": like(0),
+    "QOrderedLongformerAttention": like(0),
+    "QOrderedAttention": _q_ordered_attention,
+    "DecoderAttention": _decoder_attention,
+    "LinearAttention": _linear_attention,
+    "LinearAttentionGate": like(0, 3),
+    "GatedDeltaNet": _gated_delta_net,
+    "SparseAttentionIndexer": _sparse_attention_indexer,
+    "PackedSparseAttentionIndexer": _packed_sparse_attention_indexer,
+    "RotaryEmbedding": like(0),
+    "MRotaryEmbedding": like(0),
+    "GemmaRotaryEmbedding": like(1, 3),
+    "RelativePositionBias": _relative_position_bias,
+    "GatedRelativePositionBias": _gated_relative_position_bias,
+    "RemovePadding": _remove_padding,
+    "RestorePadding": _restore_padding,
+}

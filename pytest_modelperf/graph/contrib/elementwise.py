@@ -1,0 +1,187 @@
+"""Output shapes of the operators that keep or broadcast their inputs' shapes.
+
+Activations, normalizations, quantization, reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_modelperf.graph.shape_arithmetic import (
+    broadcast,
+    concat,
+    dim,
+    product,
+    quotient,
+    reduce,
+    with_last,
+)
+from pytest_modelperf.graph.shape_rule import (
+    OutputType,
+    ShapeRule,
+    dtype_of,
+    has_input,
+    ints_of,
+    like,
+    one,
+    shape_of,
+)
+from pytest_modelperf.graph.structure import Node, Shape
+
+
+def _shaped_like(index: int, dtype: str | None = None, *, dtype_of_input: int = 0) -> ShapeRule:
+    """One output with the shape of one input and the type of another, or a fixed type."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        return one(dtype or dtype_of(node, dtype_of_input), shape_of(node, index))
+
+    return rule
+
+
+def _broadcast(*indexes: int, dtype: str | None = None) -> ShapeRule:
+    """One output that these inputs broadcast to, of the last one's type or of a fixed one."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        shape = broadcast(*(shape_of(node, index) for index in indexes))
+        return one(dtype or dtype_of(node, indexes[-1]), shape)
+
+    return rule
+
+
+def _quantize(node: Node) -> tuple[OutputType]:
+    dtype = dtype_of(node, 2) if has_input(node, 2) else "uint8"
+    return one(dtype, shape_of(node, 0))
+
+
+def _qlinear_concat(node: Node) -> tuple[OutputType]:
+    """Its inputs come in threes (value, scale, zero point) after the output's scale and zero."""
+    shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
+    return one(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))
+
+
+def _reduce(node: Node) -> tuple[OutputType]:
+    keeps_dims = node.attr_int("keepdims", 1) != 0
+    shape = reduce(shape_of(node, 0), node.attr_ints("axes"), keeps_dims=keeps_dims)
+    return one(dtype_of(node, 0), shape)
+
+
+def _reduce_to_32_bits(node: Node) -> tuple[OutputType]:
+    dtype = {"int8": "int32", "uint8": "uint32"}.get(dtype_of(node, 0) or "")
+    return one(dtype, _reduce(node)[0].shape)
+
+
+def _dequantize_with_order(node: Node) -> tuple[OutputType]:
+    # ONNX's TensorProto.DataType, of which the attribute takes these two.
+    return one({1: "float32", 10: "float16"}.get(node.attr_int("to", 0)), shape_of(node, 0))
+
+
+def _quantize_bfp(node: Node) -> tuple[OutputType, ...]:
+    """Raw bytes, how many the format decides, with the shape and strides that they stand for."""
+    shape = shape_of(node, 0)
+    rank = OutputType("int64", (None if shape is None else len(shape),))
+    return OutputType("uint8", (None,)), rank, rank
+
+
+def _dequantize_bfp(node: Node) -> tuple[OutputType]:
+    shape, rank = ints_of(node, 1), dim(shape_of(node, 1), 0)
+    dtype = {1: "float32", 10: "float16", 16: "bfloat16"}.get(node.attr_int("dtype", 1))
+    return one(dtype, shape if shape is not None or rank is None else (None,) * rank)
+
+
+def _skip_layer_normalization(node: Node) -> tuple[OutputType, ...]:
+    result = OutputType(dtype_of(node, 0), shape_of(node, 0))
+    statistic = OutputType("float32", with_last(shape_of(node, 0), 1))
+    return result, statistic, statistic, result
+
+
+def _simplified_layer_normalization(node: Node) -> tuple[OutputType, ...]:
+    """The type follows the scale; `axis` is where the normalized dimensions begin."""
+    shape, axis = shape_of(node, 0), node.attr_int("axis", -1)
+    inverse: Shape | None = None
+    if shape is not None and -len(shape) <= axis < len(shape):
+        begin = axis % len(shape)
+        inverse = shape[:begin] + (1,) * (len(shape) - begin)
+    return OutputType(dtype_of(node, 1), shape), OutputType("float32", inverse)
+
+
+def _embed_layer_normalization(word_embedding: int, dtype: int) -> ShapeRule:
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        words = shape_of(node, 0)
+        batch, length = dim(words, 0), dim(words, 1)
+        width = dim(shape_of(node, word_embedding), 1)
+        embedded = OutputType(dtype_of(node, dtype), (batch, length, width))
+        return embedded, OutputType("int32", (batch,)), embedded
+
+    return rule
+
+
+def _bias_split_gelu(node: Node) -> tuple[OutputType]:
+    shape = shape_of(node, 0)
+    return one(dtype_of(node, 0), with_last(shape, quotient(dim(shape, -1), 2)))
+
+
+def _dropout(node: Node) -> tuple[OutputType, ...]:
+    shape = shape_of(node, 0)
+    return OutputType(dtype_of(node, 0), shape), OutputType("bool", shape)
+
+
+def _bitmask_dropout(node: Node) -> tuple[OutputType, ...]:
+    """The mask has a bit for each element, in words of 32."""
+    shape = shape_of(node, 0)
+    size = None if shape is None else product(*shape)
+    words = None if size is None else (size + 31) // 32
+    return OutputType(dtype_of(node, 0), shape), OutputType("uint32", (words,))
+
+
+def _murmur_hash(node: Node) -> tuple[OutputType]:
+    return one("uint32" if node.attr_int("positive", 1) else "int32", shape_of(node, 0))
+
+
+def _all_finite(_node: Node) -> tuple[OutputType]:
+    return one("bool", ())
+
+
+# Every output has the type and the shape of the first input.
+_UNCHANGED = (
+    "BiasAdd", "BiasGelu", "BiasSoftmax", "BranchwiseRMSNorm", "FastGelu", "GatedAdd",
+    "GatedRMSNorm", "Gelu", "GroupNorm", "HyperConnectionPostMix", "Inverse", "MoE", "QMoE",
+    "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "QOrderedGelu",
+    "QOrderedLayerNormalization", "QuickGelu", "SampleOp", "ScaledSiLU", "Trilu",
+)  # fmt: skip
+
+ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
+    **dict.fromkeys(_UNCHANGED, like(0)),
+    "BiasDropout": _dropout,
+    "BiasSplitGelu": _bias_split_gelu,
+    "BitmaskBiasDropout": _bitmask_dropout,
+    "BitmaskDropout": _bitmask_dropout,
+    "ComplexMul": _broadcast(0, 1),
+    "ComplexMulConj": _broadcast(0, 1),
+    "DequantizeBFP": _dequantize_bfp,
+    "DequantizeLinear": _shaped_like(0, dtype_of_input=1),
+    "DequantizeWithOrder": _dequantize_with_order,
+    "EmbedLayerNormalization": _embed_layer_normalization(word_embedding=2, dtype=2),
+    "EngramGate": like(0, 0),
+    "IsAllFinite": _all_finite,
+    "MulInteger": _broadcast(0, 2, dtype="int32"),
+    "MurmurHash3": _murmur_hash,
+    "NGramRepeatBlock": like(1),
+    "QEmbedLayerNormalization": _embed_layer_normalization(word_embedding=2, dtype=8),
+    "QLinearAdd": _broadcast(0, 3),
+    "QLinearConcat": _qlinear_concat,
+    "QLinearMul": _broadcast(0, 3),
+    "QLinearReduceMean": _reduce,
+    "QLinearWhere": _broadcast(0, 1, 4),
+    "QuantizeBFP": _quantize_bfp,
+    "QuantizeLinear": _quantize,
+    "QuantizeWithOrder": _shaped_like(0, "int8"),
+    "ReduceSumInteger": _reduce_to_32_bits,
+    "SkipGroupNorm": like(0, 0),
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_layer_normalization,
+}
+
+# ONNX Runtime's fusions put this one into the standard domain, whose own operators lack it.
+STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
+    "SimplifiedLayerNormalization": _simplified_layer_normalization,
+}

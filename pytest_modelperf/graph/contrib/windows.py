@@ -1,0 +1,245 @@
+"""Output shapes of ONNX Runtime's own convolutions and poolings, in each of its image layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pytest_modelperf.graph.shape_arithmetic import (
+    channels_first,
+    channels_last,
+    dim,
+    product,
+    quotient,
+    total,
+)
+from pytest_modelperf.graph.shape_rule import (
+    OutputType,
+    ShapeRule,
+    dtype_of,
+    has_input,
+    ints_of,
+    like,
+    one,
+    shape_of,
+)
+from pytest_modelperf.graph.sliding_window import Window, slide, unslide
+from pytest_modelperf.graph.structure import Node, Shape
+
+_Layout: TypeAlias = Callable[[Node], bool]
+
+
+def _is_channels_last(node: Node) -> bool:
+    return node.attr_int("channels_last", 0) != 0
+
+
+def _always(_node: Node) -> bool:
+    return True
+
+
+def _never(_node: Node) -> bool:
+    return False
+
+
+def _image_of(node: Node, index: int, layout: _Layout) -> Shape | None:
+    """The shape of an input as NCHW."""
+    shape = shape_of(node, index)
+    return channels_first(shape) if layout(node) else shape
+
+
+def _as_laid_out(node: Node, shape: Shape, layout: _Layout) -> Shape:
+    return (channels_last(shape) or shape) if layout(node) else shape
+
+
+def _window_of(node: Node, kernel: Shape, pads: tuple[int, ...] | None = None) -> Window:
+    return Window(
+        kernel=node.attr_ints("kernel_shape") or kernel,
+        strides=node.attr_ints("strides"),
+        pads=node.attr_ints("pads") if pads is None else pads,
+        dilations=node.attr_ints("dilations"),
+        auto_pad=node.attr_str("auto_pad", "NOTSET"),
+        rounds_up=node.attr_int("ceil_mode", 0) != 0,
+    )
+
+
+def _conv(weight: int = 1, dtype: int = 0, layout: _Layout = _never) -> ShapeRule:
+    """A convolution; its weights are (out, in / group, *kernel) in every layout of the images."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
+        if image is None or len(image) < 2:
+            return one(dtype_of(node, dtype), None)
+        spatial = slide(image[2:], _window_of(node, (kernel or ())[2:]))
+        shape = (image[0], dim(kernel, 0), *spatial)
+        return one(dtype_of(node, dtype), _as_laid_out(node, shape, layout))
+
+    return rule
+
+
+def _conv_transpose(
+    weight: int = 1, dtype: int = 0, pads: int | None = None, layout: _Layout = _never
+) -> ShapeRule:
+    """A transposed convolution with weights (in, out / group, *kernel); `pads` may be an input."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
+        if image is None or len(image) < 2:
+            return one(dtype_of(node, dtype), None)
+        channels = product(dim(kernel, 1), node.attr_int("group", 1))
+        if pads is not None and has_input(node, pads):
+            known_pads = ints_of(node, pads)
+            window = _window_of(node, (kernel or ())[2:], known_pads or ())
+            fits = known_pads is not None
+        else:
+            window, fits = _window_of(node, (kernel or ())[2:]), True
+        spatial = unslide(image[2:], window, node.attr_ints("output_padding"))
+        spatial = node.attr_ints("output_shape") or spatial
+        if not fits or len(spatial) != len(image) - 2:
+            spatial = (None,) * (len(image) - 2)
+        shape = (image[0], channels, *spatial)
+        return one(dtype_of(node, dtype), _as_laid_out(node, shape, layout))
+
+    return rule
+
+
+def _pool(layout: _Layout = _never, *, has_indices: bool = False) -> ShapeRule:
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        image = _image_of(node, 0, layout)
+        if image is None or len(image) < 2:
+            shape = None
+        else:
+            spatial = slide(image[2:], _window_of(node, (None,) * (len(image) - 2)))
+            shape = _as_laid_out(node, (*image[:2], *spatial), layout)
+        pooled = OutputType(dtype_of(node, 0), shape)
+        return (pooled, OutputType("int64", shape)) if has_indices else (pooled,)
+
+    return rule
+
+
+def _global_pool(layout: _Layout = _never) -> ShapeRule:
+    def rule(node: Node) -> tuple[OutputType]:
+        image = _image_of(node, 0, layout)
+        if image is None or len(image) < 2:
+            return one(dtype_of(node, 0), None)
+        shape = (*image[:2], *(1 for _ in image[2:]))
+        return one(dtype_of(node, 0), _as_laid_out(node, shape, layout))
+
+    return rule
+
+
+def _between_space_and_depth(*, into_depth: bool) -> ShapeRule:
+    """SpaceToDepth and DepthToSpace of NHWC images."""
+
+    def rule(node: Node) -> tuple[OutputType]:
+        image, block = shape_of(node, 0), node.attr_int("blocksize", 0)
+        if image is None or len(image) != 4:
+            return one(dtype_of(node, 0), None)
+        batch, height, width, depth = image
+        if into_depth:
+            sides = (quotient(height, block), quotient(width, block))
+            return one(dtype_of(node, 0), (batch, *sides, product(depth, block * block)))
+        sides = (product(height, block), product(width, block))
+        return one(dtype_of(node, 0), (batch, *sides, quotient(depth, block * block)))
+
+    return rule
+
+
+def _reorder_input(node: Node) -> tuple[OutputType]:
+    """Into blocks of channels, 8 or 16 by the machine: known where either would leave no rest."""
+    image = _image_of(node, 0, _is_channels_last)
+    channels = dim(image, 1)
+    if image is None or len(image) < 2:
+        return one(dtype_of(node, 0), None)
+    whole = channels if channels is not None and channels % 16 == 0 else None
+    return one(dtype_of(node, 0), (image[0], whole, *image[2:]))
+
+
+def _reorder_output(node: Node) -> tuple[OutputType]:
+    image = shape_of(node, 0)
+    if image is None or len(image) < 2:
+        return one(dtype_of(node, 0), None)
+    shape = (image[0], node.attr_int("channels", 0) or None, *image[2:])
+    return one(dtype_of(node, 0), _as_laid_out(node, shape, _is_channels_last))
+
+
+def _upsample_blocks(node: Node) -> tuple[OutputType]:
+    image, scales = shape_of(node, 0), node.attr_ints("scales")
+    if image is None or len(image) != len(scales):
+        return one(dtype_of(node, 0), None)
+    return one(dtype_of(node, 0), tuple(map(product, image, scales)))
+
+
+def _causal_conv(node: Node) -> tuple[OutputType, ...]:
+    """A depthwise convolution that looks back, with what it must remember for the next call."""
+    signal, kernel = shape_of(node, 0), shape_of(node, 1)
+    reach = product(total(dim(kernel, -1), -1), node.attr_int("dilation", 1))
+    slots = node.attr_int("state_window", 0)
+    state: Shape | None
+    if has_input(node, 3):
+        state = shape_of(node, 3)
+    elif not signal:
+        state = None
+    elif _is_channels_last(node):
+        state = (signal[0], reach, *signal[2:])
+    else:
+        state = (*signal[:-1], reach)
+    if state is not None and slots and not has_input(node, 3):
+        state = (slots, *state)
+    return OutputType(dtype_of(node, 0), signal), OutputType(dtype_of(node, 0), state)
+
+
+def _varlen_causal_conv(node: Node) -> tuple[OutputType, ...]:
+    state = shape_of(node, 4)
+    update = (dim(state, 0), node.attr_int("state_update_capacity", 0), dim(state, 1))
+    dtype = dtype_of(node, 0)
+    return (
+        OutputType(dtype, shape_of(node, 0)),
+        OutputType(dtype, state),
+        OutputType(dtype, update),
+    )
+
+
+WINDOW_RULES: Mapping[str, ShapeRule] = {
+    "FusedConv": _conv(),
+    "NhwcConv": _conv(layout=_always),
+    "NhwcFusedConv": _conv(layout=_always),
+    "QLinearConv": _conv(weight=3, dtype=7, layout=_is_channels_last),
+    "ConvTransposeWithDynamicPads": _conv_transpose(pads=2),
+    "MaxpoolWithMask": _pool(),
+    "NhwcMaxPool": _pool(_always),
+    "QLinearAveragePool": _pool(_is_channels_last),
+    "QLinearGlobalAveragePool": _global_pool(_is_channels_last),
+    "CausalConvWithState": _causal_conv,
+    "VarlenCausalConvWithState": _varlen_causal_conv,
+}
+
+NHWC_RULES: Mapping[str, ShapeRule] = {
+    "Conv": _conv(layout=_always),
+    "ConvTranspose": _conv_transpose(layout=_always),
+    "QLinearConv": _conv(weight=3, dtype=7, layout=_always),
+    "QLinearConvTranspose": _conv_transpose(weight=3, dtype=7, layout=_always),
+    "AveragePool": _pool(_always),
+    "LpPool": _pool(_always),
+    "MaxPool": _pool(_always, has_indices=True),
+    "QLinearAveragePool": _pool(_always),
+    "GlobalAveragePool": _global_pool(_always),
+    "GlobalLpPool": _global_pool(_always),
+    "GlobalMaxPool": _global_pool(_always),
+    "BatchNormalization": like(0, 3, 4),
+    "InstanceNormalization": like(0),
+    "LRN": like(0),
+    "DepthToSpace": _between_space_and_depth(into_depth=False),
+    "SpaceToDepth": _between_space_and_depth(into_depth=True),
+}
+
+# Images in blocks of channels: (batch, channels in whole blocks, height, width).
+NCHWC_RULES: Mapping[str, ShapeRule] = {
+    "Conv": _conv(),
+    "AveragePool": _pool(),
+    "MaxPool": _pool(),
+    "GlobalAveragePool": _global_pool(),
+    "GlobalMaxPool": _global_pool(),
+    "ReorderInput": _reorder_input,
+    "ReorderOutput": _reorder_output,
+    "Upsample": _upsample_blocks,
+}

@@ -1,0 +1,147 @@
+"""What control flow does to shapes: inputs of bodies, trip counts, stacked and merged outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+
+from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.structure import Node, Shape, Tensor
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+_UNNAMED = Tensor("")
+# What a Loop gives its body before the carried values: the iteration and the condition.
+_LOOP_HEAD = (Tensor("", "int64", ()), Tensor("", "bool", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanInputs:
+    """What the body of a Scan gets, and how often it runs."""
+
+    given: tuple[Tensor, ...]
+    trips: int | None
+
+
+def loop_inputs(node: Node) -> tuple[Tensor, ...]:
+    """The types of the inputs of a Loop's body on its first trip."""
+    return (*_LOOP_HEAD, *(_from_outside(t) for t in node.inputs[2:]))
+
+
+def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`given` with only the dimensions that a trip, which makes `body`, leaves as they are."""
+    carried = given[len(_LOOP_HEAD) :]
+    after = body[1 : 1 + len(carried)]
+    stable = [
+        replace(before, shape=_common_shape(before.shape, now.shape))
+        for before, now in zip(carried, after, strict=False)
+    ]
+    return (*given[: len(_LOOP_HEAD)], *stable)
+
+
+def scan_inputs(node: Node) -> ScanInputs:
+    """States as they are, scanned inputs without the axis that is scanned."""
+    count = node.attr_int("num_scan_inputs", 0)
+    axes = node.attr_ints("scan_input_axes")
+    first = len(node.inputs) - count
+    given: list[Tensor] = []
+    trips: int | None = None
+    for index, tensor in enumerate(node.inputs):
+        outside = _from_outside(tensor)
+        if index < first or outside.shape is None:
+            given.append(outside)
+            continue
+        axis = axes[index - first] if index - first < len(axes) else 0
+        rank = len(outside.shape)
+        if not -rank <= axis < rank:
+            given.append(replace(outside, shape=None))
+            continue
+        trips = outside.shape[axis] if trips is None else trips
+        rest = tuple(d for i, d in enumerate(outside.shape) if i != axis % rank)
+        given.append(replace(outside, shape=rest))
+    return ScanInputs(tuple(given), trips)
+
+
+def condition_stays(body: GraphProto) -> bool:
+    """Whether a Loop's body hands its condition on unchanged, or sets it to true."""
+    if len(body.input) < 2 or not body.output:
+        return False
+    producers = {output: node for node in body.node for output in node.output}
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    name, seen = body.output[0].name, set[str]()
+    while name != body.input[1].name:
+        node = producers.get(name)
+        if name in constants or node is None or node.op_type == "Constant":
+            return _is_true(constants.get(name) if node is None else _constant_value(node))
+        if name in seen or node.op_type not in ("Identity", "Cast") or not node.input:
+            return False
+        seen.add(name)
+        name = node.input[0]
+    return True
+
+
+def _constant_value(node: NodeProto) -> TensorProto | None:
+    tensors = [a.t for a in node.attribute if a.type == AttributeProto.TENSOR]
+    return tensors[0] if tensors else None
+
+
+def _is_true(tensor: TensorProto | None) -> bool:
+    return tensor is not None and bool(numpy_helper.to_array(tensor).all())
+
+
+def output_types(node: Node) -> Sequence[OutputType | None]:
+    """The outputs of a node with bodies, as far as the bodies' outputs tell them."""
+    bodies = tuple(node.bodies.values())
+    if not bodies:
+        return ()
+    if node.op_type == "If":
+        return _merged([body.outputs for body in bodies])
+    outputs = bodies[0].outputs
+    if node.op_type == "Loop":
+        states = max(0, len(node.inputs) - 2)
+        stacked = (_stacked(tensor, node.trips, 0) for tensor in outputs[1 + states :])
+        return [*map(_as_is, outputs[1 : 1 + states]), *stacked]
+    if node.op_type == "Scan":
+        states = len(node.inputs) - node.attr_int("num_scan_inputs", 0)
+        axes = node.attr_ints("scan_output_axes")
+        types = [_as_is(tensor) for tensor in outputs[:states]]
+        for index, tensor in enumerate(outputs[states:]):
+            types.append(_stacked(tensor, node.trips, axes[index] if index < len(axes) else 0))
+        return types
+    return ()
+
+
+def _from_outside(tensor: Tensor | None) -> Tensor:
+    """What a body knows of a value that is given to it: its type, but no constant value."""
+    return _UNNAMED if tensor is None else Tensor("", tensor.dtype, tensor.shape)
+
+
+def _as_is(tensor: Tensor) -> OutputType:
+    return OutputType(tensor.dtype, tensor.shape)
+
+
+def _stacked(tensor: Tensor, trips: int | None, axis: int) -> OutputType:
+    shape = tensor.shape
+    if shape is None:
+        return OutputType(tensor.dtype, None)
+    place = axis % (len(shape) + 1)
+    return OutputType(tensor.dtype, (*shape[:place], trips, *shape[place:]))
+
+
+def _merged(branches: Sequence[Sequence[Tensor]]) -> list[OutputType | None]:
+    """The types that all branches agree on."""
+    types: list[OutputType | None] = []
+    for first, *others in zip(*branches, strict=False):
+        shape = first.shape
+        for other in others:
+            shape = _common_shape(shape, other.shape)
+        types.append(OutputType(first.dtype, shape))
+    return types
+
+
+def _common_shape(a: Shape | None, b: Shape | None) -> Shape | None:
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))

@@ -1,0 +1,44 @@
+"""The values of small constants that shapes depend on, computed as the model would compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onnx import NodeProto
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+
+# Larger values than this are no shapes.
+MAX_ELEMENTS = 8192
+
+# What shape computations are made of: cheap, and none makes more than it takes without
+# the shape of its output being known before.
+FOLDABLE = frozenset({
+    "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div",
+    "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater",
+    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not",
+    "Or", "Pow", "Range", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round",
+    "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Sum",
+    "Tile", "Transpose", "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+
+
+def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[Value, ...] | None:
+    """The outputs of `node` on these inputs; None where they cannot be computed."""
+    # Imported late: most models need no folding, and this takes as long as onnx itself.
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {
+        name: value
+        for name, value in zip(node.input, inputs, strict=True)
+        if name and value is not None
+    }
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(node, opsets={"": opset}).run(None, feeds)
+    except Exception:  # noqa: BLE001  # the evaluator raises anything; an unfolded value is unknown
+        return None
+    return tuple(np.asarray(result) for result in results)

@@ -1,0 +1,98 @@
+"""Which stored constants are parameters, how many each holds, and what is zero in them.
+
+A parameter is a number that training found. A constant that only tells an operator how to work
+is none: integers used as shapes, axes or indices, and operands that older operator sets kept as
+attributes (the scales of a Resize, the bounds of a Clip), for a newer opset must not change the
+count. Packed weights count what they stand for: a byte of MatMulNBits holds two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from pytest_modelperf.graph.structure import BITS, Node, ZeroPoint
+
+# Operands that are settings, by operator.
+_SETTINGS: Mapping[str, frozenset[int]] = {
+    "Clip": frozenset({1, 2}),
+    "Dropout": frozenset({1, 2}),
+    "NonMaxSuppression": frozenset({2, 3, 4}),
+    "OneHot": frozenset({1, 2}),
+    "Pad": frozenset({1, 2, 3}),
+    "Range": frozenset({0, 1, 2}),
+    "Resize": frozenset({1, 2, 3}),
+    "Upsample": frozenset({1}),
+}
+
+_NEVER = frozenset({"bool", "string", "int64", "uint64", "uint32"})
+
+# Where a 32-bit integer is a quantized bias or a weight to be dequantized.
+_INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
+    "DequantizeLinear": frozenset({0}),
+    "QLinearConv": frozenset({8}),
+    "QGemm": frozenset({6}),
+}
+
+# Operators whose byte tensors pack several weights, with the operands that do.
+_PACKED: Mapping[str, frozenset[int]] = {
+    "MatMulNBits": frozenset({1, 3}),
+    "MatMulNBitsMlp": frozenset({1, 2, 4, 5, 7, 8}),
+    "MatMulNBitsQkv": frozenset({1, 2, 3, 4, 5, 6}),
+    "MatMulBnb4": frozenset({1}),
+    "MatMulFpQ4": frozenset({1}),
+    "GatherBlockQuantized": frozenset({0, 3}),
+    "QMoE": frozenset({2, 5, 8}),
+}
+
+# Quantized operands, with the operand that is their zero point and the axis that it goes along.
+_ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
+    "DequantizeLinear": {0: (2, 1)},
+    "ConvInteger": {1: (3, 0)},
+    "QLinearConv": {3: (5, 0)},
+    "MatMulInteger": {0: (2, 0), 1: (3, 1)},
+    "QLinearMatMul": {0: (2, 0), 3: (5, 1)},
+    "MatMulIntegerToFloat": {1: (5, 1)},
+    "DynamicQuantizeMatMul": {1: (3, 1)},
+    "QGemm": {3: (5, 1)},
+    "QAttention": {1: (7, 1)},
+    "QLinearAdd": {0: (2, 1), 3: (5, 1)},
+    "QLinearMul": {0: (2, 1), 3: (5, 1)},
+}
+
+
+def find_zero_point(node: Node, index: int) -> ZeroPoint | None:
+    """What stands for zero in the stored constant that `node` takes at `index`."""
+    place = _ZERO_POINTS.get(node.op_type, {}).get(index)
+    tensor = None if place is None else node.optional_input(place[0])
+    if place is None or tensor is None or len(tensor.weights) != 1:
+        return None
+    axis = node.attr_int("axis", place[1])
+    return ZeroPoint(tensor.weights[0], axis, node.attr_int("block_size", 0) or None)
+
+
+def count_params(
+    op_type: str,
+    index: int,
+    dtype: str,
+    shape: tuple[int, ...],
+    attributes: Mapping[str, object],
+) -> int:
+    """How many parameters a stored constant holds for an operator that takes it at `index`."""
+    if dtype in _NEVER or index in _SETTINGS.get(op_type, ()):
+        return 0
+    if dtype == "int32" and index not in _INTEGER_WEIGHTS.get(op_type, ()):
+        return 0
+    size = prod(shape)
+    if dtype == "uint8" and index in _PACKED.get(op_type, ()):
+        return _unpacked(index, size, attributes)
+    return size
+
+
+def _unpacked(index: int, size: int, attributes: Mapping[str, object]) -> int:
+    bits = attributes.get("bits", attributes.get("expert_weight_bits", 4))
+    rows, columns = attributes.get("K"), attributes.get("N")
+    if index == 1 and isinstance(rows, int) and isinstance(columns, int):
+        # K is padded to whole blocks in the file; the padding is no parameter.
+        return rows * columns
+    return size * BITS["uint8"] // bits if isinstance(bits, int) and 0 < bits < 8 else size

@@ -1,0 +1,147 @@
+"""Shapes from shapes: what operators do to dimensions, some of which may be unknown.
+
+An unknown dimension is None, and so is a shape of unknown rank. Every function here takes both
+and returns what can still be told; what does not fit together gives None, never an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TypeAlias
+
+from pytest_modelperf.graph.structure import Shape
+
+Dim: TypeAlias = "int | None"
+
+
+def dim(shape: Shape | None, axis: int) -> Dim:
+    """The dimension at `axis`, None where there is no such axis."""
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return None
+    return shape[axis]
+
+
+def total(*dims: Dim) -> Dim:
+    known = [each for each in dims if each is not None]
+    return sum(known) if len(known) == len(dims) else None
+
+
+def product(*dims: Dim) -> Dim:
+    known = [each for each in dims if each is not None]
+    return prod(known) if len(known) == len(dims) else None
+
+
+def quotient(dividend: Dim, divisor: Dim) -> Dim:
+    """Into equal parts; None where they would not be equal."""
+    if dividend is None or divisor is None or divisor <= 0 or dividend % divisor:
+        return None
+    return dividend // divisor
+
+
+def with_last(shape: Shape | None, *last: Dim) -> Shape | None:
+    """The shape with its last dimension replaced."""
+    return None if not shape else (*shape[:-1], *last)
+
+
+def broadcast(*shapes: Shape | None) -> Shape | None:
+    """NumPy's rule; an unknown dimension beside one that is not 1 must be equal to it."""
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or not known:
+        return None
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in known]
+    return tuple(_broadcast_dims(dims) for dims in zip(*padded, strict=True))
+
+
+def _broadcast_dims(dims: Sequence[Dim]) -> Dim:
+    stretched = {each for each in dims if each != 1}
+    if not stretched:
+        return 1
+    stretched.discard(None)
+    return stretched.pop() if len(stretched) == 1 else None
+
+
+def transpose_matrix(shape: Shape | None) -> Shape | None:
+    """The last two dimensions swapped; a vector has nothing to swap."""
+    return shape if shape is None or len(shape) < 2 else (*shape[:-2], shape[-1], shape[-2])
+
+
+def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
+    """numpy.matmul's rule, as ONNX's MatMul has it."""
+    if not left or not right:
+        return None
+    batch = broadcast(left[:-2], right[:-2])
+    if batch is None:
+        return None
+    rows = left[-2:-1]
+    columns = right[-1:] if len(right) > 1 else ()
+    return (*batch, *rows, *columns)
+
+
+def gemm(
+    left: Shape | None, right: Shape | None, *, transpose_left: bool, transpose_right: bool
+) -> Shape:
+    """The two dimensions of ONNX's Gemm."""
+    return dim(left, 1 if transpose_left else 0), dim(right, 0 if transpose_right else 1)
+
+
+def concat(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
+    known = [shape for shape in shapes if shape is not None]
+    if not known:
+        return None
+    rank = len(known[0])
+    if any(len(shape) != rank for shape in known) or not -rank <= axis < rank:
+        return None
+    # Off the axis all are equal, so that any one that is known tells it for the others.
+    merged = [_broadcast_dims(dims) for dims in zip(*known, strict=True)]
+    along = [dim(shape, axis) for shape in shapes]
+    merged[axis] = total(*along)
+    return tuple(merged)
+
+
+def reduce(shape: Shape | None, axes: Sequence[int], *, keeps_dims: bool) -> Shape | None:
+    """The shape after a reduction over `axes`, or over all where none is named."""
+    if shape is None:
+        return None
+    rank = len(shape)
+    reduced = {axis % rank for axis in axes} if axes and rank else set(range(rank))
+    if keeps_dims:
+        return tuple(1 if axis in reduced else each for axis, each in enumerate(shape))
+    return tuple(each for axis, each in enumerate(shape) if axis not in reduced)
+
+
+def gather(data: Shape | None, indices: Shape | None, axis: int) -> Shape | None:
+    """ONNX's Gather: the axis is replaced by the shape of the indices."""
+    if data is None or indices is None or not -len(data) <= axis < len(data):
+        return None
+    axis %= len(data)
+    return (*data[:axis], *indices, *data[axis + 1 :])
+
+
+def gather_nd(data: Shape | None, indices: Shape | None) -> Shape | None:
+    """ONNX's GatherND without batch dimensions."""
+    depth = dim(indices, -1)
+    if data is None or indices is None or depth is None or not 0 <= depth <= len(data):
+        return None
+    return (*indices[:-1], *data[depth:])
+
+
+def pad(shape: Shape | None, pads: Sequence[int] | None) -> Shape | None:
+    """Each dimension with its begin and its end added; unknown pads leave the rank alone."""
+    if shape is None:
+        return None
+    if pads is None or len(pads) != 2 * len(shape):
+        return (None,) * len(shape)
+    begins, ends = pads[: len(shape)], pads[len(shape) :]
+    return tuple(map(total, shape, begins, ends))
+
+
+def channels_first(shape: Shape | None) -> Shape | None:
+    """NHWC to NCHW, for any number of spatial dimensions."""
+    return shape if shape is None or len(shape) < 3 else (shape[0], shape[-1], *shape[1:-1])
+
+
+def channels_last(shape: Shape | None) -> Shape | None:
+    """NCHW to NHWC, for any number of spatial dimensions."""
+    return shape if shape is None or len(shape) < 3 else (shape[0], *shape[2:], shape[1])

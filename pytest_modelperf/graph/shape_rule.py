@@ -1,0 +1,75 @@
+"""What a shape rule is: from what is known of a node's inputs to what its outputs will be.
+
+Rules never fail: the readers here answer None for an input that is absent or unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_modelperf.graph.structure import Node, Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OutputType:
+    """What is known of one output; None is what is not."""
+
+    dtype: str | None
+    shape: Shape | None
+
+
+ShapeRule: TypeAlias = Callable[[Node], "tuple[OutputType | None, ...]"]
+
+
+def has_input(node: Node, index: int) -> bool:
+    return node.optional_input(index) is not None
+
+
+def shape_of(node: Node, index: int) -> Shape | None:
+    tensor = node.optional_input(index)
+    return None if tensor is None else tensor.shape
+
+
+def dtype_of(node: Node, index: int) -> str | None:
+    tensor = node.optional_input(index)
+    return None if tensor is None else tensor.dtype
+
+
+def numbers_of(node: Node, index: int) -> tuple[float, ...] | None:
+    """The flattened value of a numeric input, where it is a known constant."""
+    return _values_of(node, index, kinds="iufb")
+
+
+def ints_of(node: Node, index: int) -> tuple[int, ...] | None:
+    """The flattened value of an integer or boolean input, where it is a known constant."""
+    values = _values_of(node, index, kinds="iub")
+    return None if values is None else tuple(map(int, values))
+
+
+def int_of(node: Node, index: int) -> int | None:
+    """The value of a one-element integer input, where it is a known constant."""
+    values = ints_of(node, index)
+    return values[0] if values is not None and len(values) == 1 else None
+
+
+def like(*indexes: int) -> Callable[[Node], tuple[OutputType, ...]]:
+    """Outputs that have, in turn, the type and shape of these inputs."""
+
+    def rule(node: Node) -> tuple[OutputType, ...]:
+        return tuple(OutputType(dtype_of(node, i), shape_of(node, i)) for i in indexes)
+
+    return rule
+
+
+def one(dtype: str | None, shape: Shape | None) -> tuple[OutputType]:
+    """The answer for an operator with one output."""
+    return (OutputType(dtype, shape),)
+
+
+def _values_of(node: Node, index: int, kinds: str) -> tuple[float, ...] | None:
+    tensor = node.optional_input(index)
+    if tensor is None or tensor.value is None or tensor.value.dtype.kind not in kinds:
+        return None
+    return tuple(tensor.value.reshape(-1).tolist())

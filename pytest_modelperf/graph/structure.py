@@ -1,0 +1,201 @@
+"""What a graph is once its file is read and its dimensions are bound: plain immutable records.
+
+Nothing here knows protobuf. Counters, the memory model and the reports see only these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Value: TypeAlias = npt.NDArray[np.generic]
+
+Shape: TypeAlias = tuple[int | None, ...]
+Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
+
+# Bits an element takes in memory. Strings have no fixed size and are absent on purpose.
+BITS: Mapping[str, int] = {
+    "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
+    "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8,
+    "float8e8m0": 8, "float4e2m1": 4,
+    "int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2,
+    "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "uint2": 2,
+    "bool": 8, "complex64": 64, "complex128": 128,
+}  # fmt: skip
+
+
+class UnknownShapeError(Exception):
+    """A count needs a dimension that only a run of the model can tell."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"the shape of {tensor!r} is not known before the model runs")
+        self.tensor = tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One value that flows through the graph, with all that is known of it before a run.
+
+    `shape` is None where even the rank is unknown; a None inside it is an unknown dimension.
+    `value` is there for small constants only. `weights` names the stored weights that a
+    constant tensor is made from; it is empty for anything that depends on an input.
+    """
+
+    name: str
+    dtype: str | None = None
+    shape: Shape | None = None
+    is_constant: bool = False
+    value: Value | None = None
+    weights: tuple[str, ...] = ()
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape, every dimension known; raises UnknownShapeError otherwise."""
+        if self.shape is None or None in self.shape:
+            raise UnknownShapeError(self.name)
+        return self.shape  # type: ignore[return-value]  # no None is left in it
+
+    @property
+    def rank(self) -> int:
+        if self.shape is None:
+            raise UnknownShapeError(self.name)
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements; raises UnknownShapeError where a dimension is unknown."""
+        return prod(self.dims)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes in memory; None where the shape or the element size is unknown."""
+        bits = BITS.get(self.dtype or "")
+        if bits is None or self.shape is None or None in self.shape:
+            return None
+        return (self.size * bits + 7) // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype is not None and self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator call. An optional input or output that is left out is None.
+
+    `trips` is how often the bodies run: the count of a Loop or Scan, None where only a run of
+    the model can tell. Of an If whose condition is constant only the taken branch is there.
+    """
+
+    name: str
+    op_type: str
+    domain: str = ""
+    inputs: tuple[Tensor | None, ...] = ()
+    outputs: tuple[Tensor | None, ...] = ()
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    bodies: Mapping[str, Graph] = field(default_factory=dict)
+    trips: int | None = 1
+    opset: int = 0
+
+    @property
+    def id(self) -> str:
+        """The layer id: the name of the first output tensor, which is unique in a graph."""
+        return next((t.name for t in self.outputs if t is not None), self.name)
+
+    @property
+    def qualified_op(self) -> str:
+        """`domain::Op`, or plain `Op` in the standard domain."""
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    def input(self, index: int) -> Tensor:
+        """The input at `index`; one that is absent has no known shape."""
+        tensor = self.optional_input(index)
+        if tensor is None:
+            raise UnknownShapeError(f"{self.name or self.id} input {index}")
+        return tensor
+
+    def optional_input(self, index: int) -> Tensor | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def output(self, index: int = 0) -> Tensor:
+        """The output at `index`; one that is absent has no known shape."""
+        tensor = self.outputs[index] if index < len(self.outputs) else None
+        if tensor is None:
+            raise UnknownShapeError(f"{self.name or self.id} output {index}")
+        return tensor
+
+    def attr_int(self, name: str, default: int) -> int:
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, int) else default
+
+    def attr_ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, tuple) else default  # type: ignore[return-value]  # by ONNX's types
+
+    def attr_str(self, name: str, default: str) -> str:
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, str) else default
+
+    def attr_float(self, name: str, default: float) -> float:
+        value = self.attributes.get(name, default)
+        return value if isinstance(value, (int, float)) else default
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroPoint:
+    """What stands for zero in a quantized weight: the name of a stored constant, and its layout."""
+
+    weight: str
+    axis: int | None = None
+    block_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weight:
+    """One stored constant of the model: an initializer, a Constant node, or a generated one.
+
+    `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is how
+    many parameters it holds: none where it only tells an operator how to work (see `parameters`).
+    `nonzeros` is how many elements a sparse weight stores, None for any other.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    origin: str
+    nbytes: int
+    params: int = 0
+    zero_point: ZeroPoint | None = None
+    nonzeros: int | None = None
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A model's graph, or the body of a Loop, Scan or If, in execution order.
+
+    `nodes` are those that run: what depends on constants alone is folded at load by every
+    engine and appears only as the constant tensor that it makes.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, Weight]
+
+    def walk(self) -> Iterator[Node]:
+        """Every node, those of bodies directly after the node that holds them."""
+        for node in self.nodes:
+            yield node
+            for body in node.bodies.values():
+                yield from body.walk()

@@ -1,0 +1,312 @@
+"""The bytes of an ONNX file without its weights, and back: tensor data is skipped on the wire.
+
+A ModelProto is a tree of length-prefixed messages. Only messages too large to be free of
+weights are entered; everything else is copied in runs. In place of the data of a large tensor
+stands a note of where it lies in the file (see `WEIGHT_KEY`), in the form that ONNX has for
+data that is elsewhere, so that onnx's own tools accept the result. The way back finds the notes
+and says which bytes of the file go in their place, so that a changed graph can be written
+without its weights ever being in memory.
+
+Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (field numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from mmap import mmap
+from typing import TypeAlias
+
+from pytest_modelperf.errors import ModelError
+
+Buffer: TypeAlias = "bytes | mmap"
+# Bytes as they are, or the (start, stop) of those to copy from the model's file.
+Chunk: TypeAlias = "bytes | tuple[int, int]"
+
+# The key of the external_data entry that says which bytes of the file were skipped.
+WEIGHT_KEY = "modelperf.bytes"
+_WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
+
+# Tensor data up to these sizes stays: scalars and small vectors of any type, and integers as
+# large as shapes, axes and index tables get, because shape inference reads their values.
+KEEP_BYTES = 1024
+KEEP_INTEGER_BYTES = 64 * 1024
+
+# A file of nothing but tiny fields would take minutes; no real model comes near this many.
+MAX_FIELDS = 20_000_000
+# protobuf's own limit on nesting; without it a crafted file could exhaust the stack here.
+MAX_DEPTH = 96
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+_MODEL, _TRAINING, _GRAPH, _FUNCTION, _NODE, _ATTRIBUTE, _SPARSE, _TENSOR = range(8)
+
+# For each message, the fields that can hold a tensor, with the message that they are.
+_CHILDREN: Mapping[int, Mapping[int, int]] = {
+    _MODEL: {7: _GRAPH, 20: _TRAINING, 25: _FUNCTION},
+    _TRAINING: {1: _GRAPH, 2: _GRAPH},
+    _GRAPH: {1: _NODE, 5: _TENSOR, 15: _SPARSE},
+    _FUNCTION: {7: _NODE, 11: _ATTRIBUTE},
+    _NODE: {5: _ATTRIBUTE},
+    _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
+    _SPARSE: {1: _TENSOR, 2: _TENSOR},
+}
+
+# Fields of TensorProto. Data: float, int32, string, int64, raw, double, uint64.
+_DATA_TYPE = 2
+_RAW_DATA = 9
+_DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11})
+_EXTERNAL_DATA = 13
+_DATA_LOCATION = 14
+# An entry of external_data is a StringStringEntryProto.
+_ENTRY_KEY, _ENTRY_VALUE = 1, 2
+# TensorProto.DataType: uint16, int16, int32, int64, bool, uint32, uint64.
+_INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Where the data of one tensor lies: whole fields, tags included, as (start, stop) pairs.
+
+    `raw` is the (start, stop) of the bytes themselves where they are one raw_data field.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    raw: tuple[int, int] | None
+
+    def encode(self) -> str:
+        spans = ";".join(f"{start}:{stop}" for start, stop in self.spans)
+        return spans if self.raw is None else f"{spans}|{self.raw[0]}:{self.raw[1]}"
+
+    @classmethod
+    def decode(cls, text: str) -> Skipped:
+        """The inverse of `encode`; raises ValueError on anything else."""
+        spans, _, raw = text.partition("|")
+        return cls(
+            tuple(_decode_span(span) for span in spans.split(";")),
+            _decode_span(raw) if raw else None,
+        )
+
+
+def _decode_span(text: str) -> tuple[int, int]:
+    start, stop = text.split(":")
+    return int(start), int(stop)
+
+
+def slim_model(data: Buffer, name: str) -> bytes:
+    """The ModelProto in `data` with the data of every large tensor replaced by its place."""
+    chunks = _Slimmer(data, name).message(0, len(data), _MODEL, MAX_DEPTH)
+    return data[0 : len(data)] if chunks is None else b"".join(chunks)
+
+
+def restore_model(slim: bytes, name: str) -> tuple[Chunk, ...]:
+    """A slim ModelProto as what to write: bytes, and spans of the file it was made from."""
+    chunks = _Restorer(slim, name).message(0, len(slim), _MODEL, MAX_DEPTH)
+    return (slim,) if chunks is None else tuple(chunks)
+
+
+def chunk_size(chunk: Chunk) -> int:
+    return len(chunk) if isinstance(chunk, bytes) else chunk[1] - chunk[0]
+
+
+class _Reader:
+    """One walk over one file: where its fields begin and end."""
+
+    def __init__(self, data: Buffer, name: str) -> None:
+        self.data = data
+        self.name = name
+        self.fields_left = MAX_FIELDS
+
+    def field(self, position: int, end: int) -> tuple[int, int, int, int]:
+        """Field number, wire type, start of the content and end of the field at `position`."""
+        self.fields_left -= 1
+        if self.fields_left < 0:
+            raise self.broken(position, f"it has more than {MAX_FIELDS:,} fields")
+        begin = position
+        tag = self.data[position]
+        position += 1
+        if tag >= 0x80:
+            tag, position = self.varint(begin, end)
+        field, wire_type = tag >> 3, tag & 7
+        if field == 0:
+            raise self.broken(begin, "it has a field with the number 0")
+        content = position
+        if wire_type == _BYTES:
+            length, content = self.varint(position, end)
+            stop = content + length
+            if stop > end:
+                raise self.broken(
+                    begin,
+                    f"a field claims {length:,} bytes where {max(0, end - content):,} are left",
+                )
+        elif wire_type == _VARINT:
+            _, stop = self.varint(position, end)
+        elif wire_type in (_FIXED64, _FIXED32):
+            stop = position + (8 if wire_type == _FIXED64 else 4)
+            if stop > end:
+                raise self.broken(begin, "it ends within a number")
+        else:
+            raise self.broken(begin, f"it has a field of wire type {wire_type}")
+        return field, wire_type, content, stop
+
+    def varint(self, position: int, end: int) -> tuple[int, int]:
+        """The number at `position` and the position behind it."""
+        begin = position
+        value = shift = 0
+        while True:
+            if position >= end:
+                raise self.broken(begin, "it ends within a number")
+            byte = self.data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+            if shift >= 70:
+                raise self.broken(begin, "it has a number of more than 10 bytes")
+
+    def broken(self, position: int, what: str) -> ModelError:
+        return ModelError(
+            f"{self.name} is not a complete ONNX model: {what} (at byte {position:,} of "
+            f"{len(self.data):,}). Was the file cut off, or is it of another format?"
+        )
+
+
+class _Slimmer(_Reader):
+    """Leaves out the data of large tensors."""
+
+    def message(self, start: int, end: int, kind: int, depth: int) -> list[bytes] | None:
+        """The chunks of a message without its weights; None when it has none to leave out."""
+        if kind == _TENSOR:
+            return self.tensor(start, end)
+        if depth == 0:
+            raise self.broken(start, f"messages nest deeper than {MAX_DEPTH} levels")
+        data = self.data
+        children = _CHILDREN[kind]
+        chunks: list[bytes] | None = None
+        copied = position = start
+        while position < end:
+            field_start = position
+            field, wire_type, content, position = self.field(position, end)
+            child = children.get(field)
+            if child is None or wire_type != _BYTES or position - content <= KEEP_BYTES:
+                continue
+            slimmed = self.message(content, position, child, depth - 1)
+            if slimmed is None:
+                continue
+            if chunks is None:
+                chunks = []
+            size = sum(map(len, slimmed))
+            chunks.append(data[copied:field_start] + _tag(field, _BYTES) + _varint(size))
+            chunks.extend(slimmed)
+            copied = position
+        if chunks is not None:
+            chunks.append(data[copied:end])
+        return chunks
+
+    def tensor(self, start: int, end: int) -> list[bytes] | None:
+        data = self.data
+        data_type = 0
+        spans: list[tuple[int, int]] = []
+        raw: list[tuple[int, int]] = []
+        position = start
+        while position < end:
+            field_start = position
+            field, wire_type, content, position = self.field(position, end)
+            if field == _DATA_TYPE and wire_type == _VARINT:
+                data_type, _ = self.varint(content, end)
+            elif field in _DATA_FIELDS:
+                if spans and spans[-1][1] == field_start:
+                    spans[-1] = (spans[-1][0], position)
+                else:
+                    spans.append((field_start, position))
+                if field == _RAW_DATA:
+                    raw.append((content, position))
+        limit = KEEP_INTEGER_BYTES if data_type in _INTEGER_TYPES else KEEP_BYTES
+        if sum(stop - begin for begin, stop in spans) <= limit:
+            return None
+        # Several raw_data fields: protobuf lets the last one win, and so does reading the spans.
+        skipped = Skipped(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
+        chunks = []
+        copied = start
+        for begin, stop in spans:
+            chunks.append(data[copied:begin])
+            copied = stop
+        chunks.append(data[copied:end] + _external_data_note(skipped))
+        return chunks
+
+
+class _Restorer(_Reader):
+    """Puts the places of skipped data in place of their notes."""
+
+    def message(self, start: int, end: int, kind: int, depth: int) -> list[Chunk] | None:
+        """The chunks of a message with its weights; None when it holds no note."""
+        if self.data.find(_WEIGHT_KEY_BYTES, start, end) < 0:
+            return None
+        if kind == _TENSOR:
+            return self.tensor(start, end)
+        chunks: list[Chunk] = []
+        copied = position = start
+        while position < end:
+            field_start = position
+            field, wire_type, content, position = self.field(position, end)
+            child = _CHILDREN[kind].get(field)
+            if child is None or wire_type != _BYTES:
+                continue
+            restored = self.message(content, position, child, depth - 1)
+            if restored is None:
+                continue
+            size = sum(map(chunk_size, restored))
+            chunks.append(self.data[copied:field_start] + _tag(field, _BYTES) + _varint(size))
+            chunks.extend(restored)
+            copied = position
+        chunks.append(self.data[copied:end])
+        return chunks
+
+    def tensor(self, start: int, end: int) -> list[Chunk]:
+        kept: list[bytes] = []
+        spans: tuple[tuple[int, int], ...] = ()
+        position = start
+        while position < end:
+            field_start = position
+            field, _, content, position = self.field(position, end)
+            if field == _EXTERNAL_DATA:
+                spans = self.spans(content, position)
+            elif field != _DATA_LOCATION:
+                kept.append(self.data[field_start:position])
+        return [b"".join(kept), *spans]
+
+    def spans(self, start: int, end: int) -> tuple[tuple[int, int], ...]:
+        """The spans in one entry of external_data, which is a key and a value."""
+        position = start
+        while position < end:
+            field, _, content, position = self.field(position, end)
+            if field == _ENTRY_VALUE:
+                return Skipped.decode(self.data[content:position].decode()).spans
+        return ()
+
+
+def _tag(field: int, wire_type: int) -> bytes:
+    return _varint(field << 3 | wire_type)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _length_prefixed(field: int, content: bytes) -> bytes:
+    return _tag(field, _BYTES) + _varint(len(content)) + content
+
+
+def _external_data_note(skipped: Skipped) -> bytes:
+    """TensorProto fields that say "external", with our own key instead of a location."""
+    entry = _length_prefixed(_ENTRY_KEY, _WEIGHT_KEY_BYTES)
+    entry += _length_prefixed(_ENTRY_VALUE, skipped.encode().encode())
+    external = 1
+    note = _length_prefixed(_EXTERNAL_DATA, entry)
+    return note + _tag(_DATA_LOCATION, _VARINT) + _varint(external)
