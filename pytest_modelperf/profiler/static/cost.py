@@ -1,0 +1,54 @@
+"""What one run of an operator costs, as its counter reports it.
+
+A *contraction* is a sum of products over an index that does not survive in the result:
+convolutions, matrix products, attention, recurrences. Its multiply-accumulates are MACs.
+Everything else is *elementwise* and weighted by what an instruction of it costs; the weights
+are those of onnx_tool 1.0.1 (https://github.com/ThanatosShinji/onnx-tool), so that
+`macs + elementwise_ops` is comparable with what it prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_modelperf.graph.structure import Node
+
+MUL = ADD = CMP = MOV = 1
+DIV = 4
+SQRT = 24
+EXP = POW = 32
+TANH = 38
+SIN = COS = 39
+LOG = 43
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """MACs of one product of two operands.
+
+    `operands` are the indexes of the node's inputs that are multiplied; None is a value that
+    exists only inside the node (attention's probabilities, a recurrence's hidden state).
+    The backward pass costs `macs` once more for each operand that needs a gradient.
+    """
+
+    macs: int
+    operands: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One call's contractions and weighted elementwise operations."""
+
+    contractions: tuple[Contraction, ...] = ()
+    elementwise_ops: int = 0
+
+    @property
+    def macs(self) -> int:
+        return sum(contraction.macs for contraction in self.contractions)
+
+
+FREE = Cost()
+
+Counter: TypeAlias = Callable[[Node], Cost]

@@ -1,0 +1,81 @@
+"""Every operator that can be counted, every one that cannot, and which rule a node has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from pytest_modelperf.graph.structure import Node
+from pytest_modelperf.profiler.static import (
+    attention,
+    classic,
+    convolution,
+    detection,
+    elementwise,
+    generators,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    resampling,
+    text,
+    training,
+    transformer,
+    transforms,
+)
+from pytest_modelperf.profiler.static.cost import Counter
+
+FAMILIES: Mapping[str, Mapping[str, Counter]] = MappingProxyType(
+    {
+        "attention": attention.COUNTERS,
+        "classic": classic.COUNTERS,
+        "convolution": convolution.COUNTERS,
+        "detection": detection.COUNTERS,
+        "elementwise": elementwise.COUNTERS,
+        "generators": generators.COUNTERS,
+        "matmul": matmul.COUNTERS,
+        "movement": movement.COUNTERS,
+        "normalization": normalization.COUNTERS,
+        "pooling": pooling.COUNTERS,
+        "quantization": quantization.COUNTERS,
+        "recurrent": recurrent.COUNTERS,
+        "reduction": reduction.COUNTERS,
+        "resampling": resampling.COUNTERS,
+        "text": text.COUNTERS,
+        "training": training.COUNTERS,
+        "transformer": transformer.COUNTERS,
+        "transforms": transforms.COUNTERS,
+    }
+)
+
+STANDARD_COUNTERS: Mapping[str, Counter] = MappingProxyType(
+    {op: counter for family in FAMILIES.values() for op, counter in family.items()}
+)
+
+# Their cost is that of their bodies, which are counted as the graphs that they are.
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+# Why no rule can be given, to be read after the operator's name.
+UNTELLABLE: Mapping[str, str] = MappingProxyType(
+    {
+        **text.UNTELLABLE,
+        **training.UNTELLABLE,
+        "com.microsoft::EPContext": "it is a graph that a vendor's compiler has made opaque",
+        "com.microsoft::Snpe": "it is a graph that a vendor's compiler has made opaque",
+    }
+)
+
+
+def find_counter(node: Node, extra: Mapping[str, Counter]) -> Counter | None:
+    """The counter of a node: a user's goes before ours; None where there is none.
+
+    The standard domain may be spelled out, `ai.onnx::Op`, or left out, in nodes and in `extra`.
+    """
+    op = node.qualified_op.removeprefix("ai.onnx::")
+    for name in (op, f"ai.onnx::{op}"):
+        if name in extra:
+            return extra[name]
+    return STANDARD_COUNTERS.get(op)

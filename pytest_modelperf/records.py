@@ -1,0 +1,363 @@
+"""The records that cross layers: what is known of a model, a case, and each of its layers.
+
+Stored facts are fields, derived ones are properties. None is a value that could not be had; it
+is never written as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+Shape: TypeAlias = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Which file a profile is of."""
+
+    name: str
+    path: str | None
+    sha256: str | None
+    size_bytes: int
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    producer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """Where a profile was made, as far as the standard library can tell."""
+
+    system: str
+    architecture: str
+    logical_cores: int | None
+    python: str
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """The zeros of one weight.
+
+    `pattern` is one of
+
+    - `dense`: hardly any are zero, so no pattern was looked for;
+    - `1x1`: the zeros are in no larger pattern (unstructured);
+    - `1xN`, `Nx1`, `NxN`: the largest block, by its elements, that the zeros come in; N is a
+      power of two, or for 1xN the number of elements of one convolution kernel, H*W;
+    - `rows`, `columns`, `rows+columns`: whole rows or columns of the two-dimensional view; for a
+      convolution, rows are output channels and columns belong to input channels;
+    - `all`: nothing but zeros.
+
+    `block_ratio` is the share of elements inside wholly zero blocks (or rows, or columns) of that
+    pattern: `ratio` for `1x1` and 0 for `dense`.
+
+    `n_of_m` is `(2, 4)` where each aligned group of 4 holds at most 2 nonzeros, and so on,
+    in groups along the rows of the view, or along the first axis of a matrix or the
+    second of a larger weight (the input channels). None where no grouping holds for all groups,
+    or where the weight is far sparser than the grouping asks.
+    """
+
+    zeros: int
+    size: int
+    pattern: str
+    block_ratio: float
+    n_of_m: tuple[int, int] | None
+
+    @property
+    def ratio(self) -> float:
+        """The share of elements that are zero; 0 for an empty weight."""
+        return self.zeros / self.size if self.size else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StaticLayer:
+    """What one node of the graph costs in one inference.
+
+    `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body
+    of a Loop or Scan count `repeats` times; their own figures already hold that factor.
+    """
+
+    id: str
+    name: str
+    op_type: str
+    domain: str
+    weight: str | None
+    precision: str | None
+    macs: int | None
+    elementwise_ops: int | None
+    backward_macs: int | None
+    params: int
+    weight_bytes: int
+    output_bytes: int | None
+    input_shape: Shape | None
+    output_shape: Shape | None
+    repeats: int | None = 1
+    sparsity: Sparsity | None = None
+    effective_macs: int | None = None
+
+    @property
+    def flops(self) -> int | None:
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def total_ops(self) -> int | None:
+        """MACs and elementwise operations together: what onnx_tool calls MACs."""
+        if self.macs is None or self.elementwise_ops is None:
+            return None
+        return self.macs + self.elementwise_ops
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Weights and outputs together: what onnx_tool calls memory."""
+        return None if self.output_bytes is None else self.weight_bytes + self.output_bytes
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True, slots=True)
+class LayerType:
+    """All layers of one operator together."""
+
+    op_type: str
+    domain: str
+    count: int
+    macs: int | None
+    elementwise_ops: int | None
+    backward_macs: int | None
+    params: int
+    weight_bytes: int
+    output_bytes: int | None
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """Layers of one operator that could not be counted, and why."""
+
+    op_type: str
+    domain: str
+    count: int
+    reason: str
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+
+@dataclass(frozen=True, slots=True)
+class StaticProfile:
+    """What follows from the graph alone, at one set of input shapes.
+
+    Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
+    `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can
+    be less than the sum over the layers.
+    """
+
+    layers: tuple[StaticLayer, ...]
+    params: int
+    weight_bytes: int
+    peak_activation_bytes: int | None
+    uncounted: tuple[Uncounted, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        return _sum(layer.macs for layer in self.layers)
+
+    @property
+    def elementwise_ops(self) -> int:
+        return _sum(layer.elementwise_ops for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def backward_macs(self) -> int:
+        return _sum(layer.backward_macs for layer in self.layers)
+
+    @property
+    def activation_bytes(self) -> int:
+        return _sum(layer.output_bytes for layer in self.layers)
+
+    @property
+    def effective_macs(self) -> int | None:
+        """MACs that multiply a weight which is not zero; None where no weight was read."""
+        if all(layer.effective_macs is None for layer in self.layers):
+            return None
+        return sum(
+            layer.effective_macs if layer.effective_macs is not None else layer.macs or 0
+            for layer in self.layers
+        )
+
+    @property
+    def coverage(self) -> float:
+        """The share of layers that could be counted."""
+        missing = sum(uncounted.count for uncounted in self.uncounted)
+        return 1.0 - missing / len(self.layers) if self.layers else 1.0
+
+    @property
+    def layer_types(self) -> Mapping[str, LayerType]:
+        """The layers grouped by operator, in order of first appearance."""
+        groups: dict[str, list[StaticLayer]] = {}
+        for layer in self.layers:
+            groups.setdefault(layer.qualified_op, []).append(layer)
+        return {op: _layer_type(layers) for op, layers in groups.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One model at one batch size and one core count, with its other dimensions bound."""
+
+    batch_size: int
+    cores: int
+    dims: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        return "-".join(
+            [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CaseProfile:
+    """Everything known about one case."""
+
+    case: Case
+    static: StaticProfile
+
+    @property
+    def layer_types(self) -> Mapping[str, LayerType]:
+        return self.static.layer_types
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The profile of a model: its cases, in the order asked for."""
+
+    model: ModelFacts
+    machine: MachineFacts
+    cases: tuple[CaseProfile, ...]
+
+
+class Verdict(str, Enum):
+    """What a comparison says of a metric, a case, or a whole run."""
+
+    PASSED = "passed"
+    IMPROVED = "improved"
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure on both sides; one that is not `gated` is shown, and decides nothing."""
+
+    name: str
+    before: int | None
+    after: int | None
+    verdict: Verdict
+    gated: bool = True
+
+    @property
+    def ratio(self) -> float | None:
+        if self.before is None or self.after is None or self.before == 0:
+            return None
+        return self.after / self.before
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTypeChange:
+    """All layers of one operator on both sides; None on a side that has none."""
+
+    op: str
+    before: LayerType | None
+    after: LayerType | None
+
+    @property
+    def added_macs(self) -> int:
+        return _macs_of(self.after) - _macs_of(self.before)
+
+    @property
+    def added_ops(self) -> int:
+        return _ops_of(self.after) - _ops_of(self.before)
+
+    @property
+    def is_equal(self) -> bool:
+        return self.before == self.after
+
+
+@dataclass(frozen=True, slots=True)
+class CaseComparison:
+    """One case of two models, side by side; `reasons` say in words what changed in the graph."""
+
+    id: str
+    metrics: tuple[Metric, ...]
+    layer_types: tuple[LayerTypeChange, ...]
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(metric.verdict for metric in self.metrics if metric.gated)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two models compared at the same cases."""
+
+    before: ModelFacts
+    after: ModelFacts
+    cases: tuple[CaseComparison, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(case.verdict for case in self.cases)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict of several together: one that regressed decides, then one that is unclear."""
+    order = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.PASSED)
+    return min(verdicts, key=order.index, default=Verdict.PASSED)
+
+
+def _macs_of(kind: LayerType | None) -> int:
+    return (kind.macs or 0) if kind is not None else 0
+
+
+def _ops_of(kind: LayerType | None) -> int:
+    return (kind.elementwise_ops or 0) if kind is not None else 0
+
+
+def _layer_type(layers: list[StaticLayer]) -> LayerType:
+    return LayerType(
+        op_type=layers[0].op_type,
+        domain=layers[0].domain,
+        count=len(layers),
+        macs=_known_sum(layer.macs for layer in layers),
+        elementwise_ops=_known_sum(layer.elementwise_ops for layer in layers),
+        backward_macs=_known_sum(layer.backward_macs for layer in layers),
+        params=sum(layer.params for layer in layers),
+        weight_bytes=sum(layer.weight_bytes for layer in layers),
+        output_bytes=_known_sum(layer.output_bytes for layer in layers),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    return sum(value for value in values if value is not None)
+
+
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
