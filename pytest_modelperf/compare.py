@@ -1,0 +1,106 @@
+"""Two profiles to a comparison: which figures got worse, and what in the graphs explains it.
+
+Pure. Static figures are exact, so any increase of a gated one is a regression and any decrease
+an improvement; a figure that is only a lower bound on either side decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.records import (
+    CaseComparison,
+    CaseProfile,
+    Comparison,
+    LayerType,
+    LayerTypeChange,
+    Metric,
+    Profile,
+    StaticProfile,
+    Verdict,
+)
+from pytest_modelperf.units import printable
+
+_Reader: TypeAlias = Callable[[StaticProfile], "int | None"]
+
+# What a model is judged by, and what is shown beside it.
+_GATED: Mapping[str, _Reader] = {
+    "macs": lambda static: static.macs,
+    "params": lambda static: static.params,
+}
+_SHOWN: Mapping[str, _Reader] = {
+    "elementwise_ops": lambda static: static.elementwise_ops,
+    "weight_bytes": lambda static: static.weight_bytes,
+    "activation_bytes": lambda static: static.activation_bytes,
+    "peak_activation_bytes": lambda static: static.peak_activation_bytes,
+}
+# Figures that sum over layers, and are lower bounds where a layer could not be counted.
+_SUMMED = frozenset({"macs", "elementwise_ops"})
+
+
+def compare_profiles(before: Profile, after: Profile) -> Comparison:
+    """Every case of `before` against the same case of `after`."""
+    pairs = tuple(zip(before.cases, after.cases, strict=False))
+    for old, new in pairs:
+        if old.case != new.case or len(before.cases) != len(after.cases):
+            raise UsageError(
+                f"{before.model.name} was profiled at {old.case.id} and {after.model.name} at "
+                f"{new.case.id}: they cannot be compared. "
+                "Give both the same with --batch and --dim."
+            )
+    return Comparison(
+        before.model, after.model, tuple(compare_cases(old, new) for old, new in pairs)
+    )
+
+
+def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
+    """One case of two models."""
+    old, new = before.static, after.static
+    metrics = [_metric(name, read, old, new, gated=True) for name, read in _GATED.items()]
+    metrics += [_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()]
+    changes = _layer_type_changes(old, new)
+    return CaseComparison(before.case.id, tuple(metrics), changes, _reasons(changes))
+
+
+def _metric(
+    name: str, read: _Reader, old: StaticProfile, new: StaticProfile, *, gated: bool
+) -> Metric:
+    before, after = read(old), read(new)
+    complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
+    if before is None or after is None or not complete:
+        verdict = Verdict.INCONCLUSIVE
+    elif after > before:
+        verdict = Verdict.REGRESSED
+    else:
+        verdict = Verdict.IMPROVED if after < before else Verdict.PASSED
+    return Metric(name, before, after, verdict, gated)
+
+
+def _layer_type_changes(old: StaticProfile, new: StaticProfile) -> tuple[LayerTypeChange, ...]:
+    """Every operator of either side, the one that grew most first."""
+    before, after = old.layer_types, new.layer_types
+    changes = (LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after})
+    return tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
+
+
+def _reasons(changes: tuple[LayerTypeChange, ...]) -> tuple[str, ...]:
+    reasons = []
+    for change in changes:
+        name = printable(change.op)
+        before, after = _count(change.before), _count(change.after)
+        if before == after:
+            if change.added_macs:
+                reasons.append(f"the {after} {name} work on other shapes than before")
+        elif before == 0:
+            reasons.append(f"{after} {name} added")
+        elif after == 0:
+            reasons.append(f"all {before} {name} removed")
+        else:
+            reasons.append(f"{name}: {before} before, {after} now")
+    return tuple(reasons)
+
+
+def _count(kind: LayerType | None) -> int:
+    return 0 if kind is None else kind.count

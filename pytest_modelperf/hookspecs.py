@@ -1,0 +1,101 @@
+"""The contracts for extensions, and the plugin manager that holds them.
+
+The manager is our own, not pytest's, so that the command line sees the same extensions: those
+of the entry point group `modelperf`, of modules named with `--plugin`, and, under pytest, of
+every conftest. Hooks register things once; nothing is dispatched per node.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pluggy
+
+from pytest_modelperf.errors import ExtensionError, UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.shape_rule import ShapeRule
+    from pytest_modelperf.profiler.static.cost import Counter
+
+PROJECT = "modelperf"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@dataclass(slots=True)
+class Operators:
+    """Where extensions put what they know about operators, by `domain::Op`."""
+
+    _counters: dict[str, Counter] = field(default_factory=dict)
+    _shape_rules: dict[str, ShapeRule] = field(default_factory=dict)
+
+    def register(
+        self, op: str, *, count: Counter | None = None, shapes: ShapeRule | None = None
+    ) -> None:
+        """Say what `domain::Op` costs, and which types its outputs have.
+
+        `count` maps a node to its `Cost`; `shapes` maps a node to one `OutputType` per output.
+        A standard operator (plain `Op`) may be registered too: the rule goes before ours.
+        """
+        for what, function in (("count", count), ("shapes", shapes)):
+            if function is not None and not callable(function):
+                raise ExtensionError(f"{what} of the operator {op!r} must be a function.")
+        if not op or op.startswith("::") or op.endswith("::"):
+            raise ExtensionError(f"the operator {op!r} must be named as domain::Op.")
+        if count is None and shapes is None:
+            raise ExtensionError(f"the operator {op!r} needs count, shapes or both.")
+        name = op.removeprefix("ai.onnx::")
+        if count is not None:
+            self._counters[name] = count
+        if shapes is not None:
+            self._shape_rules[name] = shapes
+
+    @property
+    def counters(self) -> Mapping[str, Counter]:
+        return MappingProxyType(self._counters)
+
+    @property
+    def shape_rules(self) -> Mapping[str, ShapeRule]:
+        return MappingProxyType(self._shape_rules)
+
+
+class Hooks:
+    """The hooks that an extension can implement."""
+
+    @hookspec
+    def modelperf_register_operators(self, operators: Operators) -> None:
+        """Register counters and shape rules for operators that the built-in tables lack."""
+
+
+def make_plugin_manager() -> pluggy.PluginManager:
+    """A manager with the installed extensions of the entry point group `modelperf`."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(Hooks)
+    manager.load_setuptools_entrypoints(PROJECT)
+    return manager
+
+
+def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
+    """Add the extension in the module `name`."""
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(
+            f"the plugin {name!r} cannot be imported: {error}. Give the name of a module, "
+            "as in --plugin my_package.modelperf_ops."
+        ) from error
+    if not manager.is_registered(module):
+        manager.register(module)
+
+
+def collect_operators(manager: pluggy.PluginManager) -> Operators:
+    """What all registered extensions say about operators."""
+    operators = Operators()
+    register: Callable[..., object] = manager.hook.modelperf_register_operators
+    register(operators=operators)
+    return operators

@@ -1,0 +1,35 @@
+"""A profile as CSV: a row per case and layer, plain numbers, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from pytest_modelperf.records import Profile
+from pytest_modelperf.report.layer_columns import find_columns
+from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.units import printable
+
+# Spreadsheets run a cell that starts with one of these as a formula.
+_FORMULA = ("=", "+", "-", "@")
+
+
+def render_csv(profile: Profile, columns: Sequence[str]) -> str:
+    """All layers of all cases in graph order."""
+    chosen = find_columns([name for name in columns if not name.endswith("%")])
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["case", *(name for name, _ in chosen)])
+    for case in profile.cases:
+        for layer in case.static.layers:
+            writer.writerow([case.case.id, *(_safe(column.read(layer)) for _, column in chosen)])
+    return file.getvalue()
+
+
+def _safe(value: Cell) -> Cell:
+    """Text that no spreadsheet takes for a formula; an unknown value is an empty cell."""
+    if isinstance(value, str):
+        text = printable(value)
+        return f"'{text}" if text.startswith(_FORMULA) else text
+    return "" if value is None else value

@@ -1,0 +1,157 @@
+"""The tables of a static profile: summary, layer types, layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticLayer, StaticProfile
+from pytest_modelperf.report.layer_columns import (
+    DEFAULT_COLUMNS,
+    LayerColumn,
+    find_columns,
+    sort_layers,
+)
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.units import format_bytes, format_count, format_share, printable
+
+
+def describe_model(profile: Profile) -> str:
+    """One line on the model file: name, size, operator sets, producer."""
+    model = profile.model
+    opsets = ", ".join(
+        f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
+        for domain, number in model.opsets.items()
+    )
+    parts = [format_bytes(model.size_bytes), opsets, printable(model.producer)]
+    return f"{printable(model.name)}: {', '.join(part for part in parts if part)}"
+
+
+def summary_table(case: CaseProfile) -> Table:
+    """The totals of one case, each with what it means beside it."""
+    static = case.static
+    # A sum that leaves something out is a lower bound, and says so.
+    least = "at least " if static.coverage < 1 else ""
+    rows = [
+        ("batch size", str(case.case.batch_size), ""),
+        ("MACs", least + format_count(static.macs), _inputs_note(case)),
+        ("elementwise ops", least + format_count(static.elementwise_ops), "weighted"),
+        ("FLOPs", least + format_count(static.flops), "2 x MACs + elementwise"),
+        (
+            "backward MACs",
+            least + format_count(static.backward_macs),
+            "of the gradients, for one training step",
+        ),
+        ("params", format_count(static.params), format_bytes(static.weight_bytes)),
+        (
+            "activations",
+            format_bytes(static.activation_bytes),
+            f"peak {format_bytes(static.peak_activation_bytes)}",
+        ),
+        ("layers", str(len(static.layers)), f"{format_share(static.coverage, 1.0)} counted"),
+    ]
+    if static.effective_macs is not None:
+        share = format_share(static.effective_macs, static.macs)
+        note = f"{share} of the MACs meet a weight that is not zero"
+        rows.insert(2, ("effective MACs", format_count(static.effective_macs), note))
+    columns = (Column("", is_text=True), Column(""), Column("", is_text=True))
+    return Table("", columns, tuple(rows))
+
+
+def _inputs_note(case: CaseProfile) -> str:
+    return ", ".join(f"{printable(name)}={size}" for name, size in case.case.dims)
+
+
+def layer_type_table(static: StaticProfile) -> Table:
+    """One row per operator, the one with most MACs first."""
+    types = sorted(
+        static.layer_types.values(),
+        key=lambda t: (-(t.macs or 0), -(t.elementwise_ops or 0), t.qualified_op),
+    )
+    columns = (
+        Column("layer type", is_text=True),
+        Column("count"),
+        Column("MACs"),
+        Column("share"),
+        Column("elementwise"),
+        Column("params"),
+        Column("outputs"),
+    )
+    total = (
+        "total",
+        str(len(static.layers)),
+        format_count(static.macs),
+        "",
+        format_count(static.elementwise_ops),
+        format_count(static.params),
+        format_bytes(static.activation_bytes),
+    )
+    return Table("by layer type", columns, tuple(_layer_type_row(t, static) for t in types), total)
+
+
+def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
+    return (
+        printable(kind.qualified_op),
+        str(kind.count),
+        format_count(kind.macs),
+        format_share(kind.macs, static.macs),
+        format_count(kind.elementwise_ops),
+        format_count(kind.params),
+        format_bytes(kind.output_bytes),
+    )
+
+
+def layer_table(
+    static: StaticProfile,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    sort: str | None = None,
+    top: int | None = None,
+) -> Table:
+    """A row per layer: in graph order, or sorted, or the `top` ones of the sorted."""
+    chosen = [column for _, column in find_columns(columns)]
+    layers: Sequence[StaticLayer] = static.layers
+    if sort is not None:
+        layers = sort_layers(layers, sort)
+    shown = layers if top is None else layers[:top]
+    hidden = len(layers) - len(shown)
+    caption = f"{hidden} more layers: --top 0 shows all" if hidden else ""
+    return Table(
+        "by layer" + (f", by {sort}" if sort else ""),
+        tuple(Column(column.title, column.is_text) for column in chosen),
+        tuple(
+            tuple(column.show(column.read(layer), static) for column in chosen) for layer in shown
+        ),
+        _layer_total(chosen, static),
+        caption,
+    )
+
+
+def _layer_total(columns: Sequence[LayerColumn], static: StaticProfile) -> tuple[str, ...]:
+    cells = [
+        "" if column.total is None else column.show(column.total(static), static)
+        for column in columns
+    ]
+    if columns and columns[0].is_text:
+        cells[0] = "total"
+    return tuple(cells)
+
+
+def uncounted_table(static: StaticProfile) -> Table | None:
+    """What the sums leave out, and why; None where they leave out nothing."""
+    if not static.uncounted:
+        return None
+    columns = (
+        Column("not counted", is_text=True),
+        Column("count"),
+        Column("share of layers"),
+        Column("because", is_text=True),
+    )
+    rows = tuple(
+        (
+            printable(u.qualified_op),
+            str(u.count),
+            format_share(u.count, len(static.layers)),
+            u.reason,
+        )
+        for u in sorted(static.uncounted, key=lambda u: (-u.count, u.qualified_op))
+    )
+    return Table("", columns, rows)

@@ -1,0 +1,124 @@
+"""One request from its arguments to its outcome: which cases there are, and the profile of each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+
+from pytest_modelperf import __version__
+from pytest_modelperf.graph.binding import Binding, InputSpec
+from pytest_modelperf.graph.load import BoundModel, LoadOptions, load_model
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.profiler.static.count import profile_graph
+from pytest_modelperf.records import (
+    Case,
+    CaseProfile,
+    MachineFacts,
+    ModelFacts,
+    Profile,
+    StaticProfile,
+)
+from pytest_modelperf.units import printable
+
+# A static profile reads no weights; the digest would have to. Small files are read at once.
+MAX_HASHED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """What to profile: a model at every combination of these values.
+
+    A batch size of None is the model's own, or 1. With `sparsity` the weights are read.
+    """
+
+    batch_sizes: tuple[int | None, ...] = (None,)
+    cores: tuple[int, ...] = (1,)
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[InputSpec, ...] = ()
+    sparsity: bool = False
+
+
+def profile_model(
+    source: ModelSource,
+    request: ProfileRequest | None = None,
+    operators: Operators | None = None,
+) -> Profile:
+    """The static profile of every case of a model."""
+    request = request or ProfileRequest()
+    operators = operators or Operators()
+    file = open_model(source)
+    cases: list[CaseProfile] = []
+    for binding in _bindings(request):
+        bound = load_model(file, binding, LoadOptions(operators.shape_rules))
+        static = profile_bound(bound, operators, sparsity=request.sparsity)
+        varying = tuple(
+            (name, binding.dims[name]) for name, sizes in request.dims.items() if len(sizes) > 1
+        )
+        cases.extend(
+            CaseProfile(Case(bound.inputs.batch_size, cores, varying), static)
+            for cores in request.cores
+        )
+    return Profile(model_facts(file), machine_facts(), tuple(cases))
+
+
+def profile_bound(
+    bound: BoundModel, operators: Operators, *, sparsity: bool = False
+) -> StaticProfile:
+    """The static profile of a model whose dimensions are bound."""
+    profile = profile_graph(bound.graph, operators.counters)
+    if bound.rewritten:
+        names = ", ".join(printable(name) for name in bound.rewritten[:3])
+        more = ", ..." if len(bound.rewritten) > 3 else ""
+        note = (
+            f"the model fixes its batch; {len(bound.rewritten)} Reshape targets were made to "
+            f"follow {bound.inputs.batch_size} ({names}{more})"
+        )
+        profile = replace(profile, notes=(*profile.notes, note))
+    if sparsity:
+        # Imported here: only this needs numpy's more costly parts.
+        from pytest_modelperf.profiler.static.weights import add_sparsity
+
+        profile = add_sparsity(profile, bound)
+    return profile
+
+
+def model_facts(file: ModelFile) -> ModelFacts:
+    """Which file it is; the digest of a large one is left out, for no weight is read here."""
+    return ModelFacts(
+        name=file.name,
+        path=None if file.path is None else str(file.path),
+        sha256=file.sha256() if file.size_bytes <= MAX_HASHED_BYTES else None,
+        size_bytes=file.size_bytes,
+        opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
+        producer=" ".join(p for p in (file.proto.producer_name, file.proto.producer_version) if p),
+    )
+
+
+def machine_facts() -> MachineFacts:
+    """The machine that we are on, and the packages that a count depends on."""
+    return MachineFacts(
+        system=platform.system(),
+        architecture=platform.machine(),
+        logical_cores=_cpu_count(),
+        python=platform.python_version(),
+        packages={"pytest-modelperf": __version__, "onnx": version("onnx")},
+    )
+
+
+def _bindings(request: ProfileRequest) -> Iterator[Binding]:
+    names = tuple(request.dims)
+    for batch_size in request.batch_sizes:
+        for sizes in itertools.product(*request.dims.values()):
+            yield Binding(batch_size, dict(zip(names, sizes, strict=True)), request.inputs)
+
+
+def _cpu_count() -> int | None:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
