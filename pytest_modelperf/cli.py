@@ -146,14 +146,14 @@ def profile(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
 ) -> None:
-    r"""Profile MODEL: what it costs in total, by layer type, and by layer.
+    """Profile MODEL: what it costs in total, by layer type, and by layer.
 
     \b
     modelperf profile model.onnx --static
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     modelperf profile model.onnx --static --json - | jq '.cases[0].static'
-    """
+    """  # noqa: D301  # click: keep the lines of the paragraph
     _require_static(static=static)
     if json_file == csv_file == STDOUT:
         raise UsageError("only one of --json and --csv can go to standard output.")
@@ -199,17 +199,17 @@ def compare(  # noqa: PLR0913  # one parameter per option
     plugins: tuple[str, ...],
     json_file: str | None,
 ) -> None:
-    r"""Compare two versions of a model, A before and B now: exit code 1 if B costs more.
+    """Compare two versions of a model, A before and B now: exit code 1 if B costs more.
 
     \b
     modelperf compare old.onnx new.onnx --static
     modelperf compare old.onnx new.onnx --static --batch 1,8 --json -
-    """
+    """  # noqa: D301  # click: keep the lines of the paragraph
     _require_static(static=static)
 
     from pytest_modelperf.compare import compare_profiles
-    from pytest_modelperf.records import Verdict
     from pytest_modelperf.session import profile_model
+    from pytest_modelperf.verdicts import Verdict
 
     request = _request(batch, cores, dims, inputs)
     operators = _operators(plugins)
@@ -249,12 +249,12 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     plugins: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
-    r"""Write MODEL with the shape of every tensor in it, to look at in Netron or to cut up.
+    """Write MODEL with the shape of every tensor in it, to look at in Netron or to cut up.
 
     \b
     modelperf shapes model.onnx -o shaped.onnx --batch 8
     modelperf shapes model.onnx -o probed.onnx --names conv1_out,fc_out
-    """
+    """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.graph.binding import Binding
     from pytest_modelperf.graph.load import LoadOptions, load_model
     from pytest_modelperf.graph.model_file import open_model
@@ -319,12 +319,11 @@ def _parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tupl
 
     dims: dict[str, tuple[int, ...]] = {}
     for text in texts:
-        name, _, sizes = text.rpartition("=")
-        values = tuple(parse_dim(f"{name}={size}")[1] for size in sizes.split(","))
+        first, *more = text.split(",") if several else [text]
+        name, size = parse_dim(first)
+        values = (size, *(parse_dim(f"{name}={part}")[1] for part in more))
         if name in dims:
             raise UsageError(f"--dim {name} is given twice. Give several sizes as {name}=64,128.")
-        if len(values) > 1 and not several:
-            raise UsageError(f"--dim {name} takes one size here, not {len(values)}.")
         dims[name] = values
     return dims
 

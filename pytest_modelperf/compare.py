@@ -10,18 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.records import (
-    CaseComparison,
-    CaseProfile,
-    Comparison,
-    LayerType,
-    LayerTypeChange,
-    Metric,
-    Profile,
-    StaticProfile,
-    Verdict,
-)
+from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticProfile
 from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import CaseComparison, Comparison, LayerTypeChange, Metric, Verdict
 
 _Reader: TypeAlias = Callable[[StaticProfile], "int | None"]
 
@@ -61,7 +52,16 @@ def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
     metrics = [_metric(name, read, old, new, gated=True) for name, read in _GATED.items()]
     metrics += [_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()]
     changes = _layer_type_changes(old, new)
-    return CaseComparison(before.case.id, tuple(metrics), changes, _reasons(changes))
+    reasons = (*_lower_bounds(old, new), *_reasons(changes))
+    return CaseComparison(before.case.id, tuple(metrics), changes, reasons)
+
+
+def _lower_bounds(old: StaticProfile, new: StaticProfile) -> tuple[str, ...]:
+    """Why a verdict may be unclear: the operators that could not be counted."""
+    ops = dict.fromkeys(u.qualified_op for static in (old, new) for u in static.uncounted)
+    if not ops:
+        return ()
+    return (f"MACs are lower bounds: {', '.join(map(printable, ops))} could not be counted",)
 
 
 def _metric(
@@ -69,6 +69,8 @@ def _metric(
 ) -> Metric:
     before, after = read(old), read(new)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
+    if name == "activation_bytes":
+        complete = old.knows_activations and new.knows_activations
     if before is None or after is None or not complete:
         verdict = Verdict.INCONCLUSIVE
     elif after > before:
@@ -92,11 +94,11 @@ def _reasons(changes: tuple[LayerTypeChange, ...]) -> tuple[str, ...]:
         before, after = _count(change.before), _count(change.after)
         if before == after:
             if change.added_macs:
-                reasons.append(f"the {after} {name} work on other shapes than before")
+                reasons.append(f"{name}: {after} as before, of other shapes")
         elif before == 0:
             reasons.append(f"{after} {name} added")
         elif after == 0:
-            reasons.append(f"all {before} {name} removed")
+            reasons.append(f"{before} {name} removed, none left")
         else:
             reasons.append(f"{name}: {before} before, {after} now")
     return tuple(reasons)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SWITCHED_OFF = "needs --modelperf"
 
-_HOOK_PREFIX = "modelperf_"
-
 
 @dataclass(frozen=True, slots=True)
 class ModelPerf:
@@ -68,10 +66,10 @@ def modelperf(request: pytest.FixtureRequest) -> ModelPerf:
 
 def _operators_of(config: pytest.Config) -> Operators:
     """What installed extensions and every conftest of this run say about operators."""
-    from pytest_modelperf.hookspecs import collect_operators, make_plugin_manager
+    from pytest_modelperf.hookspecs import collect_operators, is_hook_name, make_plugin_manager
 
     manager = make_plugin_manager()
     for plugin in config.pluginmanager.get_plugins():
-        if any(name.startswith(_HOOK_PREFIX) for name in dir(plugin)):
+        if any(map(is_hook_name, dir(plugin))):
             manager.register(plugin)
     return collect_operators(manager)

@@ -72,9 +72,30 @@ class Hooks:
         """Register counters and shape rules for operators that the built-in tables lack."""
 
 
-def make_plugin_manager() -> pluggy.PluginManager:
+class PluginManager(pluggy.PluginManager):
+    """Takes every function named `modelperf_...` as a hook, as pytest does with `pytest_...`."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        options = super().parse_hookimpl_opts(plugin, name)
+        if options is None and is_hook_name(name) and callable(getattr(plugin, name, None)):
+            return pluggy.HookimplOpts(
+                wrapper=False,
+                hookwrapper=False,
+                optionalhook=False,
+                tryfirst=False,
+                trylast=False,
+                specname=None,
+            )
+        return options
+
+
+def is_hook_name(name: str) -> bool:
+    return name.startswith(f"{PROJECT}_")
+
+
+def make_plugin_manager() -> PluginManager:
     """A manager with the installed extensions of the entry point group `modelperf`."""
-    manager = pluggy.PluginManager(PROJECT)
+    manager = PluginManager(PROJECT)
     manager.add_hookspecs(Hooks)
     manager.load_setuptools_entrypoints(PROJECT)
     return manager
@@ -89,6 +110,11 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
             f"the plugin {name!r} cannot be imported: {error}. Give the name of a module, "
             "as in --plugin my_package.modelperf_ops."
         ) from error
+    if not any(map(is_hook_name, dir(module))):
+        raise UsageError(
+            f"the plugin {name!r} has no hook: define modelperf_register_operators(operators) in "
+            "it (see docs/operators.md)."
+        )
     if not manager.is_registered(module):
         manager.register(module)
 
@@ -96,6 +122,10 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
 def collect_operators(manager: pluggy.PluginManager) -> Operators:
     """What all registered extensions say about operators."""
     operators = Operators()
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise ExtensionError(f"an extension has a hook that does not exist: {error}") from error
     register: Callable[..., object] = manager.hook.modelperf_register_operators
     register(operators=operators)
     return operators

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_modelperf.records import (
-    CaseComparison,
     CaseProfile,
-    Comparison,
     LayerType,
-    LayerTypeChange,
     MachineFacts,
-    Metric,
     ModelFacts,
     Profile,
     Shape,
@@ -21,6 +17,7 @@ from pytest_modelperf.records import (
     StaticLayer,
     StaticProfile,
 )
+from pytest_modelperf.verdicts import CaseComparison, Comparison, LayerTypeChange, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

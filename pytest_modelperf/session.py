@@ -7,12 +7,16 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 
 from pytest_modelperf import __version__
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.load import BoundModel, LoadOptions, load_model
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.model_file import (
+    ONNX_VERSION,
+    ModelFile,
+    ModelSource,
+    open_model,
+)
 from pytest_modelperf.hookspecs import Operators
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.records import (
@@ -106,7 +110,7 @@ def machine_facts() -> MachineFacts:
         architecture=platform.machine(),
         logical_cores=_cpu_count(),
         python=platform.python_version(),
-        packages={"pytest-modelperf": __version__, "onnx": version("onnx")},
+        packages={"pytest-modelperf": __version__, "onnx": ONNX_VERSION},
     )
 
 

@@ -141,9 +141,16 @@ def _first_holder(before: Graph, after: Graph) -> Node | None:
 
 
 def _refused(node: Node, shape: Shape | None, bound: BoundInputs, model: str) -> BindingError:
+    holder = f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
+    if bound.changed_inputs:
+        name = bound.changed_inputs[0]
+        return BindingError(
+            f"{model} cannot run with the input {printable(name)!r} as "
+            f"{format_shape(bound.shapes[name])}: {holder} holds on to the model's own size. "
+            "Give --input the sizes that the model declares."
+        )
     return BindingError(
         f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
-        f"{printable(node.op_type)} {printable(node.name or node.id)!r} "
-        f"(output {format_shape(shape)}). Export the model with a dynamic batch dimension, "
-        "or leave --batch out."
+        f"{holder} (output {format_shape(shape)}). Export the model with a dynamic batch "
+        "dimension, or leave --batch out."
     )

@@ -70,7 +70,8 @@ class BoundInputs:
     """Every input with its shape.
 
     `rebound` says that a dimension which the model fixes was given another value: whatever
-    else the model declares of its shapes is then no longer to be believed.
+    else the model declares of its shapes is then no longer to be believed. `changed_inputs` are
+    those where it is not the batch that was changed.
     """
 
     batch_size: int
@@ -79,6 +80,7 @@ class BoundInputs:
     shapes: Mapping[str, tuple[int, ...] | None]
     values: Mapping[str, tuple[float, ...]]
     rebound: bool
+    changed_inputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ class _Binder:
         self.sizes: dict[str, int] = dict(binding.dims)
         self.batch_size = binding.batch_size
         self.rebound = False
+        self.changed_inputs: list[str] = []
 
     def bind(self) -> BoundInputs:
         self.check_request()
@@ -209,6 +212,7 @@ class _Binder:
                 if s.value is not None and prod(s.shape) <= 1024
             },
             rebound=self.rebound,
+            changed_inputs=tuple(dict.fromkeys(self.changed_inputs)),
         )
 
     def check_request(self) -> None:
@@ -261,13 +265,20 @@ class _Binder:
             for axis, (dim, size) in enumerate(zip(declared.dims, spec.shape, strict=True)):
                 name = _dim_name(declared, axis, dim)
                 if name is None:
-                    self.rebound |= dim != size
+                    self.change(declared, axis, is_other=dim != size)
                 elif self.sizes.setdefault(name, size) != size:
                     raise BindingError(
                         f"the dimension {printable(name)!r} of {self.model} is given as "
                         f"{self.sizes[name]}, but the input {printable(declared.name)!r} "
                         f"({format_shape(spec.shape)}) makes it {size}."
                     )
+
+    def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
+        """Note that a fixed dimension is given, and whether as another size than its own."""
+        self.rebound |= is_other
+        is_batch = self.batch is not None and (declared.name, axis) in self.batch.places
+        if is_other and not is_batch:
+            self.changed_inputs.append(declared.name)
 
     def bind_batch(self) -> None:
         batch = self.batch

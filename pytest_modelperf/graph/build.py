@@ -1,9 +1,7 @@
-"""From a protobuf graph with bound inputs to the records of `structure`, shapes included.
+"""From a protobuf graph with bound inputs to the records of `structure`.
 
-Shapes come, in this order, from onnx's inference over the whole graph; from a rule for the
-operator (a plugin's, or ours for `com.microsoft`); from onnx's inference for the one node, now
-with the values of its small inputs; from the bodies of control flow; and from what the model
-declares. One walk in execution order, so that each finding reaches the nodes behind it.
+One walk in execution order, so that what is found out about a node reaches those behind it.
+What depends on constants alone is folded away, as every engine does when it loads a model.
 """
 
 from __future__ import annotations
@@ -11,50 +9,39 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
 
-import onnx
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, defs, helper
+from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
 
-from pytest_modelperf.errors import ExtensionError, ModelError
+from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
-from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES
 from pytest_modelperf.graph.convert import (
+    MAX_NODES,
+    Block,
+    Call,
     constant_tensor,
-    has_bodies,
-    output_type,
-    read_attributes,
     read_type,
 )
-from pytest_modelperf.graph.folding import FOLDABLE, MAX_ELEMENTS, fold
+from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import (
-    DATA_TYPES,
     ModelFile,
-    check_stored_size,
     dtype_name,
-    is_external,
 )
 from pytest_modelperf.graph.parameters import count_params, find_zero_point
-from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
+from pytest_modelperf.graph.resolve import Resolver, refined
+from pytest_modelperf.graph.scope import Scope
 from pytest_modelperf.graph.structure import (
-    BITS,
     Graph,
     Node,
     Tensor,
-    UnknownShapeError,
     Weight,
     ZeroPoint,
+    byte_size,
 )
 from pytest_modelperf.graph.validity import (
-    MAX_BODY_DEPTH,
-    MAX_NODES,
     describe,
     execution_order,
 )
 from pytest_modelperf.units import printable
-
-if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
 
 # Operators whose result differs from run to run: no engine folds them, whatever they take.
 _RANDOM = frozenset({
@@ -62,20 +49,9 @@ _RANDOM = frozenset({
     "RandomUniformLike",
 })  # fmt: skip
 
-# How long a chain of constants is followed; shape computations are a few dozen nodes long.
-MAX_FOLD_DEPTH = 100
-
-
-@dataclass(slots=True)
-class _Found:
-    """What is gathered over all scopes of one model."""
-
-    weights: dict[str, Weight] = field(default_factory=dict)
-    tensors: dict[str, TensorProto] = field(default_factory=dict)
-    params: dict[str, int] = field(default_factory=dict)
-    zero_points: dict[str, ZeroPoint] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    nodes: int = 0
+# Constants whose values shapes and counters ask for: integers, and small vectors of any type.
+_VALUE_DTYPES = frozenset({"int64", "int32", "bool"})
+_SMALL = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,287 +66,220 @@ class BuiltGraph:
     stored: Mapping[str, TensorProto]
 
 
-def build_graph(
-    file: ModelFile,
-    proto: onnx.ModelProto,
-    opsets: Mapping[str, int],
-    rules: Mapping[str, ShapeRule],
-    declared: Mapping[str, TypeProto],
-) -> BuiltGraph:
-    """The records of a model whose inputs are bound and whose types are inferred.
+@dataclass(frozen=True, slots=True)
+class TypeSources:
+    """Where types come from: onnx's inference over the whole graph, and the model's own word.
 
-    `declared` are the types that the model itself gives, used where nothing better is known.
+    Where `declared` is None the model's word is not to be taken, in bodies neither.
     """
-    context = _Context(file, opsets, list(proto.opset_import), proto.ir_version, rules, declared)
-    scope = _Scope(context, None, "", 0)
-    graph = scope.build(proto.graph)
-    found = context.found
-    weights = {
-        name: replace(
-            weight, params=found.params.get(name, 0), zero_point=found.zero_points.get(name)
-        )
-        for name, weight in found.weights.items()
-        if name in found.used
-    }
+
+    inferred: Mapping[str, TypeProto]
+    declared: Mapping[str, TypeProto] | None
+
+
+def build_graph(
+    file: ModelFile, block: Block, types: TypeSources, resolver: Resolver
+) -> BuiltGraph:
+    """The records of a model whose inputs are bound."""
+    builder = _Builder(file, resolver, trusts_bodies=types.declared is not None)
+    scope = Scope(None, "", resolver.opsets.get("", 1))
+    scope.types.update(types.inferred)
+    scope.declared = types.declared or {}
+    graph = builder.build(block, scope)
+    weights = builder.weights.finished()
     return BuiltGraph(
         replace(graph, weights=weights),
         scope.tensors,
-        {name: tensor for name, tensor in found.tensors.items() if name in weights},
+        {name: t for name, t in builder.weights.stored.items() if name in weights},
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
-    """What every scope of one model shares."""
+@dataclass(slots=True)
+class _Weights:
+    """The constants found so far, and how they are used."""
 
-    file: ModelFile
-    opsets: Mapping[str, int]
-    opset_imports: list[onnx.OperatorSetIdProto]
-    ir_version: int
-    rules: Mapping[str, ShapeRule]
-    declared: Mapping[str, TypeProto]
-    found: _Found = field(default_factory=_Found)
+    found: dict[str, Weight] = field(default_factory=dict)
+    stored: dict[str, TensorProto] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    params: dict[str, int] = field(default_factory=dict)
+    zero_points: dict[str, ZeroPoint] = field(default_factory=dict)
 
-
-class _Scope:
-    """The names of one graph or body while it is built; names not found here are asked outside."""
-
-    def __init__(self, context: _Context, outer: _Scope | None, path: str, depth: int) -> None:
-        self.context = context
-        self.outer = outer
-        self.path = path
-        self.depth = depth
-        self.tensors: dict[str, Tensor] = {}
-        self.types: dict[str, TypeProto] = {}
-        self.producers: dict[str, NodeProto] = {}
-        self.values: dict[str, Value | None] = {}
-
-    # -- names
-
-    def find(self, name: str) -> Tensor | None:
-        scope: _Scope | None = self
-        while scope is not None:
-            tensor = scope.tensors.get(name)
-            if tensor is not None:
-                return tensor
-            scope = scope.outer
-        return None
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.find(name) is not None
-
-    def type_proto(self, name: str) -> TypeProto | None:
-        """The type of a value as onnx wants it, sequences and optionals included."""
-        scope: _Scope | None = self
-        while scope is not None:
-            tensor = scope.tensors.get(name)
-            if tensor is not None and tensor.dtype is not None and tensor.dtype in DATA_TYPES:
-                return helper.make_tensor_type_proto(DATA_TYPES[tensor.dtype], tensor.shape)
-            if name in scope.types:
-                return scope.types[name]
-            scope = scope.outer
-        return None
-
-    # -- building
-
-    def build(self, proto: GraphProto, given: Sequence[Tensor] = ()) -> Graph:
-        """The records of `proto`; `given` are the types of a body's inputs."""
-        if self.depth > MAX_BODY_DEPTH:
-            raise ModelError(
-                f"{self.context.file.name} nests control flow deeper than {MAX_BODY_DEPTH} levels."
+    def finished(self) -> dict[str, Weight]:
+        """The weights that something uses."""
+        return {
+            name: replace(
+                weight, params=self.params.get(name, 0), zero_point=self.zero_points.get(name)
             )
-        self.read_types(proto)
-        for initializer in proto.initializer:
-            self.add_weight(initializer.name, initializer, "initializer")
-        for sparse in proto.sparse_initializer:
-            self.add_sparse(sparse.values.name, sparse)
-        inputs = []
-        for index, info in enumerate(proto.input):
-            if info.name in self.tensors:
-                continue
-            tensor = self.typed(info.name)
-            if index < len(given):
-                tensor = _refined(tensor, given[index])
-            self.tensors[info.name] = tensor
-            inputs.append(tensor)
-        nodes = []
-        for node in execution_order(proto.node, self, self.context.file.name):
-            built = self.add_node(node)
-            if built is not None:
-                nodes.append(built)
-        outputs = tuple(self.output(info.name) for info in proto.output)
-        return Graph(proto.name, tuple(inputs), outputs, tuple(nodes), {})
-
-    def read_types(self, proto: GraphProto) -> None:
-        for infos in (proto.value_info, proto.output, proto.input):
-            for info in infos:
-                self.types[info.name] = info.type
-
-    def typed(self, name: str) -> Tensor:
-        """A tensor with the type that inference found for its name."""
-        dtype, shape = read_type(self.types.get(name))
-        return Tensor(name, dtype, shape)
-
-    def output(self, name: str) -> Tensor:
-        tensor = self.find(name)
-        if tensor is None:
-            raise ModelError(
-                f"{self.context.file.name} gives out the tensor {printable(name)!r}, but nothing "
-                "makes it. The file is damaged: export the model again."
-            )
-        self.use(tensor)
-        return tensor
-
-    # -- weights
-
-    def weight_name(self, name: str) -> str:
-        """The name of a weight; that of a body's own is led by the path to the body."""
-        return f"{self.path}{name}"
-
-    def add_weight(self, name: str, tensor: TensorProto, origin: str) -> Tensor:
-        file = self.context.file
-        if not is_external(tensor):
-            check_stored_size(file, tensor, "the weight")
-        dtype = dtype_name(tensor.data_type) or ""
-        shape = tuple(tensor.dims)
-        weight = self.weight_name(name)
-        nbytes = (prod(shape) * BITS.get(dtype, 0) + 7) // 8
-        self.context.found.weights[weight] = Weight(weight, dtype, shape, origin, nbytes)
-        self.context.found.tensors[weight] = tensor
-        value = None
-        small = tensor.data_location != TensorProto.EXTERNAL and prod(shape) <= MAX_ELEMENTS
-        if small and (not shape or dtype in ("int64", "int32", "bool") or prod(shape) <= 8):
-            value = file.read_tensor(tensor)
-        made = Tensor(name, dtype, shape, is_constant=True, value=value, weights=(weight,))
-        self.tensors[name] = made
-        return made
-
-    def add_sparse(self, name: str, sparse: onnx.SparseTensorProto) -> Tensor:
-        check_stored_size(self.context.file, sparse.values, "the sparse weight")
-        dtype = dtype_name(sparse.values.data_type) or ""
-        shape = tuple(sparse.dims)
-        if any(dim < 0 for dim in shape):
-            raise ModelError(
-                f"the sparse weight {printable(name)!r} of {self.context.file.name} has a "
-                f"negative dimension: {list(shape)}."
-            )
-        weight = self.weight_name(name)
-        stored = prod(sparse.values.dims) * BITS.get(dtype, 0) // 8
-        stored += prod(sparse.indices.dims) * BITS["int64"] // 8
-        self.context.found.weights[weight] = Weight(
-            weight, dtype, shape, "sparse", stored, nonzeros=prod(sparse.values.dims)
-        )
-        made = Tensor(name, dtype, shape, is_constant=True, weights=(weight,))
-        self.tensors[name] = made
-        return made
-
-    def use(self, tensor: Tensor) -> None:
-        """Something that runs takes this constant: the weights behind it are part of the model."""
-        self.context.found.used.update(tensor.weights)
+            for name, weight in self.found.items()
+            if name in self.used
+        }
 
     def count_uses(self, node: Node, *, runs: bool) -> None:
-        found = self.context.found
+        """Note what a node does with its constants; one that does not run is folded."""
+        # What folding makes of a weight has another type; there, only the dequantizer decides
+        # whether integers are parameters.
+        decides = runs or node.op_type == "DequantizeLinear"
         for index, tensor in enumerate(node.inputs):
             if tensor is None or not tensor.weights:
                 continue
             if runs:
-                self.use(tensor)
+                self.used.update(tensor.weights)
+            if not decides:
+                continue
             for name in tensor.weights:
-                weight = found.weights[name]
-                # What a constant node makes of a weight has another type; only the dequantizer
-                # decides there whether integers are weights.
-                if not runs and node.op_type != "DequantizeLinear":
-                    continue
+                weight = self.found[name]
                 params = count_params(
                     node.op_type, index, weight.dtype, weight.shape, node.attributes
                 )
-                found.params[name] = max(found.params.get(name, 0), params)
-            zero_point = find_zero_point(node, index)
-            if zero_point is not None and len(tensor.weights) == 1:
-                found.zero_points[tensor.weights[0]] = zero_point
+                if params > self.params.get(name, 0):
+                    self.params[name] = params
+            if len(tensor.weights) == 1:
+                zero_point = find_zero_point(node, index)
+                if zero_point is not None:
+                    self.zero_points[tensor.weights[0]] = zero_point
+
+
+class _Builder:
+    """Builds the graph of one model, and the bodies in it."""
+
+    def __init__(self, file: ModelFile, resolver: Resolver, *, trusts_bodies: bool) -> None:
+        self.file = file
+        self.resolver = resolver
+        self.trusts_bodies = trusts_bodies
+        self.weights = _Weights()
+        self.nodes_left = MAX_NODES
+
+    def build(self, block: Block, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
+        """The records of `block`; `given` are the types of a body's inputs."""
+        proto = block.proto
+        for initializer in proto.initializer:
+            self.add_weight(scope, initializer.name, initializer, "initializer")
+        for sparse in proto.sparse_initializer:
+            self.add_sparse(scope, sparse.values.name, sparse)
+        inputs = _add_inputs(proto, scope, given)
+        self.nodes_left -= len(block.calls)
+        if self.nodes_left < 0:
+            raise ModelError(
+                f"{self.file.name} has more than {MAX_NODES:,} nodes, those of the bodies of its "
+                "control flow included."
+            )
+        nodes = []
+        for call in execution_order(block.calls, scope, self.file.name):
+            node = self.add_node(scope, call)
+            if node is not None:
+                nodes.append(node)
+        outputs = tuple(self.output(scope, info.name) for info in proto.output)
+        return Graph(proto.name, inputs, outputs, tuple(nodes), {})
+
+    def output(self, scope: Scope, name: str) -> Tensor:
+        tensor = scope.find(name)
+        if tensor is None:
+            raise ModelError(
+                f"{self.file.name} gives out the tensor {printable(name)!r}, but nothing makes "
+                "it. The file is damaged: export the model again."
+            )
+        self.weights.used.update(tensor.weights)
+        return tensor
+
+    # -- weights: those of a body are named by the path to it
+
+    def add_weight(self, scope: Scope, name: str, tensor: TensorProto, origin: str) -> None:
+        dtype = dtype_name(tensor.data_type) or ""
+        shape = tuple(tensor.dims)
+        weight = scope.path + name
+        size = prod(shape)
+        self.weights.found[weight] = Weight(weight, dtype, shape, origin, byte_size(dtype, size))
+        self.weights.stored[weight] = tensor
+        asked_for = size <= _SMALL or (size <= MAX_ELEMENTS and dtype in _VALUE_DTYPES)
+        inside = tensor.data_location != TensorProto.EXTERNAL
+        value = self.file.read_tensor(tensor) if asked_for and inside else None
+        scope.tensors[name] = Tensor(name, dtype, shape, True, value, (weight,))  # noqa: FBT003
+
+    def add_sparse(self, scope: Scope, name: str, sparse: SparseTensorProto) -> None:
+        dtype = dtype_name(sparse.values.data_type) or ""
+        shape = tuple(sparse.dims)
+        if any(dim < 0 for dim in shape):
+            raise ModelError(
+                f"the sparse weight {printable(name)!r} of {self.file.name} has a negative "
+                f"dimension: {list(shape)}."
+            )
+        weight = scope.path + name
+        nonzeros = prod(sparse.values.dims)
+        nbytes = byte_size(dtype, nonzeros) + byte_size("int64", prod(sparse.indices.dims))
+        self.weights.found[weight] = Weight(
+            weight, dtype, shape, "sparse", nbytes, nonzeros=nonzeros
+        )
+        scope.tensors[name] = Tensor(name, dtype, shape, is_constant=True, weights=(weight,))
+
+    def add_constant(self, scope: Scope, call: Call) -> None:
+        attributes = call.proto.attribute
+        if not call.outputs or not attributes:
+            raise ModelError(f"{self.file.name} has a Constant without a value: {describe(call)}.")
+        name, attribute = call.outputs[0], attributes[0]
+        if attribute.name == "sparse_value":
+            self.add_sparse(scope, name, attribute.sparse_tensor)
+            return
+        is_tensor = attribute.type == AttributeProto.TENSOR
+        tensor = attribute.t if is_tensor else constant_tensor(attribute)
+        if tensor is None:
+            raise ModelError(
+                f"{self.file.name} has a Constant of an unknown kind "
+                f"({printable(attribute.name)!r}): {describe(call)}."
+            )
+        self.add_weight(scope, name, tensor, "Constant")
 
     # -- nodes
 
-    def add_node(self, proto: NodeProto) -> Node | None:
+    def add_node(self, scope: Scope, call: Call) -> Node | None:
         """The node's record; None where it is folded away into a constant."""
-        self.count_node()
-        if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
-            self.add_constant(proto)
+        if call.op_type == "Constant" and not call.domain:
+            self.add_constant(scope, call)
             return None
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        outputs = tuple(self.typed(name) if name else None for name in proto.output)
+        outputs = tuple([scope.inferred(name) if name else None for name in call.outputs])
         node = Node(
-            name=proto.name,
-            op_type=proto.op_type,
-            domain=domain,
-            inputs=tuple(self.source(name, proto) for name in proto.input),
-            outputs=outputs,
-            attributes=read_attributes(proto),
-            opset=self.context.opsets.get(domain, 0),
+            call.proto.name,
+            call.op_type,
+            call.domain,
+            tuple([self.source(scope, name, call) for name in call.inputs]),
+            outputs,
+            call.attributes,
+            opset=self.resolver.opsets.get(call.domain, 0),
         )
-        for name in proto.output:
-            self.producers[name] = proto
-        has_body = has_bodies(proto)
-        if has_body:
-            node = self.with_bodies(node, proto)
-        if not all(t is None or _is_complete(t) or self.is_no_tensor(t) for t in outputs):
-            outputs = self.resolved_outputs(node, proto)
-            node = replace(node, outputs=outputs)
-        constant = not has_body and node.op_type not in _RANDOM and _takes_constants(node)
-        if constant:
-            outputs = self.constant_outputs(node)
-        self.count_uses(node, runs=not constant)
+        for name in call.outputs:
+            scope.producers[name] = call
+        if call.bodies:
+            node = self.with_bodies(scope, node, call)
+        for tensor in outputs:
+            if tensor is not None and not (tensor.is_complete or scope.is_no_tensor(tensor.name)):
+                outputs = self.resolver.outputs(node, call, scope)
+                node = replace(node, outputs=outputs)
+                break
+        folded = not call.bodies and node.op_type not in _RANDOM and _takes_constants(node)
+        if folded:
+            outputs = self.folded_outputs(scope, node)
+        self.weights.count_uses(node, runs=not folded)
         for tensor in outputs:
             if tensor is not None:
-                self.tensors[tensor.name] = tensor
-        return None if constant else node
+                scope.tensors[tensor.name] = tensor
+        return None if folded else node
 
-    def count_node(self) -> None:
-        self.context.found.nodes += 1
-        if self.context.found.nodes > MAX_NODES:
-            raise ModelError(
-                f"{self.context.file.name} has more than {MAX_NODES:,} nodes, those of the bodies "
-                "of its control flow included."
-            )
-
-    def source(self, name: str, node: NodeProto) -> Tensor | None:
+    def source(self, scope: Scope, name: str, call: Call) -> Tensor | None:
         if not name:
             return None
-        tensor = self.find(name)
+        tensor = scope.tensors.get(name) or scope.find(name)
         if tensor is None:
             raise ModelError(
-                f"{self.context.file.name} takes the tensor {printable(name)!r} in "
-                f"{describe(node)}, but nothing makes it. The file is damaged: export the "
-                "model again."
+                f"{self.file.name} takes the tensor {printable(name)!r} in {describe(call)}, "
+                "but nothing makes it. The file is damaged: export the model again."
             )
         return tensor
 
-    def add_constant(self, node: NodeProto) -> None:
-        if not node.output or not node.attribute:
-            raise ModelError(
-                f"{self.context.file.name} has a Constant without a value: {describe(node)}."
-            )
-        name, attribute = node.output[0], node.attribute[0]
-        if attribute.name == "sparse_value":
-            self.add_sparse(name, attribute.sparse_tensor)
-            return
-        if attribute.type == AttributeProto.TENSOR:
-            self.add_weight(name, attribute.t, "Constant")
-            return
-        tensor = constant_tensor(attribute)
-        if tensor is None:
-            raise ModelError(
-                f"{self.context.file.name} has a Constant of an unknown kind "
-                f"({printable(attribute.name)!r}): {describe(node)}."
-            )
-        self.add_weight(name, tensor, "Constant")
-
-    def constant_outputs(self, node: Node) -> tuple[Tensor | None, ...]:
+    def folded_outputs(self, scope: Scope, node: Node) -> tuple[Tensor | None, ...]:
         """What a node of constants makes is constant, and a weight where it comes from nothing."""
-        found = self.context.found
+        found = self.weights.found
         sources = tuple(dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights))
         derived = node.op_type == "DequantizeLinear" or any(
-            found.weights[name].dtype.startswith(("float", "bfloat")) for name in sources
+            found[name].dtype.startswith(("float", "bfloat")) for name in sources
         )
         constants: list[Tensor | None] = []
         for tensor in node.outputs:
@@ -380,225 +289,89 @@ class _Scope:
             weights = sources
             nbytes = tensor.nbytes
             if not derived and tensor.is_float and nbytes is not None:
-                name = self.weight_name(tensor.name)
-                found.weights[name] = Weight(
-                    name, tensor.dtype or "", tensor.dims, node.op_type, nbytes
-                )
+                name = scope.path + tensor.name
+                found[name] = Weight(name, tensor.dtype or "", tensor.dims, node.op_type, nbytes)
                 weights = (name,)
             constants.append(
                 Tensor(tensor.name, tensor.dtype, tensor.shape, is_constant=True, weights=weights)
             )
         return tuple(constants)
 
-    # -- types of outputs
-
-    def resolved_outputs(self, node: Node, proto: NodeProto) -> tuple[Tensor | None, ...]:
-        """The outputs of a node that inference over the whole graph could not tell completely."""
-        tensors = node.outputs
-        for answer in (self.by_rule, self.by_onnx, self.by_bodies, self.by_declaration):
-            types = answer(node, proto)
-            tensors = tuple(
-                _refined(tensor, types[index])
-                if tensor is not None and index < len(types)
-                else tensor
-                for index, tensor in enumerate(tensors)
-            )
-            if all(t is None or _is_complete(t) for t in tensors):
-                break
-        return tensors
-
-    def is_no_tensor(self, tensor: Tensor) -> bool:
-        kind = self.types.get(tensor.name)
-        return kind is not None and kind.WhichOneof("value") not in (None, "tensor_type")
-
-    def by_rule(self, node: Node, _: NodeProto) -> Sequence[OutputType | None]:
-        custom = self.context.rules.get(node.qualified_op)
-        if custom is not None:
-            try:
-                return tuple(custom(node))
-            except UnknownShapeError:
-                return ()
-            except Exception as error:
-                raise ExtensionError(
-                    f"the shape rule registered for {printable(node.qualified_op)} failed on "
-                    f"{printable(node.name or node.id)!r}: {type(error).__name__}: {error}"
-                ) from error
-        rule = SHAPE_RULES.get(node.qualified_op)
-        if rule is None:
-            return ()
-        try:
-            return rule(node)
-        except UnknownShapeError:
-            return ()
-
-    def by_onnx(self, node: Node, proto: NodeProto) -> Sequence[OutputType | None]:
-        if node.op_type in control_flow.CONTROL_FLOW and not node.domain:
-            return ()
-        try:
-            schema = defs.get_schema(
-                node.op_type, self.context.opsets.get(node.domain, 1), node.domain
-            )
-        except defs.SchemaError:
-            return ()
-        types: dict[str, TypeProto] = {}
-        data: dict[str, TensorProto] = {}
-        for name in proto.input:
-            kind = self.type_proto(name) if name else None
-            if kind is None:
-                continue
-            types[name] = kind
-            value = self.value_of(name)
-            if value is not None and value.dtype.kind in "iubf":
-                data[name] = onnx.numpy_helper.from_array(value, name)
-        try:
-            found = onnx.shape_inference.infer_node_outputs(
-                schema,
-                proto,
-                types,
-                data,
-                opset_imports=self.context.opset_imports,
-                ir_version=self.context.ir_version,
-            )
-        except (onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError):
-            return ()
-        for name, kind in found.items():
-            if kind.WhichOneof("value") != "tensor_type":
-                self.types[name] = kind
-        return tuple(output_type(found.get(name)) for name in proto.output)
-
-    def by_bodies(self, node: Node, _: NodeProto) -> Sequence[OutputType | None]:
-        return control_flow.output_types(node)
-
-    def by_declaration(self, _: Node, proto: NodeProto) -> Sequence[OutputType | None]:
-        if self.outer is not None:
-            return ()
-        return tuple(output_type(self.context.declared.get(name)) for name in proto.output)
-
-    # -- values
-
-    def value_of(self, name: str, depth: int = 0) -> Value | None:
-        """The value of a small tensor, where it follows from constants and known shapes."""
-        scope: _Scope | None = self
-        while scope is not None and name not in scope.tensors:
-            scope = scope.outer
-        if scope is None:
-            return None
-        tensor = scope.tensors[name]
-        if tensor.value is not None:
-            return tensor.value
-        if name not in scope.values:
-            scope.values[name] = None
-            if depth < MAX_FOLD_DEPTH:
-                scope.values[name] = scope.compute_value(name, tensor, depth)
-        return scope.values[name]
-
-    def compute_value(self, name: str, tensor: Tensor, depth: int) -> Value | None:
-        node = self.producers.get(name)
-        if node is None or node.domain not in ("", "ai.onnx"):
-            return None
-        if node.op_type in ("Shape", "Size"):
-            return _shape_value(node, self.find(node.input[0]))
-        if node.op_type not in FOLDABLE or not _is_small(tensor):
-            return None
-        values = [self.value_of(name, depth + 1) if name else None for name in node.input]
-        if any(v is None and n for v, n in zip(values, node.input, strict=True)):
-            return None
-        folded = fold(node, values, self.context.opsets.get("", 1))
-        if folded is None:
-            return None
-        return dict(zip(node.output, folded, strict=False)).get(name)
-
     # -- control flow
 
-    def with_bodies(self, node: Node, proto: NodeProto) -> Node:
-        bodies = {
-            attribute.name: attribute.g
-            for attribute in proto.attribute
-            if attribute.type == AttributeProto.GRAPH
-        }
-        if node.op_type == "If":
-            condition = self.value_of(proto.input[0]) if proto.input else None
+    def with_bodies(self, scope: Scope, node: Node, call: Call) -> Node:
+        bodies = call.bodies
+        if node.op_type == "If" and not node.domain:
+            condition = scope.value_of(call.inputs[0]) if call.inputs else None
             if condition is not None and condition.size == 1:
                 taken = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
                 bodies = {name: body for name, body in bodies.items() if name == taken}
-            return replace(node, bodies={n: self.body(node, n, b, ()) for n, b in bodies.items()})
-        if node.op_type == "Loop" and "body" in bodies:
-            return self.with_loop_body(node, proto, bodies["body"])
-        if node.op_type == "Scan" and "body" in bodies:
-            return self.with_scan_body(node, bodies["body"])
-        built = {name: self.body(node, name, body, ()) for name, body in bodies.items()}
+            built = {name: self.body(scope, node, name, body) for name, body in bodies.items()}
+            return replace(node, bodies=built)
+        if node.op_type == "Loop" and "body" in bodies and not node.domain:
+            return self.with_loop_body(scope, node, call)
+        if node.op_type == "Scan" and "body" in bodies and not node.domain:
+            scanned = control_flow.scan_inputs(node)
+            body = self.body(scope, node, "body", bodies["body"], scanned.given)
+            return replace(node, bodies={"body": body}, trips=scanned.trips)
+        built = {name: self.body(scope, node, name, body) for name, body in bodies.items()}
         # FlexAttention applies each body to all scores at once. A SequenceMap runs as often as
         # its sequence is long, a custom operator as it likes.
-        once = node.op_type == "FlexAttention" and node.domain == "ai.onnx.preview"
+        once = node.qualified_op == "ai.onnx.preview::FlexAttention"
         return replace(node, bodies=built, trips=1 if once else None)
 
-    def body(self, node: Node, name: str, proto: GraphProto, given: Sequence[Tensor]) -> Graph:
-        path = f"{self.path}{node.name or node.id}/{name}/"
-        return _Scope(self.context, self, path, self.depth + 1).build(proto, given)
+    def body(
+        self, scope: Scope, node: Node, name: str, block: Block, given: Sequence[Tensor] = ()
+    ) -> Graph:
+        inner = Scope(scope, f"{scope.path}{node.name or node.id}/{name}/", scope.opset)
+        if self.trusts_bodies:
+            infos = (*block.proto.value_info, *block.proto.output, *block.proto.input)
+            inner.declared = {info.name: info.type for info in infos}
+        return self.build(block, inner, given)
 
-    def with_loop_body(self, node: Node, proto: NodeProto, body: GraphProto) -> Node:
+    def with_loop_body(self, scope: Scope, node: Node, call: Call) -> Node:
+        block = call.bodies["body"]
         given = control_flow.loop_inputs(node)
-        built = self.body(node, "body", body, given)
+        body = self.body(scope, node, "body", block, given)
         # A value that a trip changes the shape of has no one shape: know only what stays.
-        stable = control_flow.stable_inputs(given, built.outputs)
+        stable = control_flow.stable_inputs(given, body.outputs)
         if any(a.shape != b.shape for a, b in zip(given, stable, strict=False)):
-            built = self.body(node, "body", body, stable)
-        return replace(node, bodies={"body": built}, trips=self.loop_trips(proto, body))
+            body = self.body(scope, node, "body", block, stable)
+        return replace(node, bodies={"body": body}, trips=self.loop_trips(scope, call))
 
-    def loop_trips(self, node: NodeProto, body: GraphProto) -> int | None:
+    def loop_trips(self, scope: Scope, call: Call) -> int | None:
         """How often a Loop runs: its trip count, unless a condition may end it before."""
-        limit = self.value_of(node.input[0]) if node.input and node.input[0] else None
-        start = node.input[1] if len(node.input) > 1 else ""
-        condition = self.value_of(start) if start else None
+        limit = scope.value_of(call.inputs[0]) if call.inputs[0] else None
+        start = call.inputs[1] if len(call.inputs) > 1 else ""
+        condition = scope.value_of(start) if start else None
         if start and (condition is None or condition.size != 1):
             return None
         if condition is not None and not bool(condition.reshape(-1)[0]):
             return 0
-        if limit is None or limit.size != 1 or not control_flow.condition_stays(body):
+        stays = control_flow.condition_stays(call.bodies["body"], self.is_true)
+        if limit is None or limit.size != 1 or not stays:
             return None
         return max(0, int(limit.reshape(-1)[0]))
 
-    def with_scan_body(self, node: Node, body: GraphProto) -> Node:
-        scanned = control_flow.scan_inputs(node)
-        built = self.body(node, "body", body, scanned.given)
-        return replace(node, bodies={"body": built}, trips=scanned.trips)
+    def is_true(self, tensor: TensorProto) -> bool:
+        return prod(tensor.dims) == 1 and bool(self.file.read_tensor(tensor).reshape(-1)[0])
+
+
+def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The inputs that no initializer fills, with what the caller of a body knows of them."""
+    inputs = []
+    for index, info in enumerate(proto.input):
+        if info.name in scope.tensors:
+            continue
+        tensor = scope.inferred(info.name)
+        if index < len(given):
+            tensor = refined(tensor, given[index])
+        if info.name in scope.declared:
+            tensor = refined(tensor, read_type(scope.declared[info.name]))
+        scope.tensors[info.name] = tensor
+        inputs.append(tensor)
+    return tuple(inputs)
 
 
 def _takes_constants(node: Node) -> bool:
-    return all(tensor is None or tensor.is_constant for tensor in node.inputs)
-
-
-def _is_complete(tensor: Tensor) -> bool:
-    return tensor.dtype is not None and tensor.shape is not None and None not in tensor.shape
-
-
-def _is_small(tensor: Tensor) -> bool:
-    return _is_complete(tensor) and tensor.size <= MAX_ELEMENTS
-
-
-def _refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
-    """`tensor` with what `more` knows in addition; what is known already stays."""
-    if more is None:
-        return tensor
-    shape = tensor.shape
-    if shape is None:
-        shape = more.shape
-    elif more.shape is not None and len(more.shape) == len(shape):
-        shape = tuple(b if a is None else a for a, b in zip(shape, more.shape, strict=True))
-    return replace(tensor, dtype=tensor.dtype or more.dtype, shape=shape)
-
-
-def _shape_value(node: NodeProto, tensor: Tensor | None) -> Value | None:
-    import numpy as np
-
-    if tensor is None or tensor.shape is None:
-        return None
-    bounds = {a.name: a.i for a in node.attribute}
-    shape = tensor.shape
-    if node.op_type == "Shape":
-        shape = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
-    if None in shape:
-        return None
-    if node.op_type == "Size":
-        return np.asarray(tensor.size, np.int64)
-    return np.asarray(shape, np.int64)
+    return all([tensor is None or tensor.is_constant for tensor in node.inputs])  # noqa: C419  # half the time of a generator

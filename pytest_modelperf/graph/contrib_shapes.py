@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from pytest_modelperf.graph.contrib.attention import ATTENTION_RULES
 from pytest_modelperf.graph.contrib.elementwise import ELEMENTWISE_RULES, STANDARD_DOMAIN_RULES
+from pytest_modelperf.graph.contrib.linear_attention import LINEAR_ATTENTION_RULES
 from pytest_modelperf.graph.contrib.products import PRODUCT_RULES
 from pytest_modelperf.graph.contrib.tensors import TENSOR_RULES
 from pytest_modelperf.graph.contrib.windows import NCHWC_RULES, NHWC_RULES, WINDOW_RULES
@@ -21,6 +22,7 @@ __all__ = ["SHAPE_RULES", "OutputType", "ShapeRule"]
 _CONTRIB_RULES: Mapping[str, ShapeRule] = {
     **ATTENTION_RULES,
     **ELEMENTWISE_RULES,
+    **LINEAR_ATTENTION_RULES,
     **PRODUCT_RULES,
     **TENSOR_RULES,
     **WINDOW_RULES,

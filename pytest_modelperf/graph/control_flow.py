@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto
 
+from pytest_modelperf.graph.convert import Block, Call
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node, Shape, Tensor
 
@@ -64,31 +65,32 @@ def scan_inputs(node: Node) -> ScanInputs:
     return ScanInputs(tuple(given), trips)
 
 
-def condition_stays(body: GraphProto) -> bool:
-    """Whether a Loop's body hands its condition on unchanged, or sets it to true."""
-    if len(body.input) < 2 or not body.output:
+def condition_stays(body: Block, is_true: Callable[[TensorProto], bool]) -> bool:
+    """Whether a Loop's body hands its condition on unchanged, or sets it to true.
+
+    `is_true` reads a stored constant.
+    """
+    graph = body.proto
+    if len(graph.input) < 2 or not graph.output:
         return False
-    producers = {output: node for node in body.node for output in node.output}
-    constants = {tensor.name: tensor for tensor in body.initializer}
-    name, seen = body.output[0].name, set[str]()
-    while name != body.input[1].name:
-        node = producers.get(name)
-        if name in constants or node is None or node.op_type == "Constant":
-            return _is_true(constants.get(name) if node is None else _constant_value(node))
-        if name in seen or node.op_type not in ("Identity", "Cast") or not node.input:
+    producers = {output: call for call in body.calls for output in call.outputs}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    name, seen = graph.output[0].name, set[str]()
+    while name != graph.input[1].name:
+        call = producers.get(name)
+        if call is None or call.op_type == "Constant":
+            constant = constants.get(name) if call is None else _constant_value(call)
+            return constant is not None and is_true(constant)
+        if name in seen or call.op_type not in ("Identity", "Cast") or not call.inputs:
             return False
         seen.add(name)
-        name = node.input[0]
+        name = call.inputs[0]
     return True
 
 
-def _constant_value(node: NodeProto) -> TensorProto | None:
-    tensors = [a.t for a in node.attribute if a.type == AttributeProto.TENSOR]
+def _constant_value(call: Call) -> TensorProto | None:
+    tensors = [a.t for a in call.proto.attribute if a.type == AttributeProto.TENSOR]
     return tensors[0] if tensors else None
-
-
-def _is_true(tensor: TensorProto | None) -> bool:
-    return tensor is not None and bool(numpy_helper.to_array(tensor).all())
 
 
 def output_types(node: Node) -> Sequence[OutputType | None]:

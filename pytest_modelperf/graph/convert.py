@@ -1,40 +1,110 @@
-"""Between onnx's protobuf messages and the values that `structure` holds."""
+"""From onnx's protobuf messages to plain values: calls, attributes, types.
+
+Reading a field of a message costs as much as a dozen Python operations, so each is read once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper
 
+from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Attribute, Shape
+from pytest_modelperf.units import printable
+
+_NOTHING: Mapping[str, Any] = {}
 
 
-def read_type(proto: TypeProto | None) -> tuple[str | None, Shape | None]:
-    if proto is None or not proto.HasField("tensor_type"):
-        return None, None
-    tensor = proto.tensor_type
-    dtype = dtype_name(tensor.elem_type)
-    if not tensor.HasField("shape"):
-        return dtype, None
-    # onnx's inference does not check for overflow: a negative dimension is one it got wrong.
-    return dtype, tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
-        for d in tensor.shape.dim
-    )
+# Bodies within bodies. Real models stay below 5.
+MAX_BODY_DEPTH = 32
+# Nodes in all, those of unfolded functions and of bodies included.
+MAX_NODES = 1_000_000
 
 
-def output_type(proto: TypeProto | None) -> OutputType | None:
-    if proto is None:
-        return None
-    dtype, shape = read_type(proto)
-    return OutputType(dtype, shape)
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """One NodeProto, read: names instead of tensors, attributes apart from bodies.
+
+    `kinds` has the type of every attribute, tensors and bodies included.
+    """
+
+    proto: NodeProto
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kinds: Mapping[str, int]
+    attributes: Mapping[str, Attribute]
+    bodies: Mapping[str, Block]
 
 
-def read_attributes(node: NodeProto) -> dict[str, Attribute]:
-    return {a.name: value for a in node.attribute if (value := attribute_value(a)) is not None}
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """A graph, or the body of a control flow operator, with its nodes read."""
+
+    proto: GraphProto
+    calls: tuple[Call, ...]
+
+    def walk(self) -> Iterator[Block]:
+        """The block itself and all bodies in it."""
+        yield self
+        for call in self.calls:
+            for body in call.bodies.values():
+                yield from body.walk()
+
+
+def read_block(graph: GraphProto, model: str) -> Block:
+    """The nodes of a graph and of all bodies in it."""
+    return Block(graph, read_calls(graph.node, model))
+
+
+def read_calls(nodes: Iterable[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
+    if depth > MAX_BODY_DEPTH:
+        raise ModelError(f"{model} nests control flow deeper than {MAX_BODY_DEPTH} levels.")
+    return tuple([_read_call(node, model, depth) for node in nodes])
+
+
+def _read_call(node: NodeProto, model: str, depth: int) -> Call:
+    op_type, domain = node.op_type, node.domain
+    inputs, outputs = tuple(node.input), tuple(node.output)
+    check_text(model, node.name, op_type, domain, *inputs, *outputs)
+    kinds: Mapping[str, int] = _NOTHING
+    plain: Mapping[str, Attribute] = _NOTHING
+    bodies: Mapping[str, Block] = _NOTHING
+    attributes = node.attribute
+    if attributes:
+        kinds = {a.name: a.type for a in attributes}
+        check_text(model, *kinds)
+        if len(kinds) < len(attributes):
+            raise ModelError(
+                f"{model} gives an attribute of {printable(op_type)} {printable(node.name)!r} "
+                "twice. The file is damaged: export the model again."
+            )
+        plain = {a.name: value for a in attributes if (value := attribute_value(a)) is not None}
+        # Graphs, like tensors, have no plain value.
+        if len(plain) < len(kinds):
+            bodies = {
+                a.name: Block(a.g, read_calls(a.g.node, model, depth + 1))
+                for a in attributes
+                if a.type == AttributeProto.GRAPH
+            }
+    domain = "" if domain == "ai.onnx" else domain
+    return Call(node, op_type, domain, inputs, outputs, kinds, plain, bodies)
+
+
+def check_text(model: str, *names: object) -> None:
+    """Raise ModelError where a name is no text: protobuf hands such a one out as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(
+                f"{model} holds a name that is not UTF-8 text: {name!r:.80}. The file is "
+                "damaged: export the model again."
+            )
 
 
 def attribute_value(attribute: AttributeProto) -> Attribute | None:
@@ -57,6 +127,31 @@ _READERS: Mapping[int, Callable[[AttributeProto], Attribute]] = {
 }
 
 
+def read_type(proto: TypeProto | None) -> OutputType:
+    """The dtype and shape in a type; both unknown for one that is no tensor's."""
+    if proto is None or not proto.HasField("tensor_type"):
+        return UNKNOWN_TYPE
+    tensor = proto.tensor_type
+    dtype = dtype_name(tensor.elem_type)
+    if not tensor.HasField("shape"):
+        return OutputType(dtype, None)
+    shape: Shape = tuple([dim.dim_value for dim in tensor.shape.dim])
+    if all(size > 0 for size in shape if size is not None):
+        return OutputType(dtype, shape)
+    # 0 is also what an unset size reads as. And a negative size is one that onnx's inference
+    # computed wrongly: it does not check for overflow.
+    return OutputType(
+        dtype,
+        tuple(
+            size if dim.HasField("dim_value") and size is not None and size >= 0 else None
+            for size, dim in zip(shape, tensor.shape.dim, strict=True)
+        ),
+    )
+
+
+UNKNOWN_TYPE = OutputType(None, None)
+
+
 def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
     """A Constant's value_int, value_floats and so on as the tensor that it means."""
     value = attribute_value(attribute)
@@ -67,7 +162,3 @@ def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
     shape = [len(value)] if isinstance(value, tuple) else []
     values: Any = value if isinstance(value, tuple) else [value]
     return helper.make_tensor("", kind, shape, values)
-
-
-def has_bodies(node: NodeProto) -> bool:
-    return any(a.type == AttributeProto.GRAPH for a in node.attribute)

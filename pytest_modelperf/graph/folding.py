@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnx import NodeProto
 
+from pytest_modelperf.graph.convert import Call
+
 if TYPE_CHECKING:
-    from pytest_modelperf.graph.structure import Value
+    from pytest_modelperf.graph.structure import Tensor, Value
 
 # Larger values than this are no shapes.
 MAX_ELEMENTS = 8192
@@ -42,3 +44,18 @@ def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[V
     except Exception:  # noqa: BLE001  # the evaluator raises anything; an unfolded value is unknown
         return None
     return tuple(np.asarray(result) for result in results)
+
+
+def shape_value(call: Call, tensor: Tensor | None) -> Value | None:
+    """What Shape or Size gives for a tensor; None where its shape is not known well enough."""
+    import numpy as np
+
+    if tensor is None or tensor.shape is None:
+        return None
+    shape = tensor.shape
+    if call.op_type == "Shape":
+        bounds: dict[str, Any] = {"start": 0, "end": len(shape), **call.attributes}
+        shape = shape[bounds["start"] : bounds["end"]]
+    if None in shape:
+        return None
+    return np.asarray(tensor.size if call.op_type == "Size" else shape, np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import TypeProto
+from onnx import TypeProto, inliner
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.batch import follow_batch, verify_rebound
@@ -18,11 +18,18 @@ from pytest_modelperf.graph.binding import (
     Dim,
     bind_inputs,
 )
-from pytest_modelperf.graph.build import BuiltGraph, build_graph
+from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
+from pytest_modelperf.graph.convert import Block, read_block, read_calls
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
+from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Tensor
-from pytest_modelperf.graph.validity import check_functions, check_opsets
+from pytest_modelperf.graph.validity import (
+    check_calls,
+    check_functions,
+    check_opsets,
+    check_stored_tensors,
+)
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -66,18 +73,22 @@ def load_model(
     binding = binding or Binding()
     rules = (options or LoadOptions()).shape_rules
     opsets = check_opsets(file)
-    proto = _without_functions(file)
+    proto, block = _unfolded(file, opsets)
+    resolver = Resolver(opsets, list(proto.opset_import), proto.ir_version, rules)
     bound = bind_inputs(declared_inputs(proto), binding, file.name)
-    declared = {} if bound.rebound else _declared_types(proto, bound)
+    declared = None if bound.rebound else _declared_types(proto, bound)
+    _forget_shapes(proto.graph)
     rewritten: tuple[str, ...] = ()
+    before = None
     if bound.rebound:
-        before = _build(file, _bound(proto, None), opsets, rules, {})
-        rewritten = follow_batch(proto, before.graph, bound)
-    bound_proto = _bound(proto, bound)
-    built = _build(file, bound_proto, opsets, rules, declared)
-    if bound.rebound:
-        verify_rebound(before.graph, built.graph, bound, file.name)
-    return BoundModel(file, bound_proto, bound, built.graph, built.tensors, built.stored, rewritten)
+        before = _build(file, proto, block, resolver, None).graph
+        rewritten = follow_batch(proto, before, bound)
+        block = read_block(proto.graph, file.name)
+    _bind(proto.graph, bound)
+    built = _build(file, proto, block, resolver, declared)
+    if before is not None:
+        verify_rebound(before, built.graph, bound, file.name)
+    return BoundModel(file, proto, bound, built.graph, built.tensors, built.stored, rewritten)
 
 
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
@@ -107,21 +118,39 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
     return dtype, tuple(dims)
 
 
-def _without_functions(file: ModelFile) -> onnx.ModelProto:
-    """A copy of the model that may be changed, with its local functions unfolded."""
+def _unfolded(file: ModelFile, opsets: Mapping[str, int]) -> tuple[onnx.ModelProto, Block]:
+    """A copy of the model that may be changed: checked, with its local functions unfolded."""
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
+    block = read_block(proto.graph, file.name)
+    for inner in block.walk():
+        check_stored_tensors(inner, file)
+        check_calls(inner.calls, opsets, file)
+    _spell_domains(proto, block)
     if not proto.functions:
-        return proto
+        return proto, block
+    for function in proto.functions:
+        own = {**opsets, **{entry.domain: entry.version for entry in function.opset_import}}
+        check_calls(read_calls(function.node, file.name), own, file)
     check_functions(file)
-    from onnx import inliner
-
     try:
-        return inliner.inline_local_functions(proto)
-    except RuntimeError as error:
+        unfolded = inliner.inline_local_functions(proto, convert_version=True)
+    except Exception as error:
         raise ModelError(
             f"the local functions of {file.name} cannot be unfolded: {printable(str(error))}"
         ) from error
+    return unfolded, read_block(unfolded.graph, file.name)
+
+
+def _spell_domains(proto: onnx.ModelProto, block: Block) -> None:
+    """Leave the name of the standard domain out everywhere: onnx takes it for another."""
+    for entry in proto.opset_import:
+        if entry.domain == "ai.onnx":
+            entry.domain = ""
+    for inner in block.walk():
+        for call in inner.calls:
+            if not call.domain and call.proto.domain:
+                call.proto.domain = ""
 
 
 def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, TypeProto]:
@@ -137,23 +166,20 @@ def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, Typ
     return declared
 
 
-def _bound(proto: onnx.ModelProto, bound: BoundInputs | None) -> onnx.ModelProto:
-    """A copy with the inputs' shapes as bound, and without any other shape that it declares."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    _forget_shapes(copy.graph)
-    for info in copy.graph.input if bound is not None else ():
-        shape = bound.shapes.get(info.name) if bound is not None else None
+def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
+    """Write the bound shapes into the inputs."""
+    for info in graph.input:
+        shape = bound.shapes.get(info.name)
         if shape is None or not info.type.HasField("tensor_type"):
             continue
         dims = info.type.tensor_type.shape
         dims.ClearField("dim")
         for size in shape:
             dims.dim.add().dim_value = size
-    return copy
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
+    """Leave no shape but those of inputs and weights: others are of the model's own sizes."""
     del graph.value_info[:]
     for output in graph.output:
         if output.type.HasField("tensor_type"):
@@ -163,20 +189,46 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
 def _build(
     file: ModelFile,
     proto: onnx.ModelProto,
-    opsets: Mapping[str, int],
-    rules: Mapping[str, ShapeRule],
-    declared: Mapping[str, TypeProto],
+    block: Block,
+    resolver: Resolver,
+    declared: Mapping[str, TypeProto] | None,
 ) -> BuiltGraph:
-    return build_graph(file, _inferred(file, proto), opsets, rules, declared)
+    types = TypeSources(_inferred_types(file, _without_traps(proto, block)), declared)
+    return build_graph(file, block, types, resolver)
 
 
-def _inferred(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the shapes that onnx's own inference finds."""
+def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
+    """The model with the operators hidden whose inference crashes on an input of unknown type.
+
+    The copy names them as of a domain that onnx does not know; each is asked for on its own
+    later, when its inputs are known.
+    """
+    if not any(call.op_type in CRASHING for inner in block.walk() for call in inner.calls):
+        return proto
+    hidden = "hidden"
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    copy.opset_import.add(domain=hidden, version=1)
+    for inner in read_block(copy.graph, "").walk():
+        for call in inner.calls:
+            if call.op_type in CRASHING:
+                call.proto.domain = hidden
+    return copy
+
+
+def _inferred_types(file: ModelFile, proto: onnx.ModelProto) -> dict[str, TypeProto]:
+    """What onnx's own inference over the whole graph finds.
+
+    Its data propagation stays off: it takes every vector apart, element by element, and what it
+    would find is found node by node later, where it is needed.
+    """
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        graph = onnx.shape_inference.infer_shapes(proto).graph
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
         first = printable(str(error).strip().splitlines()[0] if str(error) else repr(error))
         raise ModelError(
             f"the shapes of {file.name} do not fit together: {first[:300]}. Check the model "
             "with onnx.checker.check_model, or give its inputs with --input name:dtype:shape."
         ) from error
+    infos = (*graph.value_info, *graph.output, *graph.input)
+    return {info.name: info.type for info in infos}

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.structure import BITS
+from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, slim_model
 from pytest_modelperf.units import format_bytes, printable
 
@@ -27,12 +27,18 @@ if TYPE_CHECKING:
 # What a model can be given as: its path, its bytes, or the message itself.
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
+# Metadata of installed packages is slow to read; the module knows its own version.
+ONNX_VERSION: str = onnx.__version__
+
 # protobuf cannot hold a message that is larger.
 MAX_PROTO_BYTES = 2**31 - 1
 
 _OTHER_FORMATS: Mapping[bytes, str] = {
     b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint: export the model to ONNX first",
-    b"\x80\x02": "a pickle, perhaps a PyTorch checkpoint: export the model to ONNX first",
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04\x95", b"\x80\x05\x95"),
+        "a pickle, perhaps a PyTorch checkpoint: export the model to ONNX first",
+    ),
     b"\x89HDF": "an HDF5 file, perhaps a Keras model: convert it to ONNX first",
     b"\x1f\x8b": "a gzip archive: unpack it first",
     b"version https://git-lfs": "a Git LFS pointer, not the model: run `git lfs pull`",
@@ -117,9 +123,15 @@ class ModelFile:
 
     def _read_external(self, tensor: TensorProto) -> bytes:
         location = external_location(self, tensor)
-        with location.path.open("rb") as file:
-            file.seek(location.offset)
-            return file.read(location.length)
+        try:
+            with location.path.open("rb") as file:
+                file.seek(location.offset)
+                return file.read(location.length)
+        except OSError as error:
+            raise ModelError(
+                f"the external data {printable(str(location.path))} of {self.name} cannot be read: "
+                f"{_reason(error)}."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +164,19 @@ def _map(path: Path, name: str) -> Buffer:
     except FileNotFoundError:
         hint = ""
         if path.parent.is_dir():
-            near = sorted(p.name for p in path.parent.glob("*.onnx"))[:5]
-            hint = f" In {printable(str(path.parent))} there is: {', '.join(map(printable, near))}."
-            hint = hint if near else ""
+            near = sorted(str(p) for p in path.parent.glob("*.onnx"))[:5]
+            hint = f" There are: {', '.join(map(printable, near))}." if near else ""
         raise ModelError(
             f"there is no file {name}.{hint} Give the path of an ONNX model."
         ) from None
     except IsADirectoryError:
         raise ModelError(f"{name} is a folder. Give the path of an ONNX model in it.") from None
-    except OSError as error:
-        raise ModelError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{name} cannot be read: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _parse(data: Buffer, name: str, path: Path | None) -> ModelFile:
@@ -188,41 +203,55 @@ def _parse(data: Buffer, name: str, path: Path | None) -> ModelFile:
 
 def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
     """Raise ModelError where a tensor claims more, or other, data than it has."""
-    name = printable(tensor.name)
-    if any(dim < 0 for dim in tensor.dims):
+    dims = tuple(tensor.dims)
+    dtype = dtype_name(tensor.data_type)
+    if dims and min(dims) < 0:
         raise ModelError(
-            f"{what} {name!r} of {file.name} has a negative dimension: {list(tensor.dims)}."
+            f"{what} {printable(tensor.name)!r} of {file.name} has a negative dimension: "
+            f"{list(dims)}."
         )
-    bits = BITS.get(dtype_name(tensor.data_type) or "")
-    if bits is None:
-        if dtype_name(tensor.data_type) == "string":
-            return
+    if dtype is None:
         raise ModelError(
-            f"{what} {name!r} of {file.name} has the element type {tensor.data_type}, "
-            f"which onnx {onnx.__version__} does not know."
+            f"{what} {printable(tensor.name)!r} of {file.name} has the element type "
+            f"{tensor.data_type}, which onnx {onnx.__version__} does not know."
         )
-    expected = (prod(tensor.dims) * bits + 7) // 8
+    if is_external(tensor):
+        return
+    elements = prod(dims)
+    expected = byte_size(dtype, elements)
     stored = _stored_bytes(tensor)
-    if stored is not None and stored != expected:
-        raise ModelError(
-            f"{what} {name!r} of {file.name} claims the shape {list(tensor.dims)}, that is "
-            f"{format_bytes(expected)}, but the file holds {format_bytes(stored)} for it. "
-            "The file is damaged: export the model again."
-        )
+    if stored == expected or (stored is None and _has_elements(tensor, elements)):
+        return
+    claim = f"that is {format_bytes(expected)}" if expected else f"{elements:,} elements"
+    raise ModelError(
+        f"{what} {printable(tensor.name)!r} of {file.name} claims the shape {list(dims)}, {claim}, "
+        f"but the file holds {'other data' if stored is None else format_bytes(stored)} for it. "
+        "The file is damaged: export the model again."
+    )
 
 
 def _stored_bytes(tensor: TensorProto) -> int | None:
-    """The bytes that a tensor's data takes as raw data; None where only reading could tell."""
+    """The bytes of a tensor's raw data; None where its data is typed, or not there."""
     if tensor.data_location == TensorProto.EXTERNAL:
         skipped = _skipped(tensor)
         if skipped is None or skipped.raw is None:
             return None
         return skipped.raw[1] - skipped.raw[0]
-    if tensor.HasField("raw_data"):
-        return len(tensor.raw_data)
-    if not any(getattr(tensor, field) for field in _TYPED_DATA_FIELDS):
-        return 0
-    return None
+    return len(tensor.raw_data) if tensor.HasField("raw_data") else None
+
+
+def _has_elements(tensor: TensorProto, elements: int) -> bool:
+    """Whether typed data can be that of so many elements.
+
+    A number in a typed field is one element, or half a complex one, or up to eight packed ones.
+    """
+    if tensor.data_location == TensorProto.EXTERNAL:
+        # Skipped typed data; its numbers have a varying width, so only a bound is known.
+        skipped = _skipped(tensor)
+        spans = () if skipped is None else skipped.spans
+        return 8 * sum(stop - start for start, stop in spans) >= elements
+    stored = max(len(getattr(tensor, field)) for field in _TYPED_DATA_FIELDS)
+    return stored <= 2 * elements and 8 * stored >= elements
 
 
 _TYPED_DATA_FIELDS = (
@@ -282,6 +311,8 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
         raise ModelError(
             f"the external data {shown!r} of {file.name} cannot be used: {error}."
         ) from error
+    if not path.is_file():
+        raise ModelError(f"the external data {shown!r} of {file.name} is no file.")
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(
             f"the weight {name!r} of {file.name} claims bytes {offset:,} to {offset + length:,} "

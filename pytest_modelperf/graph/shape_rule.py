@@ -54,6 +54,11 @@ def int_of(node: Node, index: int) -> int | None:
     return values[0] if values is not None and len(values) == 1 else None
 
 
+def stated_size(node: Node, name: str) -> int | None:
+    """A size that is an attribute; zero is ONNX Runtime's way to say nothing."""
+    return node.attr_int(name, 0) or None
+
+
 def like(*indexes: int) -> Callable[[Node], tuple[OutputType, ...]]:
     """Outputs that have, in turn, the type and shape of these inputs."""
 

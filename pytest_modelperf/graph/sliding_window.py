@@ -95,6 +95,6 @@ def _positions(size: Dim, step: _Step, window: Window) -> Dim:
     if not window.rounds_up:
         return room // step.stride + 1
     positions = -(-room // step.stride) + 1
-    # A window that would start in the end padding is left out, as onnx 1.16 and PyTorch do.
+    # A window that would start in the end padding is left out; ONNX Runtime 1.19 still had it.
     starts_in_end = (positions - 1) * step.stride >= size + step.begin
     return positions - 1 if starts_in_end else positions

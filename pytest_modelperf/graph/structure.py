@@ -30,6 +30,11 @@ BITS: Mapping[str, int] = {
 }  # fmt: skip
 
 
+def byte_size(dtype: str, elements: int) -> int:
+    """Bytes that so many elements take when packed; 0 for strings, which have no size."""
+    return (elements * BITS.get(dtype, 0) + 7) // 8
+
+
 class UnknownShapeError(Exception):
     """A count needs a dimension that only a run of the model can tell."""
 
@@ -75,10 +80,15 @@ class Tensor:
     @property
     def nbytes(self) -> int | None:
         """Bytes in memory; None where the shape or the element size is unknown."""
-        bits = BITS.get(self.dtype or "")
-        if bits is None or self.shape is None or None in self.shape:
+        shape = self.shape
+        if self.dtype is None or self.dtype not in BITS or shape is None or None in shape:
             return None
-        return (self.size * bits + 7) // 8
+        return byte_size(self.dtype, prod(shape))  # type: ignore[arg-type]  # no None is left
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the type and every dimension are known."""
+        return self.dtype is not None and self.shape is not None and None not in self.shape
 
     @property
     def is_float(self) -> bool:

@@ -5,54 +5,177 @@ onnx.checker is not used: it reads external weights and refuses models that engi
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 
 import onnx
-from onnx import NodeProto, defs
+from onnx import defs
 
 from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.model_file import ModelFile
+from pytest_modelperf.graph.convert import (
+    MAX_BODY_DEPTH,
+    MAX_NODES,
+    Block,
+    Call,
+    check_text,
+)
+from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.units import printable
-
-# Local functions and bodies unfold; a crafted file could do so without end.
-MAX_NODES = 1_000_000
-# Bodies within bodies. Real models stay below 5.
-MAX_BODY_DEPTH = 32
 
 
 def check_opsets(file: ModelFile) -> Mapping[str, int]:
     """The version of each operator set that the model uses, by domain."""
     proto = file.proto
-    opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
+    check_text(file.name, *(entry.domain for entry in proto.opset_import))
+    opsets = {_unified(entry.domain): entry.version for entry in proto.opset_import}
+    if not opsets and proto.ir_version < 3:
+        # Before IR 3 a model named no operator sets and meant the first.
+        return {"": 1}
     newest = defs.onnx_opset_version()
     version = opsets.get("")
-    if version is not None and not 1 <= version <= newest:
+    if version is not None and version > newest:
         raise ModelError(
             f"{file.name} uses opset {version}; onnx {onnx.__version__} knows 1 to {newest}. "
-            + (
-                "Install a newer onnx: pip install --upgrade onnx"
-                if version > newest
-                else "The file is damaged: export the model again."
-            )
+            "Install a newer onnx: pip install --upgrade onnx"
         )
-    functions = {_domain(f.domain) for f in proto.functions}
-    for domain in {_domain(node.domain) for node in proto.graph.node}:
-        if domain not in opsets and domain not in functions:
-            if domain == "" and proto.ir_version < 3:
-                # Before IR 3 a model named no operator sets and meant the first.
-                opsets[""] = 1
-                continue
+    for domain, number in opsets.items():
+        if not 1 <= number < 2**31:
             raise ModelError(
-                f"{file.name} has operators of the domain {printable(domain or 'ai.onnx')!r}, "
-                "but does not say which version of it. The file is damaged: export the model "
-                "again."
+                f"{file.name} uses version {number} of the operators of "
+                f"{printable(domain or 'ai.onnx')!r}, which cannot be. The file is damaged: "
+                "export the model again."
             )
     return opsets
 
 
+def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFile) -> None:
+    """Raise ModelError where a call is none that its operator's schema allows.
+
+    onnx's own inference trusts that, and reads past the end of what is not there.
+    """
+    schemas: dict[tuple[str, str], _Schema | None] = {}
+    local = {_unified(function.domain) for function in file.proto.functions}
+    for call in calls:
+        key = (call.op_type, call.domain)
+        if key not in schemas:
+            _check_domain(call.domain, opsets, local, file.name)
+            schemas[key] = _find_schema(*key, opsets.get(call.domain, 1))
+        schema = schemas[key]
+        problem = None if schema is None else schema.problem_of(call)
+        if problem is not None:
+            raise ModelError(
+                f"{file.name} calls {describe(call)} {problem}. The file is damaged: export the "
+                "model again."
+            )
+        if len(call.kinds) > len(call.attributes) + len(call.bodies):
+            _check_attribute_tensors(call, file)
+
+
+def _check_attribute_tensors(call: Call, file: ModelFile) -> None:
+    for attribute in call.proto.attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            check_stored_size(file, attribute.t, f"the {call.op_type} tensor")
+        elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+            check_stored_size(file, attribute.sparse_tensor.values, f"the {call.op_type} tensor")
+
+
+def _check_domain(
+    domain: str, opsets: Mapping[str, int], local: Container[str], model: str
+) -> None:
+    if domain not in opsets and domain not in local:
+        raise ModelError(
+            f"{model} has operators of the domain {printable(domain or 'ai.onnx')!r}, but does "
+            "not say which version of it. The file is damaged: export the model again."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """What of an operator's schema a call can break, looked up once per operator."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    needed_inputs: tuple[int, ...]
+    needed_attributes: frozenset[str]
+    kinds: Mapping[str, int]
+
+    def problem_of(self, call: Call) -> str | None:
+        """What is wrong with a call, in words that follow "calls NODE"; None where nothing is."""
+        given = len(call.inputs)
+        if not self.inputs[0] <= given <= self.inputs[1]:
+            return f"with {given} inputs; it takes {_span(self.inputs)}"
+        if not self.outputs[0] <= len(call.outputs) <= self.outputs[1]:
+            return f"for {len(call.outputs)} outputs; it has {_span(self.outputs)}"
+        if "" in call.inputs:
+            for index in self.needed_inputs:
+                if index >= given or not call.inputs[index]:
+                    return f"without its input {index}"
+        missing = self.needed_attributes - call.kinds.keys()
+        if missing:
+            return f"without its attribute {printable(min(missing))!r}"
+        for name, kind in call.kinds.items():
+            if self.kinds.get(name, kind) != kind:
+                return f"with an attribute {printable(name)!r} of another type than it has"
+        return _wrong_value(call)
+
+
+@cache
+def _find_schema(op_type: str, domain: str, version: int) -> _Schema | None:
+    try:
+        schema = defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None
+    single = defs.OpSchema.FormalParameterOption.Single
+    return _Schema(
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single),
+        frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
+        # An enum of the binding, whose stubs leave out that it has a value.
+        {n: int(a.type.value) for n, a in schema.attributes.items()},  # type: ignore[attr-defined]
+    )
+
+
+def _wrong_value(call: Call) -> str | None:
+    """Values that no schema forbids and onnx's inference still stumbles over."""
+    axis = call.attributes.get("axis", 0)
+    if isinstance(axis, int) and abs(axis) >= 2**31:
+        return f"along the axis {axis}"
+    batch_dims = call.attributes.get("batch_dims", 0)
+    if isinstance(batch_dims, int) and batch_dims < 0:
+        return f"with batch_dims={batch_dims}"
+    parts = call.attributes.get("num_outputs")
+    if call.op_type == "Split" and parts is not None and parts != len(call.outputs):
+        return f"for {len(call.outputs)} outputs and says num_outputs={parts}"
+    return None
+
+
+def _span(bounds: tuple[int, int]) -> str:
+    least, most = bounds
+    if least == most:
+        return str(least)
+    return f"{least} or more" if most >= 2**31 - 1 else f"{least} to {most}"
+
+
+def check_stored_tensors(block: Block, file: ModelFile) -> None:
+    """Raise ModelError where an initializer has not the data that it claims, or no proper name."""
+    graph = block.proto
+    for tensor in graph.initializer:
+        check_text(file.name, tensor.name)
+        check_stored_size(file, tensor, "the weight")
+    for sparse in graph.sparse_initializer:
+        check_text(file.name, sparse.values.name)
+        check_stored_size(file, sparse.values, "the sparse weight")
+        check_stored_size(file, sparse.indices, "the indices of the sparse weight")
+    for infos in (graph.input, graph.output, graph.value_info):
+        check_text(file.name, *(info.name for info in infos))
+
+
 def check_functions(file: ModelFile) -> None:
     """Raise ModelError where local functions call themselves or unfold without bounds."""
-    functions = {(_domain(f.domain), f.name): f for f in file.proto.functions}
+    functions = {(_unified(f.domain), f.name): f for f in file.proto.functions}
     sizes: dict[tuple[str, str], int] = {}
 
     def unfolded(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> int:
@@ -64,12 +187,12 @@ def check_functions(file: ModelFile) -> None:
             )
         total = 0
         for node in functions[key].node:
-            call = (_domain(node.domain), node.op_type)
+            call = (_unified(node.domain), node.op_type)
             total += unfolded(call, (*path, key)) if call in functions else 1
         sizes[key] = total
         return total
 
-    calls = ((_domain(n.domain), n.op_type) for n in file.proto.graph.node)
+    calls = ((_unified(n.domain), n.op_type) for n in file.proto.graph.node)
     total = sum(unfolded(call, ()) if call in functions else 1 for call in calls)
     if total > MAX_NODES:
         raise ModelError(
@@ -78,56 +201,49 @@ def check_functions(file: ModelFile) -> None:
         )
 
 
-def execution_order(
-    nodes: Sequence[NodeProto], available: Container[str], model: str
-) -> Sequence[NodeProto]:
-    """The nodes so that each stands behind those whose outputs it takes; stable.
+def execution_order(calls: Sequence[Call], available: Container[str], model: str) -> Sequence[Call]:
+    """The calls so that each stands behind those whose outputs it takes; stable.
 
     `available` are the names that exist before the first node runs. ModelError names the nodes
     of a cycle, a tensor that nothing makes, or one that two nodes make.
     """
     producer: dict[str, int] = {}
-    sorted_already = True
-    made: set[str] = set()
-    for index, node in enumerate(nodes):
-        if sorted_already:
-            sorted_already = all(
-                not name or name in made or name in available for name in captured_names(node)
-            )
-        for name in node.output:
+    in_order = True
+    for index, call in enumerate(calls):
+        if in_order:
+            for name in call.inputs if not call.bodies else captured_names(call):
+                if name and name not in producer and name not in available:
+                    in_order = False
+                    break
+        for name in call.outputs:
             if not name:
                 continue
             if name in producer:
                 raise ModelError(
                     f"{model} makes the tensor {printable(name)!r} twice, in "
-                    f"{describe(nodes[producer[name]])} and in {describe(node)}. "
+                    f"{describe(calls[producer[name]])} and in {describe(call)}. "
                     "The file is damaged: export the model again."
                 )
             producer[name] = index
-            made.add(name)
-    if sorted_already:
-        return nodes
-    return _topological(nodes, producer, available, model)
+    return calls if in_order else _topological(calls, producer, available, model)
 
 
 def _topological(
-    nodes: Sequence[NodeProto],
+    calls: Sequence[Call],
     producer: Mapping[str, int],
     available: Container[str],
     model: str,
-) -> Sequence[NodeProto]:
-    import heapq
-
+) -> Sequence[Call]:
     waiting: list[int] = []
     users: dict[int, list[int]] = {}
-    for index, node in enumerate(nodes):
+    for index, call in enumerate(calls):
         sources = set()
-        for name in captured_names(node):
-            if not name or name in available:
+        for name in captured_names(call):
+            if not name or (name not in producer and name in available):
                 continue
             if name not in producer:
                 raise ModelError(
-                    f"{model} takes the tensor {printable(name)!r} in {describe(node)}, "
+                    f"{model} takes the tensor {printable(name)!r} in {describe(call)}, "
                     "but nothing makes it. The file is damaged: export the model again."
                 )
             sources.add(producer[name])
@@ -135,16 +251,16 @@ def _topological(
         for source in sources:
             users.setdefault(source, []).append(index)
     ready = [index for index, count in enumerate(waiting) if count == 0]
-    order: list[NodeProto] = []
+    order: list[Call] = []
     while ready:
         index = heapq.heappop(ready)
-        order.append(nodes[index])
+        order.append(calls[index])
         for user in users.get(index, ()):
             waiting[user] -= 1
             if waiting[user] == 0:
                 heapq.heappush(ready, user)
-    if len(order) < len(nodes):
-        stuck = [describe(nodes[i]) for i, count in enumerate(waiting) if count > 0]
+    if len(order) < len(calls):
+        stuck = [describe(calls[i]) for i, count in enumerate(waiting) if count > 0]
         raise ModelError(
             f"{model} has a cycle: {', '.join(stuck[:4])}{', ...' if len(stuck) > 4 else ''} "
             "wait for one another's outputs."
@@ -152,37 +268,30 @@ def _topological(
     return order
 
 
-def captured_names(node: NodeProto) -> Iterator[str]:
-    """The names that a node takes from its graph, those that its bodies reach out for included."""
-    yield from node.input
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield from _outer_names(attribute.g, 1)
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            for body in attribute.graphs:
-                yield from _outer_names(body, 1)
+def captured_names(call: Call) -> Iterator[str]:
+    """The names that a call takes from its graph, those that its bodies reach out for included."""
+    yield from call.inputs
+    for body in call.bodies.values():
+        yield from _outer_names(body)
 
 
-def _outer_names(body: onnx.GraphProto, depth: int) -> Iterator[str]:
-    if depth > MAX_BODY_DEPTH:
-        raise ModelError(f"bodies of control flow nest deeper than {MAX_BODY_DEPTH} levels.")
-    inner = {i.name for i in body.input} | {i.name for i in body.initializer}
-    inner |= {i.values.name for i in body.sparse_initializer}
-    inner |= {name for node in body.node for name in node.output}
-    for node in body.node:
-        for name in captured_names(node):
-            if name not in inner:
-                yield name
-    for output in body.output:
-        if output.name not in inner:
-            yield output.name
+def _outer_names(body: Block) -> Iterator[str]:
+    graph = body.proto
+    inner = {info.name for info in graph.input}
+    inner.update(tensor.name for tensor in graph.initializer)
+    inner.update(sparse.values.name for sparse in graph.sparse_initializer)
+    for call in body.calls:
+        inner.update(call.outputs)
+    for call in body.calls:
+        yield from (name for name in captured_names(call) if name not in inner)
+    yield from (output.name for output in graph.output if output.name not in inner)
 
 
-def describe(node: NodeProto) -> str:
+def describe(call: Call) -> str:
     """A node as an error names it: `Conv 'conv1'`, or by its output where it has no name."""
-    name = node.name or next((o for o in node.output if o), "")
-    return f"{printable(node.op_type)} {printable(name)!r}"
+    name = call.proto.name or next((o for o in call.outputs if o), "")
+    return f"{printable(call.op_type)} {printable(name)!r}"
 
 
-def _domain(domain: str) -> str:
+def _unified(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.records import CaseComparison, LayerType, LayerTypeChange, Metric
+from pytest_modelperf.records import LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.units import format_bytes, format_count, printable
+from pytest_modelperf.verdicts import CaseComparison, LayerTypeChange, Metric
 
 MARK = "<"
+
+_TITLES = {
+    "macs": "MACs",
+    "params": "params",
+    "elementwise_ops": "elementwise ops",
+    "weight_bytes": "weights",
+    "activation_bytes": "activations",
+    "peak_activation_bytes": "peak activations",
+}
 
 
 def metric_table(case: CaseComparison) -> Table:
@@ -24,9 +34,8 @@ def metric_table(case: CaseComparison) -> Table:
 def _metric_row(metric: Metric) -> tuple[str, ...]:
     show = format_bytes if metric.name.endswith("_bytes") else format_count
     change = "" if metric.ratio is None else f"{100 * (metric.ratio - 1):+.1f} %"
-    name = metric.name.removesuffix("_bytes").replace("_", " ").replace("macs", "MACs")
     verdict = metric.verdict.value if metric.gated else ""
-    return (name, show(metric.before), show(metric.after), change, verdict)
+    return (_TITLES[metric.name], show(metric.before), show(metric.after), change, verdict)
 
 
 def layer_type_change_table(case: CaseComparison) -> Table:
@@ -37,14 +46,14 @@ def layer_type_change_table(case: CaseComparison) -> Table:
         Column("MACs before"),
         Column("MACs now"),
         Column("MACs change"),
-        Column("elementwise change"),
+        Column("elementwise"),
         Column("", is_text=True),
     )
     changed = [change for change in case.layer_types if not change.is_equal]
     culprit = max(changed, key=lambda c: (c.added_macs, c.added_ops), default=None)
     rows = [_change_row(change, is_culprit=change is culprit) for change in changed]
     same = len(case.layer_types) - len(changed)
-    caption = f"{same} other types are the same" if same else ""
+    caption = f"{same} other type{'s are' if same > 1 else ' is'} the same" if same else ""
     return Table("by layer type", columns, tuple(rows), None, caption)
 
 

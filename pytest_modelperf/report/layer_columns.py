@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -32,8 +33,11 @@ def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
     """The named columns; UsageError lists those that there are."""
     unknown = [name for name in names if name not in LAYER_COLUMNS]
     if unknown:
+        near = difflib.get_close_matches(unknown[0], list(LAYER_COLUMNS), 1)
         raise UsageError(
-            f"there is no column {printable(unknown[0])!r}. There are: {', '.join(LAYER_COLUMNS)}."
+            f"there is no column {printable(unknown[0])!r}."
+            + (f" Did you mean {near[0]!r}?" if near else "")
+            + f" There are: {', '.join(LAYER_COLUMNS)}."
         )
     return tuple((name, LAYER_COLUMNS[name]) for name in names)
 

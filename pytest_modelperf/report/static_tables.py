@@ -44,7 +44,8 @@ def summary_table(case: CaseProfile) -> Table:
         ("params", format_count(static.params), format_bytes(static.weight_bytes)),
         (
             "activations",
-            format_bytes(static.activation_bytes),
+            ("" if static.knows_activations else "at least ")
+            + format_bytes(static.activation_bytes),
             f"peak {format_bytes(static.peak_activation_bytes)}",
         ),
         ("layers", str(len(static.layers)), f"{format_share(static.coverage, 1.0)} counted"),
@@ -52,7 +53,7 @@ def summary_table(case: CaseProfile) -> Table:
     if static.effective_macs is not None:
         share = format_share(static.effective_macs, static.macs)
         note = f"{share} of the MACs meet a weight that is not zero"
-        rows.insert(2, ("effective MACs", format_count(static.effective_macs), note))
+        rows.insert(2, ("effective MACs", least + format_count(static.effective_macs), note))
     columns = (Column("", is_text=True), Column(""), Column("", is_text=True))
     return Table("", columns, tuple(rows))
 

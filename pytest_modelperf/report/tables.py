@@ -1,8 +1,9 @@
-"""What a table is before it is text: titled columns, rows of cells, a line for the total."""
+"""What a table is before it is text: columns, rows, a total; and how it is made to fit a width."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 Cell: TypeAlias = "str | int | float | None"
@@ -25,3 +26,76 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...] | None = None
     caption: str = ""
+
+
+# Blanks between two columns, and the least that is left of a name.
+GAP = 3
+MIN_TEXT = 12
+CUT = "…"
+
+
+def column_widths(table: Table) -> tuple[int, ...]:
+    """The width of every column's longest cell, title and total included."""
+    lines: list[Sequence[str]] = [[column.title for column in table.columns], *table.rows]
+    if table.total is not None:
+        lines.append(table.total)
+    return tuple(max(map(len, cells)) for cells in zip(*lines, strict=True))
+
+
+def fit_table(table: Table, width: int) -> Table:
+    """The table in `width` columns of text: names give way first, then the last columns.
+
+    Numbers are never cut, and a column that is left out is said to be.
+    """
+    count = len(table.columns)
+    while True:
+        widths = _shrunk(_first_columns(table, count), width)
+        if count == 1 or sum(widths) + GAP * (count - 1) <= width:
+            break
+        count -= 1
+    fitted = _cut(_first_columns(table, count), widths)
+    hidden = len(table.columns) - count
+    if not hidden:
+        return fitted
+    note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
+    return replace(fitted, caption="; ".join(part for part in (table.caption, note) if part))
+
+
+def _first_columns(table: Table, count: int) -> Table:
+    return replace(
+        table,
+        columns=table.columns[:count],
+        rows=tuple(row[:count] for row in table.rows),
+        total=None if table.total is None else table.total[:count],
+    )
+
+
+def _shrunk(table: Table, width: int) -> list[int]:
+    """The widths of the columns with the widest names made narrower, as far as it takes."""
+    widths = list(column_widths(table))
+    texts = [index for index, column in enumerate(table.columns) if column.is_text]
+    while sum(widths) + GAP * (len(widths) - 1) > width:
+        widest = max(texts, key=lambda index: widths[index], default=None)
+        if widest is None or widths[widest] <= MIN_TEXT:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _cut(table: Table, widths: Sequence[int]) -> Table:
+    def line(cells: Sequence[str]) -> tuple[str, ...]:
+        return tuple(map(_cut_cell, cells, widths))
+
+    return replace(
+        table,
+        rows=tuple(line(row) for row in table.rows),
+        total=None if table.total is None else line(table.total),
+    )
+
+
+def _cut_cell(cell: str, width: int) -> str:
+    """Names are cut in their middle: both their ends tell them apart."""
+    if len(cell) <= width:
+        return cell
+    head = (width - 1) // 2
+    return cell[:head] + CUT + cell[len(cell) - (width - 1 - head) :]

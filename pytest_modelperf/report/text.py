@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pytest_modelperf.records import CaseProfile, Comparison, Profile
+from pytest_modelperf.records import CaseProfile, Profile
 from pytest_modelperf.report.comparison_tables import layer_type_change_table, metric_table
 from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS
 from pytest_modelperf.report.static_tables import (
@@ -21,8 +21,9 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.tables import Table
+from pytest_modelperf.report.tables import Table, column_widths, fit_table
 from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import Comparison
 
 # Wide enough for any name, so that nothing is cut where no one looks at a screen.
 UNLIMITED_WIDTH = 10_000
@@ -120,10 +121,11 @@ class _Page:
         self._console.print(Text(text, style=style if self._style.color else ""))
 
     def table(self, table: Table, style: str = "") -> None:
+        fitted = fit_table(table, self._console.width)
         rich = RichTable(
             box=box.SIMPLE_HEAD,
-            show_header=any(column.title for column in table.columns),
-            show_footer=table.total is not None,
+            show_header=any(column.title for column in fitted.columns),
+            show_footer=fitted.total is not None,
             pad_edge=False,
             show_edge=False,
             padding=(0, 1),
@@ -131,28 +133,19 @@ class _Page:
             header_style="bold",
             footer_style="bold",
         )
-        for index, column in enumerate(table.columns):
+        for index, column in enumerate(fitted.columns):
             rich.add_column(
                 Text(column.title),
-                footer=Text(table.total[index]) if table.total else "",
+                footer=Text(fitted.total[index]) if fitted.total else "",
                 justify="left" if column.is_text else "right",
                 no_wrap=True,
-                overflow="ellipsis",
-                # Numbers keep their width; names give way.
-                min_width=6 if column.is_text else _width(table, index),
+                width=column_widths(fitted)[index],
             )
-        for row in table.rows:
+        for row in fitted.rows:
             rich.add_row(*(Text(cell) for cell in row))
         self._console.print()
-        if table.title:
-            self.line(table.title, "bold cyan")
+        if fitted.title:
+            self.line(fitted.title, "bold cyan")
         self._console.print(rich)
-        if table.caption:
-            self.line(f"{table.caption}", "dim")
-
-
-def _width(table: Table, index: int) -> int:
-    cells = [row[index] for row in table.rows]
-    if table.total is not None:
-        cells.append(table.total[index])
-    return max(map(len, [*cells, table.columns[index].title]), default=0)
+        if fitted.caption:
+            self.line(fitted.caption, "dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -56,10 +57,12 @@ def test_a_window_as_large_as_the_picture_is_global_pooling() -> None:
     [({}, MUL + ADD, SQRT), ({"p": 1}, CMP + ADD, 0), ({"p": 3}, CMP + POW + ADD, POW)],
 )
 def test_lp_pool_takes_a_norm_of_each_window(
-    attributes: dict[str, int], each: int, result: int
+    attributes: dict[str, Any], each: int, result: int
 ) -> None:
     call = node("LpPool", [(1, 2, 6, 6)], [(1, 2, 3, 3)], kernel_shape=(2, 2), **attributes)
     assert ops(call) == 18 * (4 * each + result)
+    whole = node("GlobalLpPool", [(1, 2, 6, 6)], [(1, 2, 1, 1)], **attributes)
+    assert ops(whole) == 72 * each + 2 * result
 
 
 def test_unpooling_clears_and_places() -> None:
@@ -91,11 +94,9 @@ def test_quantized_averages_are_rescaled_once_a_result() -> None:
 
 
 def test_a_fused_activation_counts() -> None:
-    shapes = {"inputs": [(1, 6, 6, 8)], "outputs": [(1, 3, 3, 8)]}
-    plain = node("com.ms.internal.nhwc::MaxPool", **shapes, kernel_shape=(2, 2))
-    fused = node(
-        "com.ms.internal.nhwc::MaxPool", **shapes, kernel_shape=(2, 2), activation="Sigmoid"
-    )
+    op, x, out = "com.ms.internal.nhwc::MaxPool", (1, 6, 6, 8), (1, 3, 3, 8)
+    plain = node(op, [x], [out], kernel_shape=(2, 2))
+    fused = node(op, [x], [out], kernel_shape=(2, 2), activation="Sigmoid")
     assert ops(fused) == ops(plain) + 72 * (ADD + EXP + ADD + DIV)
 
 
@@ -123,6 +124,7 @@ def test_the_windows_are_those_of_a_real_run(kernel: list[int], stride: int, bat
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    (y,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
+    outputs = onnx.reference.ReferenceEvaluator(model).run(["y"], {"x": x})
+    y = np.asarray(next(iter(outputs)))
     call = node("MaxPool", [x.shape], [y.shape], kernel_shape=tuple(kernel))
     assert ops(call) == int(y.sum()) * CMP

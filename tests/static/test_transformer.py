@@ -6,7 +6,18 @@ import pytest
 
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.static.activation import ACTIVATION_OPS, SIGMOID, SOFTPLUS
-from pytest_modelperf.profiler.static.cost import ADD, COS, MOV, MUL, SIN, Contraction, Cost
+from pytest_modelperf.profiler.static.cost import (
+    ADD,
+    CMP,
+    COS,
+    DIV,
+    MOV,
+    MUL,
+    SIN,
+    SQRT,
+    Contraction,
+    Cost,
+)
 from pytest_modelperf.profiler.static.transformer import COUNTERS
 from tests.static.nodes import node
 
@@ -73,6 +84,15 @@ def test_hyper_connections_sum_over_the_streams() -> None:
     streams, features = (2, 5, 4, 8), (2, 5, 8)
     reduced = cost(node("com.microsoft::HyperConnectionPreMix", [streams, (2, 5, 4)], [features]))
     assert reduced == Cost((Contraction(2 * 5 * 4 * 8, (0, 1)),))
+    scaled = cost(
+        node(
+            "com.microsoft::HyperConnectionPreMix",
+            [streams, (2, 5, 4)],
+            [features],
+            reduction_scale=0.5,
+        )
+    )
+    assert scaled == Cost(reduced.contractions, 2 * 5 * 8 * MUL)
     inputs = [streams, features, (2, 5, 4)]
     plain = cost(node("com.microsoft::HyperConnectionPostMix", inputs, [streams]))
     assert plain == Cost(elementwise_ops=320 * (MUL + ADD))
@@ -86,4 +106,7 @@ def test_an_engram_gate_meets_each_key_with_its_query() -> None:
     gate = cost(node("com.microsoft::EngramGate", inputs, [keys]))
     both = cost(node("com.microsoft::EngramGate", inputs, [keys, keys]))
     assert gate.macs == both.macs == 2 * 5 * 4 * 8
-    assert both.elementwise_ops > gate.elementwise_ops
+    rms = 320 * (3 * MUL + ADD) + 40 * (DIV + ADD + SQRT + DIV)
+    gated = 40 * (2 * MUL + 3 * CMP + SQRT + SIGMOID) + 320 * MUL
+    assert gate.elementwise_ops == 2 * rms + gated
+    assert both.elementwise_ops == 3 * rms + gated

@@ -20,16 +20,12 @@ from pytest_modelperf.graph.shape_rule import (
     like,
     one,
     shape_of,
+    stated_size,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 
 # The products of queries and keys have a type of their own, which the model declares.
 _OF_THE_MODEL = None
-
-
-def _stated(node: Node, name: str) -> Dim:
-    """A size that is an attribute; zero is ONNX Runtime's way to say nothing."""
-    return node.attr_int(name, 0) or None
 
 
 def _rank(shape: Shape | None) -> int:
@@ -55,7 +51,7 @@ def _attention(past: int, dtype: int = 0) -> ShapeRule:
     def rule(node: Node) -> tuple[OutputType, ...]:
         batch, length = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)
         width, value_width = _projected_widths(node, weights=1)
-        heads = _stated(node, "num_heads")
+        heads = stated_size(node, "num_heads")
         if node.attr_int("past_present_share_buffer", 0):
             present = shape_of(node, past)
         else:
@@ -105,7 +101,7 @@ def _keys_and_values(
 def _multi_head_attention(node: Node) -> tuple[OutputType, ...]:
     query, dtype = shape_of(node, 0), dtype_of(node, 0)
     batch, length = dim(query, 0), dim(query, 1)
-    heads = _stated(node, "num_heads")
+    heads = stated_size(node, "num_heads")
     keys = _keys_and_values(query, shape_of(node, 1), shape_of(node, 2), heads)
     shares_buffer = has_input(node, 8)
     cached = total(_past_length(node, 6, axis=2), keys.length)
@@ -128,7 +124,7 @@ def _multi_head_attention(node: Node) -> tuple[OutputType, ...]:
 def _decoder_masked_multi_head_attention(node: Node) -> tuple[OutputType, ...]:
     """MultiHeadAttention of one new token; without a key, the query holds Q, K and V."""
     query, dtype = shape_of(node, 0), dtype_of(node, 0)
-    heads = _stated(node, "num_heads")
+    heads = stated_size(node, "num_heads")
     packed = not has_input(node, 1)
     third = quotient(dim(query, 2), 3)
     keys = _keys_and_values(query, shape_of(node, 1), shape_of(node, 2), heads)
@@ -154,16 +150,16 @@ def _decoder_masked_multi_head_attention(node: Node) -> tuple[OutputType, ...]:
 
 def _grouped_head_size(node: Node) -> Dim:
     """The size of a head; without a key, the query holds Q, K and V."""
-    width, heads = dim(shape_of(node, 0), -1), _stated(node, "num_heads")
+    width, heads = dim(shape_of(node, 0), -1), stated_size(node, "num_heads")
     if has_input(node, 1):
         return quotient(width, heads)
-    return quotient(width, total(heads, product(2, _stated(node, "kv_num_heads"))))
+    return quotient(width, total(heads, product(2, stated_size(node, "kv_num_heads"))))
 
 
 def _grouped_output(node: Node, value_size: Dim = None) -> OutputType:
     """(…, heads x head size), with the query's leading dimensions."""
     query = shape_of(node, 0)
-    width = product(_stated(node, "num_heads"), value_size or _grouped_head_size(node))
+    width = product(stated_size(node, "num_heads"), value_size or _grouped_head_size(node))
     return OutputType(dtype_of(node, 0), None if not query else (*query[:-1], width))
 
 
@@ -182,13 +178,13 @@ def _grown_cache(node: Node, past: int, total_length: int, head_size: Dim) -> Ou
     else:
         length = dim(query, 1) if before == 0 else None
     size = dim(cache, 3) if has_input(node, past) else head_size
-    return OutputType(dtype, (dim(query, 0), _stated(node, "kv_num_heads"), length, size))
+    return OutputType(dtype, (dim(query, 0), stated_size(node, "kv_num_heads"), length, size))
 
 
 def _group_query_attention(node: Node) -> tuple[OutputType, ...]:
     query, size = shape_of(node, 0), _grouped_head_size(node)
     after = int_of(node, 6)
-    scores = (dim(query, 0), _stated(node, "num_heads"), dim(query, 1), after)
+    scores = (dim(query, 0), stated_size(node, "num_heads"), dim(query, 1), after)
     return (
         _grouped_output(node),
         _grown_cache(node, 3, 6, size),
@@ -207,7 +203,7 @@ def _dynamic_sparse_attention(node: Node) -> tuple[OutputType, ...]:
 
 def _with_fixed_caches(node: Node) -> tuple[OutputType, ...]:
     """Attention whose caches, inputs 3 and 4, keep their size."""
-    return (_grouped_output(node, _stated(node, "v_head_size")), *like(3, 4)(node))
+    return (_grouped_output(node, stated_size(node, "v_head_size")), *like(3, 4)(node))
 
 
 def _packed_attention(node: Node) -> tuple[OutputType]:
@@ -241,61 +237,18 @@ def _decoder_attention(node: Node) -> tuple[OutputType, ...]:
             length = held
         else:
             length = dim(shape_of(node, 1), 0)
-    heads = _stated(node, "num_heads")
+    heads = stated_size(node, "num_heads")
     size = quotient(dim(query, 2), heads)
     cache = OutputType(dtype_of(node, 0), (dim(query, 1), heads, length, size))
     return OutputType(dtype_of(node, 0), query), cache, cache
 
 
-def _linear_attention(node: Node) -> tuple[OutputType, ...]:
-    query, dtype = shape_of(node, 0), dtype_of(node, 0)
-    query_heads, heads = _stated(node, "q_num_heads"), _stated(node, "kv_num_heads")
-    batch = dim(query, 0)
-    size = quotient(dim(query, 2), query_heads)
-    value_size = quotient(dim(shape_of(node, 2), 2), heads)
-    most = None if query_heads is None or heads is None else max(query_heads, heads)
-    slots = _stated(node, "state_window")
-    state = (*(() if slots is None else (slots,)), batch, heads, size, value_size)
-    state_dtype = dtype_of(node, 3) if has_input(node, 3) else dtype
-    return (
-        OutputType(dtype, (batch, dim(query, 1), product(most, value_size))),
-        OutputType(state_dtype, state),
-    )
-
-
-def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
-    """Of (…, heads, head size), or of Q, K and V in one, which only the state tells apart.
-
-    The state is (batch, value heads, value head size, key head size), always in float32.
-    """
-    query, key, value, state = (shape_of(node, index) for index in (0, 1, 2, 6))
-    if has_input(node, 6):
-        batch, heads, value_size, size = (dim(state, axis) for axis in range(4))
-    else:
-        batch = total(dim(shape_of(node, 3), 0), -1)
-        heads, value_size, size = dim(value, -2), dim(value, -1), dim(query, -1)
-    if has_input(node, 1):
-        key_heads = dim(key, -2)
-        leading = None if query is None else query[:-2]
-    else:
-        both = total(dim(query, -1), product(-1, heads, value_size))
-        key_heads = quotient(both, product(2, size))
-        leading = None if query is None else query[:-1]
-    captured = total(heads, product(key_heads, size), product(heads, value_size))
-    update = (batch, product(node.attr_int("state_update_capacity", 0), captured))
-    return (
-        OutputType(dtype_of(node, 0), None if leading is None else (*leading, heads, value_size)),
-        OutputType("float32", (batch, heads, value_size, size)),
-        OutputType("float32", update),
-    )
-
-
 def _indexer_capacity(node: Node) -> Dim:
     """Candidates for each query, by the mode of the indexer."""
     if node.attr_str("policy_mode", "") == "csa":
-        return _stated(node, "index_topk")
-    ratio = _stated(node, "compress_ratio")
-    return total(_stated(node, "token_budget"), ratio, -1)
+        return stated_size(node, "index_topk")
+    ratio = stated_size(node, "compress_ratio")
+    return total(stated_size(node, "token_budget"), ratio, -1)
 
 
 def _sparse_attention_indexer(node: Node) -> tuple[OutputType, ...]:
@@ -335,7 +288,7 @@ def _gated_relative_position_bias(node: Node) -> tuple[OutputType]:
     """Of (batch, length, width), or of tokens with the offsets that they are packed by."""
     lengths = shape_of(node, 6) if has_input(node, 6) else shape_of(node, 0)
     batch, length = dim(lengths, 0), dim(lengths, 1)
-    return one(dtype_of(node, 0), (batch, _stated(node, "num_heads"), length, length))
+    return one(dtype_of(node, 0), (batch, stated_size(node, "num_heads"), length, length))
 
 
 def _remove_padding(node: Node) -> tuple[OutputType, ...]:
@@ -371,9 +324,6 @@ ATTENTION_RULES: Mapping[str, ShapeRule] = {
     "QOrderedLongformerAttention": like(0),
     "QOrderedAttention": _q_ordered_attention,
     "DecoderAttention": _decoder_attention,
-    "LinearAttention": _linear_attention,
-    "LinearAttentionGate": like(0, 3),
-    "GatedDeltaNet": _gated_delta_net,
     "SparseAttentionIndexer": _sparse_attention_indexer,
     "PackedSparseAttentionIndexer": _packed_sparse_attention_indexer,
     "RotaryEmbedding": like(0),

@@ -20,6 +20,7 @@ from pytest_modelperf.graph.shape_rule import (
     like,
     one,
     shape_of,
+    stated_size,
 )
 from pytest_modelperf.graph.structure import Node, Shape
 
@@ -78,11 +79,11 @@ def _matmul_integer16(node: Node) -> tuple[OutputType]:
 
 def _by_stated_columns(node: Node) -> tuple[OutputType]:
     """A product with packed weights, whose columns only the attribute N tells."""
-    return one(dtype_of(node, 0), with_last(shape_of(node, 0), node.attr_int("N", 0) or None))
+    return one(dtype_of(node, 0), with_last(shape_of(node, 0), stated_size(node, "N")))
 
 
 def _matmul_bnb4(node: Node) -> tuple[OutputType]:
-    columns = node.attr_int("N" if node.attr_int("transB", 1) else "K", 0) or None
+    columns = stated_size(node, "N" if node.attr_int("transB", 1) else "K")
     return one(dtype_of(node, 0), with_last(shape_of(node, 0), columns))
 
 
@@ -102,7 +103,7 @@ def _matmul_nbits_mlp(node: Node) -> tuple[OutputType, ...]:
 
 
 def _matmul_nbits_qkv(node: Node) -> tuple[OutputType, ...]:
-    widths = (node.attr_int(name, 0) or None for name in ("Nq", "Nkv", "Nkv"))
+    widths = (stated_size(node, name) for name in ("Nq", "Nkv", "Nkv"))
     rows, dtype = shape_of(node, 0), dtype_of(node, 0)
     return (*(OutputType(dtype, with_last(rows, width)) for width in widths), *like(0)(node))
 

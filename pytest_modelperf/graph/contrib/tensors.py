@@ -29,14 +29,15 @@ from pytest_modelperf.graph.shape_rule import (
     numbers_of,
     one,
     shape_of,
+    stated_size,
 )
-from pytest_modelperf.graph.structure import BITS, Node, Shape
+from pytest_modelperf.graph.structure import Node, Shape
 
 
 def _gather_block_quantized(node: Node) -> tuple[OutputType]:
     """Gather, where bytes hold several values of the last dimension each."""
     data, bits = shape_of(node, 0), node.attr_int("bits", 4)
-    if BITS.get(dtype_of(node, 0) or "") is None:
+    if dtype_of(node, 0) is None:
         data = with_last(data, None)
     elif dtype_of(node, 0) == "uint8" and data:
         data = with_last(data, product(data[-1], quotient(8, bits)))
@@ -138,19 +139,19 @@ def _bifurcation_detector(node: Node) -> tuple[OutputType, ...]:
 
 
 def _ngram_order(node: Node) -> Dim:
-    return total(node.attr_int("max_ngram_size", 0) or None, -1)
+    return total(stated_size(node, "max_ngram_size"), -1)
 
 
 def _ngram_hash(node: Node) -> tuple[OutputType, ...]:
     ids, order, dtype = shape_of(node, 0), _ngram_order(node), dtype_of(node, 0)
-    heads = product(order, node.attr_int("n_head_per_ngram", 0) or None)
+    heads = product(order, stated_size(node, "n_head_per_ngram"))
     batch, length = dim(ids, 0), dim(ids, 1)
     return OutputType(dtype, (batch, length, heads)), OutputType(dtype, (batch, order))
 
 
 def _varlen_ngram_hash(node: Node) -> tuple[OutputType, ...]:
     order, dtype = _ngram_order(node), dtype_of(node, 0)
-    heads = product(order, node.attr_int("n_head_per_ngram", 0) or None)
+    heads = product(order, stated_size(node, "n_head_per_ngram"))
     batch = total(dim(shape_of(node, 3), 0), -1)
     return (
         OutputType(dtype, (dim(shape_of(node, 0), 0), heads)),

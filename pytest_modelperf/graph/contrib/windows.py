@@ -22,6 +22,7 @@ from pytest_modelperf.graph.shape_rule import (
     like,
     one,
     shape_of,
+    stated_size,
 )
 from pytest_modelperf.graph.sliding_window import Window, slide, unslide
 from pytest_modelperf.graph.structure import Node, Shape
@@ -85,17 +86,16 @@ def _conv_transpose(
         image, kernel = _image_of(node, 0, layout), shape_of(node, weight)
         if image is None or len(image) < 2:
             return one(dtype_of(node, dtype), None)
-        channels = product(dim(kernel, 1), node.attr_int("group", 1))
-        if pads is not None and has_input(node, pads):
-            known_pads = ints_of(node, pads)
-            window = _window_of(node, (kernel or ())[2:], known_pads or ())
-            fits = known_pads is not None
-        else:
-            window, fits = _window_of(node, (kernel or ())[2:]), True
-        spatial = unslide(image[2:], window, node.attr_ints("output_padding"))
-        spatial = node.attr_ints("output_shape") or spatial
-        if not fits or len(spatial) != len(image) - 2:
+        given_pads = None if pads is None else ints_of(node, pads)
+        stated = node.attr_ints("output_shape")
+        if len(stated) == len(image) - 2:
+            spatial: Shape = stated
+        elif pads is not None and has_input(node, pads) and given_pads is None:
             spatial = (None,) * (len(image) - 2)
+        else:
+            window = _window_of(node, (kernel or ())[2:], given_pads)
+            spatial = unslide(image[2:], window, node.attr_ints("output_padding"))
+        channels = product(dim(kernel, 1), node.attr_int("group", 1))
         shape = (image[0], channels, *spatial)
         return one(dtype_of(node, dtype), _as_laid_out(node, shape, layout))
 
@@ -158,7 +158,7 @@ def _reorder_output(node: Node) -> tuple[OutputType]:
     image = shape_of(node, 0)
     if image is None or len(image) < 2:
         return one(dtype_of(node, 0), None)
-    shape = (image[0], node.attr_int("channels", 0) or None, *image[2:])
+    shape = (image[0], stated_size(node, "channels"), *image[2:])
     return one(dtype_of(node, 0), _as_laid_out(node, shape, _is_channels_last))
 
 
@@ -171,20 +171,17 @@ def _upsample_blocks(node: Node) -> tuple[OutputType]:
 
 def _causal_conv(node: Node) -> tuple[OutputType, ...]:
     """A depthwise convolution that looks back, with what it must remember for the next call."""
-    signal, kernel = shape_of(node, 0), shape_of(node, 1)
-    reach = product(total(dim(kernel, -1), -1), node.attr_int("dilation", 1))
-    slots = node.attr_int("state_window", 0)
-    state: Shape | None
-    if has_input(node, 3):
+    signal = shape_of(node, 0)
+    if has_input(node, 3) or not signal:
         state = shape_of(node, 3)
-    elif not signal:
-        state = None
-    elif _is_channels_last(node):
-        state = (signal[0], reach, *signal[2:])
     else:
-        state = (*signal[:-1], reach)
-    if state is not None and slots and not has_input(node, 3):
-        state = (slots, *state)
+        reach = product(total(dim(shape_of(node, 1), -1), -1), node.attr_int("dilation", 1))
+        slots = node.attr_int("state_window", 0)
+        leading = (slots,) if slots else ()
+        if _is_channels_last(node):
+            state = (*leading, signal[0], reach, *signal[2:])
+        else:
+            state = (*leading, *signal[:-1], reach)
     return OutputType(dtype_of(node, 0), signal), OutputType(dtype_of(node, 0), state)
 
 

@@ -33,13 +33,15 @@ from pytest_modelperf.units import printable
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:
     """The static profile of a graph; `extra` counters go before the built-in ones."""
-    walk = _Walk(graph.weights, extra or {})
+    used = used_outputs(graph)
+    params = {name: weight for name, weight in graph.weights.items() if weight.params}
+    walk = _Walk(params, extra or {}, used)
     walk.enter(graph, repeats=1)
     return StaticProfile(
         layers=tuple(walk.layers),
-        params=sum(weight.params for weight in graph.weights.values()),
-        weight_bytes=sum(w.nbytes for w in graph.weights.values() if w.params),
-        peak_activation_bytes=peak_activation_bytes(graph),
+        params=sum(weight.params for weight in params.values()),
+        weight_bytes=sum(weight.nbytes for weight in params.values()),
+        peak_activation_bytes=peak_activation_bytes(graph, used),
         uncounted=tuple(
             Uncounted(op_type, domain, count, reason)
             for (op_type, domain, reason), count in walk.uncounted.items()
@@ -48,28 +50,40 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Params:
+    """What the weights of one node hold together, and the name of the largest."""
+
+    count: int
+    nbytes: int
+    largest: str | None
+
+
+_NO_PARAMS = _Params(0, 0, None)
+
+
 @dataclass(slots=True)
 class _Walk:
     """One pass over a graph and its bodies in execution order."""
 
-    weights: Mapping[str, Weight]
+    params: Mapping[str, Weight]
     extra: Mapping[str, Counter]
+    used: frozenset[Tensor]
     layers: list[StaticLayer] = field(default_factory=list)
     uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
     notes: list[str] = field(default_factory=list)
     with_gradient: set[Tensor] = field(default_factory=set)
 
     def enter(self, graph: Graph, repeats: int) -> None:
-        used = used_outputs(graph)
         for node in graph.nodes:
             cost = self.cost(node)
-            self.layers.append(self.layer(node, cost, repeats, used))
+            self.layers.append(self.layer(node, cost, repeats))
             if node.bodies:
-                self.enter_bodies(node, repeats)
-            if any(self.needs_gradient(t) for t in node.inputs):
-                self.with_gradient.update(t for t in node.outputs if t is not None and t.is_float)
+                self.enter_bodies(node, repeats, is_counted=cost is not None)
+            if self.takes_gradient(node):
+                self.pass_gradient(node.outputs)
 
-    def enter_bodies(self, node: Node, repeats: int) -> None:
+    def enter_bodies(self, node: Node, repeats: int, *, is_counted: bool) -> None:
         bodies = tuple(node.bodies.values())
         if node.op_type == "If" and len(bodies) > 1:
             bodies = (self.costlier(bodies),)
@@ -77,17 +91,17 @@ class _Walk:
                 f"If {_shown(node)}: which branch runs is not known before a run; "
                 "the costlier one is counted"
             )
-        if node.trips is None:
+        if node.trips is None and is_counted:
             self.miss(node, "its trip count is known only at run time: its body is counted once")
         times = repeats * (1 if node.trips is None else node.trips)
-        carries = any(self.needs_gradient(t) for t in node.inputs)
+        carries = self.takes_gradient(node)
         for body in bodies:
             # A carried value is reached by the gradient of whatever the body computes it from.
             if carries or self.holds_params(body):
-                self.with_gradient.update(t for t in body.inputs if t.is_float)
+                self.pass_gradient(body.inputs)
             self.enter(body, times)
-            if any(self.needs_gradient(t) for t in body.outputs):
-                self.with_gradient.update(t for t in node.outputs if t is not None and t.is_float)
+            if any(self.needs_gradient(tensor) for tensor in body.outputs):
+                self.pass_gradient(node.outputs)
 
     def costlier(self, branches: Iterable[Graph]) -> Graph:
         def weight(branch: Graph) -> tuple[int, int]:
@@ -139,62 +153,86 @@ class _Walk:
     def miss(self, node: Node, reason: str) -> None:
         self.uncounted[node.op_type, node.domain, reason] += 1
 
-    def layer(
-        self, node: Node, cost: Cost | None, repeats: int, used: frozenset[Tensor]
-    ) -> StaticLayer:
-        params, weight_bytes, weight = self.node_params(node)
-        first = next((t for t in node.inputs if t is not None), None)
-        output = next((t for t in node.outputs if t is not None), None)
-        output_bytes = _output_bytes(node, used)
+    def layer(self, node: Node, cost: Cost | None, repeats: int) -> StaticLayer:
+        params = self.node_params(node)
+        first, output = _first(node.inputs), _first(node.outputs)
+        output_bytes = self.output_bytes(node)
         typed = first if first is not None and first.dtype is not None else output
         return StaticLayer(
-            id=node.id,
+            id=node.name if output is None else output.name,
             name=node.name,
             op_type=node.op_type,
             domain=node.domain,
-            weight=weight,
-            precision=typed.dtype if typed is not None else None,
+            weight=params.largest,
+            precision=None if typed is None else typed.dtype,
             macs=None if cost is None else repeats * cost.macs,
             elementwise_ops=None if cost is None else repeats * cost.elementwise_ops,
             backward_macs=None if cost is None else repeats * self.backward_macs(node, cost),
-            params=params,
-            weight_bytes=weight_bytes,
+            params=params.count,
+            weight_bytes=params.nbytes,
             output_bytes=None if output_bytes is None else repeats * output_bytes,
-            input_shape=first.shape if first is not None else None,
-            output_shape=output.shape if output is not None else None,
+            input_shape=None if first is None else first.shape,
+            output_shape=None if output is None else output.shape,
             repeats=repeats,
         )
 
-    def node_params(self, node: Node) -> tuple[int, int, str | None]:
-        """Parameters, their bytes, and the name of the largest, of one node's own inputs."""
-        if not any(t is not None and t.weights for t in node.inputs):
-            return 0, 0, None
-        names = dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights)
-        weights = [self.weights[n] for n in names if n in self.weights and self.weights[n].params]
+    def node_params(self, node: Node) -> _Params:
+        """What one node's own inputs hold, each weight once."""
+        weights: dict[str, Weight] = {}
+        for tensor in node.inputs:
+            if tensor is not None and tensor.weights:
+                for name in tensor.weights:
+                    if name in self.params:
+                        weights[name] = self.params[name]
         if not weights:
-            return 0, 0, None
-        largest = max(weights, key=lambda w: w.params)
-        return sum(w.params for w in weights), sum(w.nbytes for w in weights), largest.name
-
-    def backward_macs(self, node: Node, cost: Cost) -> int:
-        if not cost.contractions:
-            return 0
-        inner = any(self.needs_gradient(t) for t in node.inputs)
-        return sum(
-            contraction.macs
-            * sum(
-                inner if index is None else self.needs_gradient(node.optional_input(index))
-                for index in contraction.operands
-            )
-            for contraction in cost.contractions
+            return _NO_PARAMS
+        return _Params(
+            sum([weight.params for weight in weights.values()]),
+            sum([weight.nbytes for weight in weights.values()]),
+            max(weights.values(), key=_params_of).name,
         )
 
+    def output_bytes(self, node: Node) -> int | None:
+        """Bytes of the outputs that something takes; None where one is unknown."""
+        total = 0
+        for tensor in node.outputs:
+            if tensor is None or tensor not in self.used:
+                continue
+            nbytes = tensor.nbytes
+            if nbytes is None:
+                return None
+            total += nbytes
+        return total
+
+    def backward_macs(self, node: Node, cost: Cost) -> int:
+        total = 0
+        for contraction in cost.contractions:
+            for index in contraction.operands:
+                if (
+                    self.takes_gradient(node)
+                    if index is None
+                    else self.needs_gradient(node.optional_input(index))
+                ):
+                    total += contraction.macs
+        return total
+
+    def takes_gradient(self, node: Node) -> bool:
+        for tensor in node.inputs:  # noqa: SIM110  # asked of every node: half the time of any()
+            if self.needs_gradient(tensor):
+                return True
+        return False
+
+    def pass_gradient(self, tensors: Iterable[Tensor | None]) -> None:
+        for tensor in tensors:
+            if tensor is not None and tensor.is_float:
+                self.with_gradient.add(tensor)
+
     def needs_gradient(self, tensor: Tensor | None) -> bool:
-        if tensor is None or not tensor.is_float:
+        if tensor is None or tensor in self.with_gradient:
+            return tensor is not None
+        if not tensor.is_constant or not tensor.is_float:
             return False
-        if tensor.is_constant:
-            return any(n in self.weights and self.weights[n].params for n in tensor.weights)
-        return tensor in self.with_gradient
+        return not self.params.keys().isdisjoint(tensor.weights)
 
     def holds_params(self, graph: Graph) -> bool:
         return any(
@@ -204,17 +242,15 @@ class _Walk:
         )
 
 
-def _output_bytes(node: Node, used: frozenset[Tensor]) -> int | None:
-    """Bytes of the outputs that something takes; None where one is unknown."""
-    total = 0
-    for tensor in node.outputs:
-        if tensor is None or tensor not in used:
-            continue
-        nbytes = tensor.nbytes
-        if nbytes is None:
-            return None
-        total += nbytes
-    return total
+def _params_of(weight: Weight) -> int:
+    return weight.params
+
+
+def _first(tensors: Iterable[Tensor | None]) -> Tensor | None:
+    for tensor in tensors:
+        if tensor is not None:
+            return tensor
+    return None
 
 
 def _shown(node: Node) -> str:

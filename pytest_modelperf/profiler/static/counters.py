@@ -1,11 +1,10 @@
-"""Every operator that can be counted, every one that cannot, and which rule a node has."""
+"""Every operator that can be counted, and every one that cannot, with the reason."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.static import (
     attention,
     classic,
@@ -67,15 +66,3 @@ UNTELLABLE: Mapping[str, str] = MappingProxyType(
         "com.microsoft::Snpe": "it is a graph that a vendor's compiler has made opaque",
     }
 )
-
-
-def find_counter(node: Node, extra: Mapping[str, Counter]) -> Counter | None:
-    """The counter of a node: a user's goes before ours; None where there is none.
-
-    The standard domain may be spelled out, `ai.onnx::Op`, or left out, in nodes and in `extra`.
-    """
-    op = node.qualified_op.removeprefix("ai.onnx::")
-    for name in (op, f"ai.onnx::{op}"):
-        if name in extra:
-            return extra[name]
-    return STANDARD_COUNTERS.get(op)

@@ -43,9 +43,11 @@ def count_roi_align(node: Node) -> Cost:
     paper (https://arxiv.org/abs/1703.06870, section 3).
     """
     samples = (node.attr_int("sampling_ratio", 0) or 2) ** 2
-    gathered = CMP if node.attr_str("mode", "avg").lower() == "max" else ADD
-    divided = 0 if gathered is CMP else DIV
-    return elementwise(node.output().size * (samples * (LINEAR + gathered) + divided))
+    if node.attr_str("mode", "avg").lower() == "max":
+        per_output = samples * (LINEAR + CMP)
+    else:
+        per_output = samples * (LINEAR + ADD) + DIV
+    return elementwise(node.output().size * per_output)
 
 
 def count_max_roi_pool(node: Node) -> Cost:

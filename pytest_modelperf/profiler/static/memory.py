@@ -7,6 +7,8 @@ data; no other operator is assumed to work in place. A body adds its own peak at
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
 # Operators whose output is their first input under another shape.
@@ -14,64 +16,89 @@ VIEWS = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsq
 
 
 def used_outputs(graph: Graph) -> frozenset[Tensor]:
-    """The tensors of a graph that a node, a body or the caller takes."""
-    used = {t for node in graph.walk() for t in node.inputs if t is not None}
-    used.update(graph.outputs)
+    """The tensors that a node, a body or the caller takes, those inside of bodies included."""
+    used: set[Tensor | None] = set(graph.outputs)
     for node in graph.walk():
+        used.update(node.inputs)
         for body in node.bodies.values():
             used.update(body.outputs)
-    return frozenset(used)
+    return frozenset(tensor for tensor in used if tensor is not None)
 
 
-def peak_activation_bytes(graph: Graph) -> int | None:
-    """Peak of live activations; None where the size of one that is used is unknown."""
-    used = used_outputs(graph)
+def peak_activation_bytes(graph: Graph, used: frozenset[Tensor]) -> int | None:
+    """Peak of live activations; None where the size of one that is `used` is unknown."""
     storage: dict[Tensor, Tensor] = {}
     last_use: dict[Tensor, int] = {}
     owned: dict[Tensor, int] = {}
+    made: list[int] = []
     for index, node in enumerate(graph.nodes):
-        for taken in _taken(node):
-            last_use[storage.get(taken, taken)] = index
-        for position, tensor in enumerate(node.outputs):
-            if tensor is None or tensor not in used:
-                continue
-            source = node.inputs[0] if node.inputs else None
-            if node.op_type in VIEWS and not node.domain and position == 0 and source is not None:
-                storage[tensor] = storage.get(source, source)
-                continue
-            nbytes = tensor.nbytes
-            if nbytes is None:
-                return None
-            owned[tensor] = nbytes
-            last_use[tensor] = index
+        for taken in node.inputs if not node.bodies else _taken(node):
+            if taken is not None:
+                last_use[storage.get(taken, taken)] = index
+        own = _storage_of_outputs(node, used, storage)
+        if own is None:
+            return None
+        owned.update(own)
+        last_use.update(dict.fromkeys(own, index))
+        made.append(sum(own.values()))
     for output in graph.outputs:
         last_use[storage.get(output, output)] = len(graph.nodes)
-    return _peak(graph, owned, last_use)
-
-
-def _peak(graph: Graph, owned: dict[Tensor, int], last_use: dict[Tensor, int]) -> int | None:
-    freed: dict[int, int] = {}
+    freed = [0] * (len(graph.nodes) + 1)
     for tensor, nbytes in owned.items():
-        index = last_use[tensor]
-        freed[index] = freed.get(index, 0) + nbytes
+        freed[last_use[tensor]] += nbytes
+    return _peak(graph, made, freed, used)
+
+
+def _storage_of_outputs(
+    node: Node, used: frozenset[Tensor], storage: dict[Tensor, Tensor]
+) -> dict[Tensor, int] | None:
+    """The outputs with storage of their own, in bytes; what views share goes to `storage`."""
+    own: dict[Tensor, int] = {}
+    for tensor in node.outputs:
+        if tensor is None or tensor not in used:
+            continue
+        source = _viewed(node, tensor)
+        if source is not None:
+            storage[tensor] = storage.get(source, source)
+            continue
+        nbytes = tensor.nbytes
+        if nbytes is None:
+            return None
+        own[tensor] = nbytes
+    return own
+
+
+def _peak(
+    graph: Graph, made: Sequence[int], freed: Sequence[int], used: frozenset[Tensor]
+) -> int | None:
     live = peak = 0
     for index, node in enumerate(graph.nodes):
-        live += sum(owned.get(t, 0) for t in node.outputs if t is not None)
-        inner = 0
-        for body in node.bodies.values():
-            body_peak = peak_activation_bytes(body)
-            if body_peak is None:
-                return None
-            inner = max(inner, body_peak)
+        live += made[index]
+        inner = _peak_of_bodies(node, used) if node.bodies else 0
+        if inner is None:
+            return None
         peak = max(peak, live + inner)
-        live -= freed.get(index, 0)
+        live -= freed[index]
     return peak
 
 
-def _taken(node: Node) -> list[Tensor]:
+def _peak_of_bodies(node: Node, used: frozenset[Tensor]) -> int | None:
+    peaks = [peak_activation_bytes(body, used) for body in node.bodies.values()]
+    known = [peak for peak in peaks if peak is not None]
+    return max(known, default=0) if len(known) == len(peaks) else None
+
+
+def _viewed(node: Node, output: Tensor) -> Tensor | None:
+    """The input whose storage an output shares; None where it has its own."""
+    if node.op_type not in VIEWS or node.domain or output is not node.outputs[0]:
+        return None
+    return node.inputs[0] if node.inputs else None
+
+
+def _taken(node: Node) -> list[Tensor | None]:
     """What a node reads, what its bodies read from outside included."""
-    taken = [t for t in node.inputs if t is not None]
+    taken = list(node.inputs)
     for body in node.bodies.values():
-        taken.extend(t for inner in body.walk() for t in inner.inputs if t is not None)
+        taken.extend(tensor for inner in body.walk() for tensor in inner.inputs)
         taken.extend(body.outputs)
     return taken

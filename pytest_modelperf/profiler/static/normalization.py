@@ -163,8 +163,7 @@ def count_log_softmax(node: Node) -> Cost:
     Until opset 12 a row was everything from the axis on, which was 1 by default.
     """
     if node.opset and node.opset < 13:
-        dims = node.input(0).dims
-        rows = prod(dims[: node.attr_int("axis", 1) % (len(dims) + 1)])
+        rows = prod(node.input(0).dims[: node.attr_int("axis", 1)])
     else:
         rows = rows_along(node, node.attr_int("axis", -1))
     return elementwise(node.input(0).size * ACTIVATION_OPS["LogSoftmax"] + rows * LOG)

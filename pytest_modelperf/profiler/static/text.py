@@ -17,6 +17,9 @@ from pytest_modelperf.profiler.static.per_element import (
     per_output_element,
 )
 
+# Longer n-grams are no text, but a file that is made to take for ever.
+MAX_GRAM = 1024
+
 
 def count_tf_idf(node: Node) -> Cost:
     """Every n-gram of every row is looked up token by token; each output is moved or weighted.
@@ -27,8 +30,11 @@ def count_tf_idf(node: Node) -> Cost:
     x = node.input(0)
     length = x.dims[-1] if x.rank else 1
     skips = node.attr_int("max_skip_count", 0)
+    shortest, longest = node.attr_int("min_gram_length", 1), node.attr_int("max_gram_length", 1)
+    if not 0 < shortest <= longest <= MAX_GRAM or not 0 <= skips <= MAX_GRAM:
+        raise ValueError(f"n-grams of {shortest} to {longest} tokens that skip {skips}")
     lookups = 0
-    for n in range(node.attr_int("min_gram_length", 1), node.attr_int("max_gram_length", 1) + 1):
+    for n in range(shortest, longest + 1):
         for skipped in range(skips + 1 if n > 1 else 1):
             lookups += n * max(0, length - (n - 1) * (skipped + 1))
     rows = x.size // length if length else 0

@@ -1,0 +1,139 @@
+"""The types of one node's outputs, where inference over the whole graph could not tell them.
+
+Asked in turn: a rule for the operator (a plugin's, or ours for `com.microsoft`), onnx's inference
+for this one node with the values of its small inputs, the bodies of control flow, and what the
+model declares. Each adds what those before it did not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx
+from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
+
+from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.graph import control_flow
+from pytest_modelperf.graph.convert import Call, read_type
+from pytest_modelperf.graph.scope import Scope
+from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
+from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.units import printable
+
+# Operators whose inference in onnx 1.23 reads the type of an input that has none, and with it
+# memory that is not its own. With known inputs all but the last are safe.
+CRASHING = frozenset({
+    "DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble",
+})  # fmt: skip
+_ALWAYS_CRASHING = frozenset({"LabelEncoder"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """What is the same for all nodes of a model."""
+
+    opsets: Mapping[str, int]
+    opset_imports: list[onnx.OperatorSetIdProto]
+    ir_version: int
+    rules: Mapping[str, ShapeRule]
+
+    def outputs(self, node: Node, call: Call, scope: Scope) -> tuple[Tensor | None, ...]:
+        """The node's outputs with all that can be known of their types."""
+        tensors = node.outputs
+        for answer in (self._by_rule, self._by_onnx, self._by_bodies, self._by_declaration):
+            types = answer(node, call, scope)
+            tensors = tuple(
+                refined(tensor, types[index])
+                if tensor is not None and index < len(types)
+                else tensor
+                for index, tensor in enumerate(tensors)
+            )
+            if all(tensor is None or tensor.is_complete for tensor in tensors):
+                break
+        return tensors
+
+    def _by_rule(self, node: Node, _: Call, scope: Scope) -> Sequence[OutputType | None]:
+        custom = self.rules.get(node.qualified_op)
+        rule = custom or _find_rule(node.qualified_op)
+        if rule is None:
+            return ()
+        inputs = tuple(None if t is None else _with_value(t, scope) for t in node.inputs)
+        try:
+            return tuple(rule(replace(node, inputs=inputs)))
+        except UnknownShapeError:
+            return ()
+        except Exception as error:
+            if custom is None:
+                raise
+            raise ExtensionError(
+                f"the shape rule registered for {printable(node.qualified_op)} failed on "
+                f"{printable(node.name or node.id)!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _by_onnx(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
+        if node.op_type in control_flow.CONTROL_FLOW and not node.domain:
+            return ()
+        unknown = any(t is not None and t.dtype is None for t in node.inputs)
+        if node.op_type in _ALWAYS_CRASHING or (node.op_type in CRASHING and unknown):
+            return ()
+        try:
+            schema = defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain)
+        except defs.SchemaError:
+            return ()
+        types: dict[str, TypeProto] = {}
+        data: dict[str, TensorProto] = {}
+        for name in call.inputs:
+            if not name:
+                continue
+            types[name] = scope.type_of(name) or TypeProto()
+            value = scope.value_of(name)
+            if value is not None and value.dtype.kind in "iubf":
+                data[name] = numpy_helper.from_array(value, name)
+        try:
+            found = shape_inference.infer_node_outputs(
+                schema,
+                call.proto,
+                types,
+                data,
+                opset_imports=self.opset_imports,
+                ir_version=self.ir_version,
+            )
+        except Exception:  # noqa: BLE001  # onnx raises a dozen kinds, all meaning "cannot tell"
+            return ()
+        for name, kind in found.items():
+            if kind.WhichOneof("value") != "tensor_type":
+                scope.types[name] = kind
+        return tuple(read_type(found.get(name)) for name in call.outputs)
+
+    def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:
+        return control_flow.output_types(node)
+
+    def _by_declaration(self, _: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
+        return tuple(read_type(scope.declared.get(name)) for name in call.outputs)
+
+
+def _find_rule(op: str) -> ShapeRule | None:
+    # Imported here: most models have no operator that needs one of these rules.
+    from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES
+
+    return SHAPE_RULES.get(op)
+
+
+def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
+    """`tensor` with what `more` knows in addition; what is known already stays."""
+    if more is None:
+        return tensor
+    shape = tensor.shape
+    if shape is None:
+        shape = more.shape
+    elif more.shape is not None and len(more.shape) == len(shape):
+        shape = tuple(b if a is None else a for a, b in zip(shape, more.shape, strict=True))
+    return replace(tensor, dtype=tensor.dtype or more.dtype, shape=shape)
+
+
+def _with_value(tensor: Tensor, scope: Scope) -> Tensor:
+    if tensor.value is not None:
+        return tensor
+    value = scope.value_of(tensor.name)
+    return tensor if value is None else replace(tensor, value=value)

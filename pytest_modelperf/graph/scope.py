@@ -1,0 +1,118 @@
+"""The names of one graph or body, their types and, where they follow from constants, their values.
+
+A name that is not found in a body is asked of the graph around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from onnx import TypeProto, helper
+
+from pytest_modelperf.graph.convert import Call, read_type
+from pytest_modelperf.graph.folding import FOLDABLE, MAX_ELEMENTS, fold, shape_value
+from pytest_modelperf.graph.model_file import DATA_TYPES
+from pytest_modelperf.graph.shape_rule import OutputType
+from pytest_modelperf.graph.structure import Tensor
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+
+# How long a chain of constants is followed; shape computations are a few dozen nodes long.
+MAX_FOLD_DEPTH = 100
+
+
+class Scope:
+    """One graph while it is read. Tensors are added as they are made, in execution order."""
+
+    def __init__(self, outer: Scope | None, path: str, opset: int) -> None:
+        self.outer = outer
+        self.path = path
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self.opset = opset
+        self.tensors: dict[str, Tensor] = {}
+        # What onnx's inference says, sequences and optionals included.
+        self.types: dict[str, TypeProto] = {}
+        # What the model itself says, asked only where nothing better is known.
+        self.declared: Mapping[str, TypeProto] = {}
+        # Most tensors share their type with many; comparing bytes is faster than reading fields.
+        self._read: dict[bytes, OutputType] = {} if outer is None else outer._read  # noqa: SLF001
+        self.producers: dict[str, Call] = {}
+        self._values: dict[str, Value | None] = {}
+
+    def find(self, name: str) -> Tensor | None:
+        scope: Scope | None = self
+        while scope is not None:
+            tensor = scope.tensors.get(name)
+            if tensor is not None:
+                return tensor
+            scope = scope.outer
+        return None
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """The type of a value as onnx wants it."""
+        scope: Scope | None = self
+        while scope is not None:
+            tensor = scope.tensors.get(name)
+            if tensor is not None and tensor.dtype is not None and tensor.dtype in DATA_TYPES:
+                return helper.make_tensor_type_proto(DATA_TYPES[tensor.dtype], tensor.shape)
+            if name in scope.types:
+                return scope.types[name]
+            scope = scope.outer
+        return None
+
+    def inferred(self, name: str) -> Tensor:
+        """A tensor with the type that inference over the whole graph found for its name."""
+        kind = self.types.get(name)
+        if kind is None:
+            return Tensor(name)
+        key = kind.SerializeToString()
+        known = self._read.get(key)
+        if known is None:
+            known = self._read[key] = read_type(kind)
+        return Tensor(name, known.dtype, known.shape)
+
+    def is_no_tensor(self, name: str) -> bool:
+        """Whether a value is known to be a sequence, an optional or a map."""
+        kind = self.types.get(name)
+        return kind is not None and kind.WhichOneof("value") not in (None, "tensor_type")
+
+    def value_of(self, name: str, depth: int = 0) -> Value | None:
+        """The value of a small tensor, where it follows from constants and known shapes."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.tensors:
+            scope = scope.outer
+        if scope is None:
+            return None
+        tensor = scope.tensors[name]
+        if tensor.value is not None:
+            return tensor.value
+        if name not in scope._values:  # noqa: SLF001  # another object of this class
+            scope._values[name] = None  # noqa: SLF001
+            if depth < MAX_FOLD_DEPTH:
+                scope._values[name] = scope._compute_value(tensor, depth)  # noqa: SLF001
+        return scope._values[name]  # noqa: SLF001
+
+    def _compute_value(self, tensor: Tensor, depth: int) -> Value | None:
+        call = self.producers.get(tensor.name)
+        if call is None or call.domain:
+            return None
+        if call.op_type in ("Shape", "Size"):
+            return shape_value(call, self.find(call.inputs[0]) if call.inputs else None)
+        if call.op_type not in FOLDABLE or not _is_small(tensor):
+            return None
+        values = [self.value_of(name, depth + 1) if name else None for name in call.inputs]
+        if any(v is None and n for v, n in zip(values, call.inputs, strict=True)):
+            return None
+        folded = fold(call.proto, values, self.opset)
+        if folded is None:
+            return None
+        return dict(zip(call.outputs, folded, strict=False)).get(tensor.name)
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return tensor.is_complete and tensor.size <= MAX_ELEMENTS

@@ -1,0 +1,464 @@
+"""Binding gives every dimension one size, or says which is missing and what to type."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.graph.binding import (
+    BatchDim,
+    Binding,
+    BoundInputs,
+    DeclaredInput,
+    Dim,
+    InputSpec,
+    bind_inputs,
+    find_batch,
+    parse_dim,
+    parse_input_spec,
+)
+from pytest_modelperf.graph.load import declared_inputs
+from tests.graph.models import load, parse, shapes, zeros
+
+
+def _x(*dims: Dim, name: str = "x", dtype: str | None = "float32") -> DeclaredInput:
+    return DeclaredInput(name, dtype, dims)
+
+
+def _bind(*inputs: DeclaredInput, binding: Binding | None = None) -> BoundInputs:
+    return bind_inputs(inputs, binding or Binding(), "m.onnx")
+
+
+def _spec(text: str) -> Binding:
+    return Binding(inputs=(parse_input_spec(text),))
+
+
+# -- which dimension is the batch
+
+
+@pytest.mark.parametrize("name", ["batch", "batch_size", "N", "Batch_Size", "None", "bs"])
+def test_a_telling_name_is_the_batch_wherever_it_stands(name: str) -> None:
+    found = find_batch([_x("seq", name, 8), _x("seq", name, name="y")])
+
+    assert found == BatchDim(name, (("x", 1), ("y", 1)), None)
+
+
+def test_a_leading_symbol_is_the_batch() -> None:
+    found = find_batch([_x("k", 3), _x("k", "seq", name="y")])
+
+    assert found == BatchDim("k", (("x", 0), ("y", 0)), None)
+
+
+def test_the_leading_symbol_that_most_inputs_have_is_the_batch() -> None:
+    found = find_batch([_x("a", 3), _x("b", 3, name="y"), _x("b", 4, name="z")])
+
+    assert found == BatchDim("b", (("y", 0), ("z", 0)), None)
+
+
+def test_a_shared_symbol_that_does_not_lead_is_no_batch() -> None:
+    assert find_batch([_x(1, "seq"), _x(2, "seq", name="y")]) is None
+
+
+def test_unnamed_leading_dimensions_are_the_batch() -> None:
+    found = find_batch([_x(None, 3), _x(7, name="y"), _x(None, name="z")])
+
+    assert found == BatchDim(None, (("x", 0), ("z", 0)), None)
+
+
+def test_a_leading_size_that_all_inputs_share_is_a_fixed_batch() -> None:
+    found = find_batch([_x(4, 3), _x(4, name="y")])
+
+    assert found == BatchDim(None, (("x", 0), ("y", 0)), 4)
+
+
+def test_inputs_that_share_nothing_have_no_batch() -> None:
+    assert find_batch([_x(4, 3), _x(5, name="y")]) is None
+    assert find_batch([_x(), DeclaredInput("y", None, None)]) is None
+    assert find_batch([]) is None
+
+
+def test_scalars_and_inputs_of_unknown_rank_do_not_hide_the_batch() -> None:
+    found = find_batch([_x(), DeclaredInput("y", None, None), _x(2, 3, name="z")])
+
+    assert found == BatchDim(None, (("z", 0),), 2)
+
+
+def test_an_input_that_has_a_stored_value_need_not_be_given() -> None:
+    """IR 3 listed weights among the inputs: they are neither a batch nor to be bound."""
+    model = parse(
+        "g (float[N, 4] x, float[4, 5] w) => (float[N, 5] y) { y = MatMul (x, w) }",
+        {"w": zeros(4, 5)},
+    )
+
+    assert [i.name for i in declared_inputs(model)] == ["x"]
+    assert shapes(load(model, Binding(3)), "y") == [(3, 5)]
+
+
+# -- the batch size
+
+
+def test_without_a_word_the_batch_is_one() -> None:
+    bound = _bind(_x("N", 3))
+
+    assert bound.shapes == {"x": (1, 3)}
+    assert (bound.batch_size, bound.batch_name, bound.rebound) == (1, "N", False)
+
+
+def test_without_a_word_a_fixed_batch_stays() -> None:
+    bound = _bind(_x(4, 3))
+
+    assert (bound.shapes, bound.batch_size, bound.rebound) == ({"x": (4, 3)}, 4, False)
+
+
+def test_a_batch_size_reaches_every_place_of_the_batch() -> None:
+    bound = _bind(_x("N", "N", 3), _x(2, "N", name="y"), binding=Binding(8))
+
+    assert bound.shapes == {"x": (8, 8, 3), "y": (2, 8)}
+
+
+def test_only_another_size_than_the_fixed_one_rebinds() -> None:
+    assert not _bind(_x(4, 3), binding=Binding(4)).rebound
+    bound = _bind(_x(4, 3), binding=Binding(8))
+    assert bound.rebound
+    assert bound.shapes == {"x": (8, 3)}
+
+
+def test_a_symbolic_batch_never_rebinds() -> None:
+    assert not _bind(_x("N", 3), binding=Binding(8)).rebound
+    assert not _bind(_x(None, 3), binding=Binding(8)).rebound
+
+
+def test_a_batch_that_the_model_does_not_have_is_refused_with_its_inputs() -> None:
+    with pytest.raises(BindingError, match=r"no batch dimension.*x \(4x3\), y \(5\).*--input"):
+        _bind(_x(4, 3), _x(5, name="y"), binding=Binding(2))
+    with pytest.raises(BindingError, match="no inputs"):
+        _bind(binding=Binding(2))
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_of_nothing_is_refused(size: int) -> None:
+    with pytest.raises(UsageError, match=f"batch size of {size}"):
+        _bind(_x("N"), binding=Binding(size))
+
+
+def test_the_batch_may_be_given_as_a_dimension() -> None:
+    assert _bind(_x("N", 3), binding=Binding(dims={"N": 6})).batch_size == 6
+    assert _bind(_x("N", 3), binding=Binding(6, {"N": 6})).batch_size == 6
+    assert _bind(_x(None, 3), binding=Binding(dims={"x.0": 6})).batch_size == 6
+
+
+def test_two_sizes_for_the_batch_are_refused() -> None:
+    with pytest.raises(BindingError, match=r"given as 2 and as 3.*once"):
+        _bind(_x("N", 3), binding=Binding(2, {"N": 3}))
+    with pytest.raises(BindingError, match="given as 2 and as 3"):
+        _bind(_x(None, 3), binding=Binding(2, {"x.0": 3}))
+    with pytest.raises(BindingError, match="given as 2 and as 3"):
+        _bind(_x("N", 3), binding=replace(_spec("x:f32:3x3"), batch_size=2))
+
+
+# -- named dimensions
+
+
+def test_equal_names_get_equal_sizes() -> None:
+    bound = _bind(_x("N", "seq"), _x("seq", "N", name="y"), binding=Binding(2, {"seq": 7}))
+
+    assert bound.shapes == {"x": (2, 7), "y": (7, 2)}
+
+
+@pytest.mark.parametrize(
+    ("expression", "size"),
+    [("past + 1", 6), ("past+seq", 8), ("2*past", 10), ("seq - 1", 2), ("seq // 2", 1),
+     ("(past + seq) * 2", 16), ("7", 7)],
+)  # fmt: skip
+def test_an_expression_follows_from_its_names(expression: str, size: int) -> None:
+    bound = _bind(
+        _x("N", "past", "seq"),
+        _x("N", expression, name="y"),
+        binding=Binding(dims={"past": 5, "seq": 3}),
+    )
+
+    assert bound.shapes["y"] == (1, size)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["past.total", "2**99999", "f(1)", "'a'*99", "seq +", "seq // 0", "[1]", "True", "x" * 300,
+     "-" * 190 + "1", "1.5", "a\0b", "lambda: 1"],
+)  # fmt: skip
+def test_what_is_no_expression_is_a_name_to_be_given(expression: str) -> None:
+    inputs = (_x("N", "seq"), _x("N", expression, name="y"))
+
+    bound = _bind(*inputs, binding=Binding(dims={"seq": 4, expression: 9}))
+    assert bound.shapes["y"] == (1, 9)
+    with pytest.raises(BindingError, match="--dim"):
+        _bind(*inputs, binding=Binding(dims={"seq": 4}))
+
+
+def test_a_given_size_of_an_expression_wins() -> None:
+    bound = _bind(_x("N", "seq", "seq+1"), binding=Binding(dims={"seq": 4, "seq+1": 9}))
+
+    assert bound.shapes["x"] == (1, 4, 9)
+
+
+def test_an_unnamed_dimension_is_called_by_its_place() -> None:
+    assert _bind(_x("N", None), binding=Binding(dims={"x.1": 5})).shapes == {"x": (1, 5)}
+
+
+def test_a_missing_size_names_dimension_place_and_option() -> None:
+    with pytest.raises(
+        BindingError,
+        match=r"m\.onnx has dimensions without a size: 'seq' \(in x\[1\], y\[0\]\); 'y\.1' "
+        r"\(in y\[1\]\)\. Give --dim seq=SIZE --dim y\.1=SIZE",
+    ):
+        _bind(_x("N", "seq"), _x("seq", None, name="y"))
+
+
+def test_a_mistyped_dimension_names_the_nearest_and_all() -> None:
+    with pytest.raises(BindingError, match=r"'sek'.*Did you mean 'seq'\?.*N, seq"):
+        _bind(_x("N", "seq"), binding=Binding(dims={"sek": 4}))
+    with pytest.raises(BindingError, match="It has none"):
+        _bind(_x(1, 2), binding=Binding(dims={"seq": 4}))
+
+
+@pytest.mark.parametrize("size", [0, -5])
+def test_a_dimension_of_nothing_is_refused(size: int) -> None:
+    with pytest.raises(UsageError, match=f"'seq' cannot be {size}"):
+        _bind(_x("N", "seq"), binding=Binding(dims={"seq": size}))
+
+
+def test_a_terminal_escape_in_a_name_is_shown_escaped() -> None:
+    with pytest.raises(BindingError) as caught:
+        _bind(_x("N", "s\x1b[2J"), _x("N", 1, name="a\nb"))
+    assert "\x1b" not in str(caught.value)
+    with pytest.raises(BindingError) as caught:
+        _bind(_x("N", name="a\nb"), binding=_spec("q:f32:1"))
+    assert "\n" not in str(caught.value)
+
+
+# -- impossible sizes
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ((1, 0, 3), "dimension of 0"),
+        ((1, -1, 3), "negative dimension"),
+        ((1, 2**41), "Is a dimension mistyped"),
+        ((2**62, 2**62), "Is a dimension mistyped"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(dims: tuple[int, ...], message: str) -> None:
+    with pytest.raises(BindingError, match=message):
+        _bind(_x(*dims))
+
+
+def test_an_enormous_size_given_by_the_user_is_refused() -> None:
+    with pytest.raises(BindingError, match="mistyped"):
+        _bind(_x("N", "seq"), binding=Binding(10**9, {"seq": 10**9}))
+
+
+def test_an_expression_cannot_make_an_enormous_number_slowly() -> None:
+    expression = "*".join(["seq"] * 40)
+    with pytest.raises(BindingError, match="mistyped"):
+        _bind(_x("N", "seq", expression), binding=Binding(dims={"seq": 2**40}))
+
+
+# -- whole inputs
+
+
+def test_a_whole_input_gives_its_names_their_sizes() -> None:
+    bound = _bind(_x("N", "seq"), _x("N", "seq", name="y"), binding=_spec("x:f32:2x9"))
+
+    assert bound.shapes == {"x": (2, 9), "y": (2, 9)}
+    assert (bound.batch_size, bound.dims["seq"]) == (2, 9)
+
+
+def test_a_whole_input_that_contradicts_a_dimension_is_refused() -> None:
+    binding = replace(_spec("x:f32:2x9"), dims={"seq": 8})
+
+    with pytest.raises(BindingError, match=r"'seq'.*given as 8.*'x' \(2x9\) makes it 9"):
+        _bind(_x("N", "seq"), binding=binding)
+
+
+def test_a_name_that_stands_twice_in_a_whole_input_needs_one_size() -> None:
+    with pytest.raises(BindingError, match=r"'a'.*given as 2.*makes it 3"):
+        _bind(_x("a", "a"), binding=_spec("x:f32:2x3"))
+
+
+def test_a_whole_input_needs_rank_and_type_of_the_model() -> None:
+    with pytest.raises(BindingError, match=r"has 2 dimensions \(Nx3\).*1x3x4.*has 3"):
+        _bind(_x("N", 3), binding=_spec("x:f32:1x3x4"))
+    with pytest.raises(BindingError, match="is float32, not int64"):
+        _bind(_x("N", 3), binding=_spec("x:i64:1x3"))
+
+
+def test_a_whole_input_gives_a_shape_to_one_of_unknown_rank() -> None:
+    bound = _bind(DeclaredInput("x", None, None), binding=_spec("x:f32:2x3"))
+
+    assert bound.shapes == {"x": (2, 3)}
+
+
+def test_a_whole_input_overrides_a_fixed_dimension_and_rebinds() -> None:
+    bound = _bind(_x(1, 3, 224), binding=_spec("x:f32:1x3x64"))
+
+    assert bound.rebound
+    assert bound.shapes == {"x": (1, 3, 64)}
+
+
+def test_the_whole_of_a_fixed_input_as_it_is_does_not_rebind() -> None:
+    assert not _bind(_x(1, 3), binding=_spec("x:f32:1x3")).rebound
+
+
+def test_an_input_that_the_model_does_not_have_names_the_nearest() -> None:
+    with pytest.raises(BindingError, match=r"no input 'imag'.*Did you mean 'image'\?"):
+        _bind(_x("N", name="image"), binding=_spec("imag:f32:1"))
+
+
+def test_one_value_fills_an_input_and_several_are_its_elements() -> None:
+    assert _bind(_x("N", 3), binding=_spec("x:f32:1x3:7")).values == {"x": (7.0, 7.0, 7.0)}
+    assert _bind(_x("N", 3), binding=_spec("x:f32:1x3:1,2,3")).values == {"x": (1.0, 2.0, 3.0)}
+    assert _bind(_x("N", 3), binding=_spec("x:f32:1x3")).values == {}
+
+
+def test_the_value_of_a_large_input_is_not_spelled_out() -> None:
+    bound = _bind(_x("N", 2**20), binding=_spec(f"x:f32:1x{2**20}:0"))
+
+    assert len(bound.values.get("x", ())) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("ids:i64:1x64", InputSpec("ids", "int64", (1, 64))),
+        ("input:0:f32:1x3x224x224", InputSpec("input:0", "float32", (1, 3, 224, 224))),
+        ("a/b:1:f16:2:0.5", InputSpec("a/b:1", "float16", (2,), (0.5,))),
+        ("x:f32::3", InputSpec("x", "float32", (), (3.0,))),
+        ("x:f32:", InputSpec("x", "float32", ())),
+        ("x:bfloat16:4", InputSpec("x", "bfloat16", (4,))),
+        ("x:bf16:4", InputSpec("x", "bfloat16", (4,))),
+        ("x:bool:2:0,1", InputSpec("x", "bool", (2,), (0.0, 1.0))),
+        ("x:u8:2:-1", InputSpec("x", "uint8", (2,), (-1.0,))),
+        ("name with space:f32:1", InputSpec("name with space", "float32", (1,))),
+    ],
+)
+def test_an_input_is_read_from_its_text(text: str, spec: InputSpec) -> None:
+    assert parse_input_spec(text) == spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "x:f32", ":f32:1", "x:float:1", "x:f32:1,2", "x:f32:1x", "x:f32:-1", "x:f32:axb",
+     "x:f33:1", "x:f32:1x2 ", "x:f32:1x³"],
+)  # fmt: skip
+def test_an_input_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(UsageError, match=r"name:dtype:shape.*ids:i64:1x64"):
+        parse_input_spec(text)
+
+
+def test_a_value_that_is_no_number_is_refused() -> None:
+    with pytest.raises(UsageError, match="'one'.*not a number"):
+        parse_input_spec("x:f32:1:one")
+    with pytest.raises(UsageError, match="has 4 elements, but 2 values"):
+        parse_input_spec("x:f32:2x2:1,2")
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters=":\n"), min_size=1),
+    st.sampled_from(["f16", "f32", "f64", "i8", "i64", "u8", "float8e4m3fn", "bool", "string"]),
+    st.lists(st.integers(0, 9999), max_size=5),
+)  # fmt: skip
+def test_any_name_type_and_shape_survives_its_text(name: str, dtype: str, dims: list[int]) -> None:
+    spec = parse_input_spec(f"{name}:{dtype}:{'x'.join(map(str, dims))}")
+
+    assert (spec.name, spec.shape, spec.value) == (name, tuple(dims), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("seq=64", ("seq", 64)),
+        (" seq = 64 ", ("seq", 64)),
+        ("a=b=3", ("a=b", 3)),
+        ("x.1=0", ("x.1", 0)),
+    ],
+)
+def test_a_dimension_is_read_from_its_text(text: str, expected: tuple[str, int]) -> None:
+    assert parse_dim(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "seq", "=3", "seq=", "seq=a", "seq=-1", "seq=1.5", "seq=²"])
+def test_a_dimension_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
+    with pytest.raises(UsageError, match="name=size"):
+        parse_dim(text)
+
+
+# -- laws
+
+_DIMS = st.integers(1, 9) | st.sampled_from(["N", "seq", "past", "past + 1"]) | st.none()
+
+
+@st.composite
+def _declared(draw: st.DrawFn) -> tuple[DeclaredInput, ...]:
+    return tuple(
+        DeclaredInput(f"x{index}", "float32", tuple(draw(st.lists(_DIMS, max_size=4))))
+        for index in range(draw(st.integers(1, 4)))
+    )
+
+
+def _everything(inputs: tuple[DeclaredInput, ...], size: int) -> dict[str, int]:
+    """A size for whatever has no size of its own."""
+    names = {
+        dim if dim is not None else f"{i.name}.{axis}"
+        for i in inputs
+        for axis, dim in enumerate(i.dims or ())
+        if not isinstance(dim, int)
+    }
+    batch = find_batch(inputs)
+    places = [] if batch is None or batch.name else [f"{n}.{axis}" for n, axis in batch.places]
+    return {name: size for name in names if name not in places}
+
+
+@given(_declared(), st.integers(1, 9))
+def test_a_binding_leaves_nothing_unknown_and_is_consistent(
+    inputs: tuple[DeclaredInput, ...], size: int
+) -> None:
+    bound = _bind(*inputs, binding=Binding(dims=_everything(inputs, size)))
+
+    sizes: dict[str, set[int]] = {}
+    for declared in inputs:
+        shape = bound.shapes[declared.name]
+        assert shape is not None
+        assert declared.dims is not None
+        assert len(shape) == len(declared.dims)
+        for dim, bound_dim in zip(declared.dims, shape, strict=True):
+            assert bound_dim >= 1
+            if isinstance(dim, str):
+                sizes.setdefault(dim, set()).add(bound_dim)
+            elif dim is not None and not bound.rebound:
+                assert bound_dim == dim
+    assert all(len(each) == 1 for each in sizes.values())
+
+
+@given(_declared(), st.integers(1, 9))
+def test_binding_what_is_bound_changes_nothing(
+    inputs: tuple[DeclaredInput, ...], size: int
+) -> None:
+    once = _bind(*inputs, binding=Binding(dims=_everything(inputs, size)))
+    fixed = tuple(DeclaredInput(i.name, i.dtype, once.shapes[i.name]) for i in inputs)
+    whole = tuple(
+        InputSpec(i.name, "float32", shape) for i in inputs if (shape := once.shapes[i.name])
+    )
+
+    assert _bind(*fixed).shapes == once.shapes
+    assert _bind(*inputs, binding=Binding(inputs=whole)).shapes == once.shapes
+
+
+def test_a_size_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(UsageError, match="name=size"):
+        parse_dim("seq=" + "9" * 5000)
+    with pytest.raises(UsageError, match="name:dtype:shape"):
+        parse_input_spec("x:f32:" + "9" * 5000)

@@ -1,0 +1,293 @@
+"""What is not an ONNX model is refused with what it seems to be; weights are read only on demand."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.load import BoundModel, load_model
+from pytest_modelperf.graph.model_file import open_model
+from tests.graph.models import parse, random_floats, shapes
+
+_WEIGHT = random_floats(64, 32)
+
+
+def _model() -> onnx.ModelProto:
+    return parse("g (float[1, 64] x) => (float[1, 32] y) { y = MatMul (x, w) }", {"w": _WEIGHT})
+
+
+def _save_external(folder: Path, location: str, **entries: int) -> Path:
+    """A model whose only weight is said to lie in `location`; that file is not written."""
+    model = _model()
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=location)
+    for key, value in entries.items():
+        weight.external_data.add(key=key, value=str(value))
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _load(path: Path) -> BoundModel:
+    return load_model(open_model(path))
+
+
+def _read(path: Path) -> object:
+    return _load(path).read_weight("w")
+
+
+def test_a_path_bytes_and_a_proto_give_the_same_model(tmp_path: Path) -> None:
+    proto = _model()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+
+    for source in (path, str(path), proto.SerializeToString(), proto):
+        bound = load_model(open_model(source))
+        values = bound.read_weight("w")
+        assert values is not None
+        np.testing.assert_array_equal(values, _WEIGHT)
+
+
+def test_the_name_is_that_of_the_file_and_the_digest_covers_the_weights(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(_model().SerializeToString())
+    file = open_model(path)
+
+    assert file.name == "m.onnx"
+    assert file.size_bytes == path.stat().st_size
+    assert file.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert open_model(path.read_bytes()).sha256() == file.sha256()
+
+
+def test_a_given_proto_is_not_changed() -> None:
+    proto = _model()
+    before = proto.SerializeToString(deterministic=True)
+
+    load_model(open_model(proto))
+
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_a_missing_file_names_the_models_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "resnet50.onnx").write_bytes(b"x")
+
+    with pytest.raises(ModelError, match=r"no file .*resnet51\.onnx.*resnet50\.onnx"):
+        open_model(tmp_path / "resnet51.onnx")
+
+
+def test_a_missing_file_in_a_missing_folder_is_just_missing(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no file") as caught:
+        open_model(tmp_path / "nowhere" / "m.onnx")
+    assert "there is:" not in str(caught.value)
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is a folder"):
+        open_model(tmp_path)
+
+
+def test_a_path_that_the_system_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot be read"):
+        open_model(tmp_path / ("n" * 5000))
+
+
+def test_a_path_with_a_zero_byte_is_an_error_of_ours() -> None:
+    with pytest.raises(ModelError, match="m"):
+        open_model("m\0.onnx")
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"", "is empty"),
+        (b"PK\x03\x04" + b"\0" * 60, "PyTorch checkpoint"),
+        (b"\x80\x02}q\x00.", "pickle"),
+        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0}.", "pickle"),
+        (b"\x80\x05\x95\x10\0\0\0\0\0\0\0}.", "pickle"),
+        (b"\x89HDF\r\n\x1a\n" + b"\0" * 60, "Keras"),
+        (b"\x1f\x8b\x08" + b"\0" * 60, "unpack it first"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
+        (b"<?xml version='1.0'?><net/>", "OpenVINO"),
+        (b"this is a text, and no model\n", "not a complete ONNX model|not an ONNX model"),
+        (b"# model\nprint('hello')\n", "not a complete ONNX model|not an ONNX model"),
+    ],
+)
+def test_what_is_no_model_is_refused_with_what_it_seems_to_be(
+    tmp_path: Path, content: bytes, hint: str
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(ModelError, match=hint) as caught:
+        open_model(path)
+    assert "model.onnx" in str(caught.value)
+
+
+def test_a_model_without_a_graph_is_refused() -> None:
+    with pytest.raises(ModelError, match="holds no graph"):
+        open_model(onnx.ModelProto(ir_version=8, producer_name="nobody"))
+    empty = onnx.ModelProto(ir_version=8)
+    empty.graph.name = "empty"
+    with pytest.raises(ModelError, match="holds no graph"):
+        open_model(empty)
+
+
+def test_a_message_of_another_kind_is_refused() -> None:
+    with pytest.raises(ModelError):
+        open_model(_model().graph.initializer[0].SerializeToString())
+
+
+def test_an_unreadable_name_is_shown_escaped(tmp_path: Path) -> None:
+    with pytest.raises(ModelError) as caught:
+        open_model(tmp_path / "a\x1b[31mb.onnx")
+    assert "\x1b" not in str(caught.value)
+    assert r"\x1b[31m" in str(caught.value)
+
+
+def test_external_data_that_is_missing_does_not_matter_until_it_is_read(tmp_path: Path) -> None:
+    bound = _load(_save_external(tmp_path, "weights.bin"))
+
+    assert shapes(bound, "y") == [(1, 32)]
+    assert bound.graph.weights["w"].params == 64 * 32
+    with pytest.raises(ModelError, match=r"'w'.*'weights\.bin', which is not there"):
+        bound.read_weight("w")
+
+
+def test_external_data_is_read_from_its_offset(tmp_path: Path) -> None:
+    path = _save_external(tmp_path, "sub/weights.bin", offset=5, length=_WEIGHT.nbytes)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "weights.bin").write_bytes(b"12345" + _WEIGHT.tobytes() + b"more")
+
+    values = _load(path).read_weight("w")
+
+    assert values is not None
+    np.testing.assert_array_equal(values, _WEIGHT)
+
+
+@pytest.mark.parametrize("location", ["../secret", "sub/../../secret", "", "a\0b"])
+def test_external_data_outside_of_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret").write_bytes(_WEIGHT.tobytes())
+    (tmp_path / "models" / "sub").mkdir(parents=True)
+
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        _read(_save_external(tmp_path / "models", location))
+
+
+def test_external_data_at_an_absolute_path_is_refused(tmp_path: Path) -> None:
+    """Even inside the folder: the model would not survive being moved."""
+    (tmp_path / "w.bin").write_bytes(_WEIGHT.tobytes())
+
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        _read(_save_external(tmp_path, str(tmp_path / "w.bin")))
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(_WEIGHT.tobytes())
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "w.bin").symlink_to(tmp_path / "secret")
+
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        _read(_save_external(folder, "w.bin"))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [{"length": 64 * 32 * 4}, {"offset": 10**6}, {"offset": -1}, {"length": -1}, {"length": 10**18}],
+)
+def test_external_data_that_is_too_short_is_refused(
+    tmp_path: Path, entries: dict[str, int]
+) -> None:
+    path = _save_external(tmp_path, "w.bin", **entries)
+    (tmp_path / "w.bin").write_bytes(b"\0" * 100)
+
+    with pytest.raises(ModelError, match="do not belong together"):
+        _read(path)
+
+
+def test_external_data_of_another_length_than_the_shape_is_refused(tmp_path: Path) -> None:
+    path = _save_external(tmp_path, "w.bin")
+    (tmp_path / "w.bin").write_bytes(b"\0" * 100)
+
+    with pytest.raises(ModelError, match="'w'"):
+        _read(path)
+
+
+def test_an_offset_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    path = _save_external(tmp_path, "w.bin")
+    model = onnx.load(str(path), load_external_data=False)
+    model.graph.initializer[0].external_data.add(key="offset", value="0x10")
+    path.write_bytes(model.SerializeToString())
+    (tmp_path / "w.bin").write_bytes(_WEIGHT.tobytes())
+
+    with pytest.raises(ModelError, match="cannot be used"):
+        _read(path)
+
+
+def test_external_data_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    path = _save_external(tmp_path, "w.bin")
+    (tmp_path / "w.bin").mkdir()
+
+    with pytest.raises(ModelError, match="w"):
+        _read(path)
+
+
+def test_a_model_given_as_bytes_has_no_external_data(tmp_path: Path) -> None:
+    data = _save_external(tmp_path, "w.bin").read_bytes()
+    bound = load_model(open_model(data))
+
+    assert shapes(bound, "y") == [(1, 32)]
+    with pytest.raises(ModelError, match="Give the path of the model"):
+        bound.read_weight("w")
+
+
+@pytest.mark.parametrize(
+    ("dims", "message"),
+    [
+        ([64, 33], r"claims the shape \[64, 33\], that is 8\.250 KiB, but the file holds 8"),
+        ([2**40], "but the file holds"),
+        ([-64, -32], "negative dimension"),
+    ],
+)
+def test_a_weight_that_claims_another_size_than_it_has_is_refused(
+    dims: list[int], message: str
+) -> None:
+    model = _model()
+    model.graph.initializer[0].dims[:] = dims
+
+    with pytest.raises(ModelError, match=message):
+        load_model(open_model(model))
+
+
+def test_a_weight_without_data_is_refused() -> None:
+    model = _model()
+    model.graph.initializer[0].ClearField("raw_data")
+
+    with pytest.raises(ModelError, match="claims the shape.*the file holds"):
+        load_model(open_model(model))
+
+
+def test_an_unknown_element_type_is_refused() -> None:
+    model = _model()
+    model.graph.initializer[0].data_type = 99
+
+    with pytest.raises(ModelError, match="element type 99"):
+        load_model(open_model(model))
+
+
+def test_typed_data_of_another_length_is_refused_when_it_is_read() -> None:
+    model = _model()
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.float_data.extend([1.0] * 1000)
+
+    with pytest.raises(ModelError, match="'w'"):
+        load_model(open_model(model)).read_weight("w")

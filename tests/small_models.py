@@ -1,0 +1,58 @@
+"""Models small enough to count by hand, written as ONNX text beside what is asserted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.records import StaticLayer, StaticProfile
+from pytest_modelperf.session import ProfileRequest, profile_model
+
+OTHER_DOMAINS: Mapping[str, int] = {"com.microsoft": 1, "my.ops": 1, "local": 1}
+
+
+def parse(
+    text: str,
+    opset: int = 21,
+    weights: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> onnx.ModelProto:
+    """A model from the text of its graph and local functions; `weights` are stored in it."""
+    used = {name: version for name, version in OTHER_DOMAINS.items() if f"{name}." in text}
+    domains = ", ".join(f'"{name}": {version}' for name, version in {"": opset, **used}.items())
+    model = onnx.parser.parse_model(f"<ir_version: 10, opset_import: [{domains}]> {text}")
+    for name, values in (weights or {}).items():
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    return model
+
+
+def static_of(
+    model: onnx.ModelProto | str,
+    operators: Operators | None = None,
+    batch_size: int | None = None,
+    **weights: npt.NDArray[Any],
+) -> StaticProfile:
+    """The static profile of a model, or of the text of one; `weights` are stored in it."""
+    proto = parse(model, weights=weights) if isinstance(model, str) else model
+    request = ProfileRequest(batch_sizes=(batch_size,))
+    return profile_model(proto, request, operators).cases[0].static
+
+
+def sparse_of(model: onnx.ModelProto) -> StaticProfile:
+    """The static profile of a model with its weights read."""
+    return profile_model(model, ProfileRequest(sparsity=True)).cases[0].static
+
+
+def layer_of(profile: StaticProfile, op: str) -> StaticLayer:
+    """The one layer of an operator."""
+    (layer,) = (layer for layer in profile.layers if layer.qualified_op == op)
+    return layer
+
+
+def ones(*shape: int) -> npt.NDArray[np.float32]:
+    return np.ones(shape, np.float32)
