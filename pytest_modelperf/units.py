@@ -77,6 +77,8 @@ def _scaled(value: int, prefixes: tuple[tuple[float, str], ...], unit: str) -> s
         # 999,999 is 1 M, not 1000 k: the bound lies where four digits would round up.
         if abs(value) >= factor * 0.99995 and abs(value) >= 1000:
             scaled = value / factor
-            digits = max(0, 3 - math.floor(math.log10(abs(scaled)) + 1e-9))
+            # The exponent after rounding: 0.99999 M has four digits as 1.000 M.
+            rounded = abs(float(f"{scaled:.4g}"))
+            digits = max(0, 3 - math.floor(math.log10(rounded)))
             return f"{scaled:.{digits}f} {prefix}"
     return f"{value} {unit}".rstrip()

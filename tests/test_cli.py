@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -19,6 +21,7 @@ import onnx
 import pytest
 from inline_snapshot import snapshot
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
@@ -156,8 +159,6 @@ def test_json_names_the_file() -> None:
         "relu.onnx",
         len(content),
     )
-    import hashlib
-
     assert model["sha256"] == hashlib.sha256(content).hexdigest()
 
 
@@ -214,7 +215,7 @@ def test_top_limits_the_layers_and_says_how_many_are_hidden(
     path = str(light_model("squeezenet"))
     out = run("profile", path, "--static", "--top", str(top), "--columns", "id,macs").out
     table = out[out.index("by layer", out.index("by layer type") + 13) :]
-    assert len(re.findall(r"^n\d+|^softmaxout_1", table, re.M)) == rows
+    assert len(re.findall(r"^r\d+|^softmaxout_1", table, re.M)) == rows
     assert (f"{hidden} more layers: --top 0 shows all" in table) == bool(hidden)
 
 
@@ -286,11 +287,9 @@ def test_a_column_of_sparsity_is_reason_enough_to_read_the_weights(option: str) 
 
 
 PLUGIN = """
-from pytest_modelperf.hookspecs import hookimpl
 from pytest_modelperf.profiler.static.cost import Cost
 
 
-@hookimpl
 def modelperf_register_operators(operators):
     operators.register("my.ops::Blend", count=lambda node: Cost(elementwise_ops=1234))
 """
@@ -555,10 +554,8 @@ def test_a_plugin_that_registers_nothing_is_refused() -> None:
 def test_a_plugin_that_fails_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str
 ) -> None:
-    marked = "from pytest_modelperf.hookspecs import hookimpl\n"
-    mark = "@hookimpl\n" if source.startswith("def modelperf") else ""
-    name = f"plugin_{abs(hash(source))}"
-    (tmp_path / f"{name}.py").write_text(f"{marked}{mark}{source}\n")
+    name = f"plugin_{zlib.crc32(source.encode())}"
+    (tmp_path / f"{name}.py").write_text(f"{source}\n")
     monkeypatch.syspath_prepend(tmp_path)
     result = run("profile", *LINEAR_64, "--static", "--plugin", name)
     assert result.exit_code == 2
@@ -626,12 +623,13 @@ def test_names_in_messages_are_escaped(evil: str, arguments: list[str]) -> None:
     assert is_safe(result.out)
     if result.exit_code:
         assert result.err.count("\n") == 1
-        assert ESCAPED in result.err
+        assert ESCAPED in result.err.replace("\\\\", "\\")
 
 
 def test_the_name_of_a_file_is_escaped() -> None:
-    assert ESCAPED in (err := run("profile", f"{EVIL}.onnx", "--static").err)
-    assert is_safe(err)
+    result = run("profile", f"{EVIL}.onnx", "--static")
+    assert ESCAPED in result.err
+    assert is_safe(result.err)
 
 
 # -- compare
@@ -727,8 +725,6 @@ def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Pat
     assert result.out.endswith(", 1 made outputs\n")
     written = onnx.load(target)
     assert [output.name for output in written.graph.output] == ["y", "h"]
-    from onnx.reference import ReferenceEvaluator
-
     x = np.ones((1, 3), np.float32)
     _, hidden = ReferenceEvaluator(written).run(None, {"x": x})
     assert np.array_equal(hidden, x @ weight)
@@ -740,7 +736,7 @@ def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Pat
         (["linear.onnx", "-o", "out.onnx"], "a dimension without a size: 'seq'"),
         ([*LINEAR_64, "-o", "no/such/out.onnx"], "cannot write no/such/out.onnx"),
         ([*LINEAR_64, "-o", "out.onnx", "--names", "yy"], "no tensor 'yy'. Did you mean y?"),
-        (["linear.onnx", "-o", "out.onnx", "--dim", "seq=1,2"], "one size here, not 2"),
+        (["linear.onnx", "-o", "out.onnx", "--dim", "seq=1,2"], "'seq=1,2' cannot be read"),
         (["nowhere.onnx", "-o", "out.onnx"], "no file nowhere.onnx"),
     ],
 )

@@ -32,8 +32,10 @@ _SHORT_DTYPES: Mapping[str, str] = {
     "str": "string",
 }
 _DTYPES = frozenset(BITS) | {"string"}
+# Longer numbers are no sizes, and Python refuses to convert the longest.
+_SIZE = re.compile(r"[0-9]{1,18}")
 _INPUT = re.compile(
-    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d+(?:x\d+)*)?)(?::(?P<value>.*))?"
+    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?"
 )
 
 
@@ -123,7 +125,7 @@ def parse_input_spec(text: str) -> InputSpec:
 def parse_dim(text: str) -> tuple[str, int]:
     """Name and size from `name=size`, as in `seq=64`."""
     name, separator, size = text.rpartition("=")
-    if not separator or not name.strip() or not size.strip().isdecimal():
+    if not separator or not name.strip() or not _SIZE.fullmatch(size.strip()):
         raise UsageError(
             f"the dimension {printable(text)!r} cannot be read. Give it as name=size, "
             "for example seq=64."
@@ -380,7 +382,7 @@ class _Binder:
             )
         if prod(shape) > MAX_ELEMENTS:
             raise BindingError(
-                f"{what} would have {prod(shape):.3g} elements ({format_shape(shape)}). "
+                f"{what} would have more than {MAX_ELEMENTS:,} elements ({format_shape(shape)}). "
                 "Is a dimension mistyped?"
             )
 
@@ -430,7 +432,7 @@ def _evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
 def _evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:
     if isinstance(node, ast.Name):
         return sizes[node.id]
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+    if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _evaluate_node(node.left, sizes), _evaluate_node(node.right, sizes)

@@ -41,7 +41,13 @@ class Resolver:
     def outputs(self, node: Node, call: Call, scope: Scope) -> tuple[Tensor | None, ...]:
         """The node's outputs with all that can be known of their types."""
         tensors = node.outputs
-        for answer in (self._by_rule, self._by_onnx, self._by_bodies, self._by_declaration):
+        for answer in (
+            self._by_rule,
+            self._by_onnx,
+            self._by_bodies,
+            self._by_elements,
+            self._by_declaration,
+        ):
             types = answer(node, call, scope)
             tensors = tuple(
                 refined(tensor, types[index])
@@ -108,6 +114,26 @@ class Resolver:
 
     def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:
         return control_flow.output_types(node)
+
+    def _by_elements(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
+        """What a sequence that was listed element by element joins to."""
+        source = scope.producers.get(call.inputs[0]) if call.inputs else None
+        if node.op_type != "ConcatFromSequence" or source is None:
+            return ()
+        elements = [scope.find(name) for name in source.inputs]
+        shapes = [t.shape for t in elements if t is not None and t.shape is not None]
+        if source.op_type != "SequenceConstruct" or not shapes or len(shapes) < len(elements):
+            return ()
+        axis, first = node.attr_int("axis", 0), shapes[0]
+        dtype = elements[0].dtype if elements[0] is not None else None
+        if node.attr_int("new_axis", 0):
+            place = axis % (len(first) + 1)
+            return (OutputType(dtype, (*first[:place], len(shapes), *first[place:])),)
+        place = axis % max(len(first), 1)
+        sizes = [shape[place] for shape in shapes if place < len(shape)]
+        known = [size for size in sizes if size is not None]
+        total = sum(known) if len(known) == len(shapes) else None
+        return (OutputType(dtype, (*first[:place], total, *first[place + 1 :])),)
 
     def _by_declaration(self, _: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
         return tuple(read_type(scope.declared.get(name)) for name in call.outputs)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -267,6 +267,8 @@ def test_a_block_pruned_matrix_of_any_shape_is_found_as_at_least_that_block(
     rows: int, columns: int, block: tuple[int, int], ratio: float, seed: int
 ) -> None:
     is_zero = in_blocks((rows, columns), block, ratio, seed)
+    # Blocks at the edges are cut, so few large ones can leave hardly any zeros.
+    assume(is_zero.mean() >= rules.DENSE_BELOW)
     sparsity = measure_sparsity(weights(is_zero))
     assert sparsity.block_ratio >= rules.MIN_COVERAGE * sparsity.ratio
     if math.prod(block) <= 64:  # else there are so few blocks that they make up whole lines

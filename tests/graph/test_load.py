@@ -1,0 +1,800 @@
+"""What a graph is once it is bound: shapes, control flow, functions, constants and parameters."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from onnx import helper, numpy_helper
+
+from pytest_modelperf.errors import BindingError, ExtensionError, ModelError
+from pytest_modelperf.graph.binding import Binding, parse_input_spec
+from pytest_modelperf.graph.load import LoadOptions, load_model
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.shape_rule import OutputType, shape_of
+from pytest_modelperf.graph.structure import Node
+from tests.graph.models import load, node_of, op_types, parse, random_floats, shapes, zeros
+
+# -- shapes
+
+
+def test_a_symbolic_model_has_every_shape_at_every_binding() -> None:
+    text = """g (float[N, seq, 8] x) => (y) {
+        s = Relu (x)
+        t = Transpose <perm = [1, 0, 2]> (s)
+        y = ReduceMean <axes = [2], keepdims = 0> (t)
+    }"""
+    for batch, seq in ((1, 5), (4, 2)):
+        bound = load(text, Binding(batch, {"seq": seq}), opset=13)
+        assert shapes(bound, "s", "t", "y") == [(batch, seq, 8), (seq, batch, 8), (seq, batch)]
+        assert bound.rewritten == ()
+
+
+def test_a_reshape_whose_target_is_computed_from_shapes_has_a_shape() -> None:
+    """The heads of a transformer as torch exports them: Shape, Gather, Div, Concat, Reshape."""
+    bound = load(
+        """g (float[N, seq, 64] x) => (y) <int64 eight = {8}, int64[1] minus = {-1}> {
+        shape = Shape (x)
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        two = Constant <value_int = 2> ()
+        batch = Gather (shape, zero)
+        length = Gather (shape, one)
+        width = Gather (shape, two)
+        head = Div (width, eight)
+        axes = Constant <value_ints = [0]> ()
+        b = Unsqueeze (batch, axes)
+        l = Unsqueeze (length, axes)
+        e = Unsqueeze (eight, axes)
+        h = Unsqueeze (head, axes)
+        target = Concat <axis = 0> (b, l, e, h)
+        heads = Reshape (x, target)
+        moved = Transpose <perm = [0, 2, 1, 3]> (heads)
+        flat = Concat <axis = 0> (b, minus, e)
+        y = Reshape (moved, flat)
+    }""",
+        Binding(2, {"seq": 10}),
+    )
+
+    assert shapes(bound, "heads", "moved", "y") == [(2, 10, 8, 8), (2, 8, 10, 8), (2, 80, 8)]
+
+
+def test_a_mask_that_is_expanded_to_a_computed_shape_has_a_shape() -> None:
+    """Torch's `expand`: Where(Equal(target, -1), ones, target), then Expand."""
+    bound = load(
+        """g (float[N, 1, seq] m) => (y) {
+        shape = Shape (m)
+        i0 = Constant <value_ints = [0]> ()
+        i2 = Constant <value_ints = [2]> ()
+        n = Gather (shape, i0)
+        s = Gather (shape, i2)
+        keep = Constant <value_ints = [-1]> ()
+        target = Concat <axis = 0> (n, s, keep)
+        three = Constant <value_ints = [3]> ()
+        ones = ConstantOfShape <value = int64[1] {1}> (three)
+        minus = Constant <value_int = -1> ()
+        same = Equal (target, minus)
+        real = Where (same, ones, target)
+        y = Expand (m, real)
+    }""",
+        Binding(2, {"seq": 7}),
+    )
+
+    assert shapes(bound, "y") == [(2, 7, 7)]
+
+
+def test_a_causal_mask_of_range_and_comparison_has_a_shape() -> None:
+    bound = load(
+        """g (int64[N, seq] ids) => (y) {
+        shape = Shape (ids)
+        one = Constant <value_int = 1> ()
+        length = Gather (shape, one)
+        zero = Constant <value_int = 0> ()
+        rows = Range (zero, length, one)
+        axes = Constant <value_ints = [1]> ()
+        columns = Unsqueeze (rows, axes)
+        y = Less (columns, rows)
+    }""",
+        Binding(1, {"seq": 9}),
+    )
+
+    assert shapes(bound, "rows", "y") == [(9,), (9, 9)]
+
+
+def test_a_slice_and_a_pad_by_computed_amounts_have_shapes() -> None:
+    bound = load(
+        """g (float[N, 3, h] x) => (y) {
+        shape = Shape <start = 2> (x)
+        two = Constant <value_ints = [2]> ()
+        half = Div (shape, two)
+        axes = Constant <value_ints = [2]> ()
+        zero = Constant <value_ints = [0]> ()
+        cut = Slice (x, zero, half, axes)
+        none = Constant <value_ints = [0, 0, 0, 0, 0]> ()
+        pads = Concat <axis = 0> (none, half)
+        y = Pad (cut, pads)
+    }""",
+        Binding(1, {"h": 9}),
+    )
+
+    assert shapes(bound, "cut", "y") == [(1, 3, 4), (1, 3, 8)]
+
+
+def test_a_value_given_for_an_input_reaches_the_shapes_that_follow_from_it() -> None:
+    bound = load(
+        "g (float[2, 6] x, int64[n] target) => (y) { y = Reshape (x, target) }",
+        Binding(inputs=(parse_input_spec("target:i64:3:2,3,2"),)),
+    )
+
+    assert shapes(bound, "y") == [(2, 3, 2)]
+
+
+def test_a_shape_that_depends_on_data_is_unknown_in_that_dimension_alone() -> None:
+    bound = load("g (float[2, 6] x) => (y) { i = NonZero (x)  y = Transpose (i) }")
+
+    assert shapes(bound, "i", "y") == [(2, None), (None, 2)]
+
+
+def test_shapes_go_through_operators_of_onnxruntime() -> None:
+    bound = load("""g (float[2, 5, 8] x) => (y) {
+        h = com.microsoft.Gelu (x)
+        a = com.microsoft.BiasGelu (h, b)
+        y = Transpose <perm = [2, 0, 1]> (a)
+    }""".replace("=> (y)", "=> (y) <float[8] b = {0,0,0,0,0,0,0,0}>"))
+
+    assert shapes(bound, "h", "a", "y") == [(2, 5, 8), (2, 5, 8), (8, 2, 5)]
+
+
+def test_what_the_model_declares_helps_where_nothing_else_knows() -> None:
+    bound = load(
+        """g (float[N, 4] x) => (z) <float[N, 7] y> {
+        y = custom.Magic (x)
+        z = Transpose (y)
+    }""",
+        Binding(3),
+    )
+
+    assert shapes(bound, "y", "z") == [(3, 7), (7, 3)]
+
+
+def test_what_the_model_declares_wrongly_is_not_believed() -> None:
+    model = parse("g (float[2, 3] x) => (float[3, 2] y) { y = Transpose (x) }")
+    dims = model.graph.output[0].type.tensor_type.shape.dim
+    dims[0].dim_value, dims[1].dim_value = 77, 78
+
+    assert shapes(load(model), "y") == [(3, 2)]
+
+
+def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_told() -> None:
+    model = open_model(parse("g (float[2, 3] x) => (y) { a = custom.Magic (x) y = Transpose (a) }"))
+
+    def double(node: Node) -> tuple[OutputType, ...]:
+        first = shape_of(node, 0)
+        assert first is not None
+        return (OutputType("float32", (*first, 2)),)
+
+    def broken(node: Node) -> tuple[OutputType, ...]:
+        raise KeyError(node.op_type)
+
+    bound = load_model(model, options=LoadOptions({"custom::Magic": double}))
+    assert shapes(bound, "a", "y") == [(2, 3, 2), (2, 3, 2)[::-1]]
+    with pytest.raises(ExtensionError, match=r"custom::Magic failed on 'a': KeyError"):
+        load_model(model, options=LoadOptions({"custom::Magic": broken}))
+
+
+def test_types_are_known_where_shapes_are() -> None:
+    bound = load("""g (float[2] x) => (y) {
+        a = Cast <to = 10> (x)
+        s = Shape (a)
+        y = Greater (x, x)
+    }""")
+
+    assert [bound.tensors[n].dtype for n in ("a", "s", "y")] == ["float16", "int64", "bool"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "target"), [((2, 12), (2, 3, 4)), ((2, 12), (0, -1, 2)), ((24,), (-1,))]
+)
+def test_every_known_value_of_a_folded_shape_is_what_onnx_computes(
+    shape: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    """The shape that is found is the shape that the reference evaluator makes."""
+    from onnx.reference import ReferenceEvaluator
+
+    model = parse(
+        f"g (float[{','.join(map(str, shape))}] x) => (y) "
+        f"<int64[{len(target)}] t = {{{','.join(map(str, target))}}}> {{ y = Reshape (x, t) }}"
+    )
+    (made,) = ReferenceEvaluator(model).run(["y"], {"x": np.zeros(shape, np.float32)})
+
+    assert shapes(load(model), "y") == [made.shape]
+
+
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(_ARITHMETIC), st.integers(1, 9), st.booleans()),
+        min_size=1, max_size=5,
+    )
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_shape_arithmetic_gives_what_the_reference_evaluator_gives(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    """An unknown shape is no answer here: everything follows from the shape of x."""
+    from onnx.reference import ReferenceEvaluator
+
+    lines = ["s0 = Shape (x)"]
+    for index, (op, number, swapped) in enumerate(steps):
+        lines.append(f"c{index} = Constant <value_ints = [{number}, {number}]> ()")
+        operands = f"c{index}, s{index}" if swapped else f"s{index}, c{index}"
+        if swapped and op in ("Div", "Mod"):
+            lines.append(f"one{index} = Max (s{index}, c{index})")
+            operands = f"c{index}, one{index}"
+        lines.append(f"s{index + 1} = {op} ({operands})")
+    text = f"""g (float[4, 6] x) => (y, target) {{
+        {chr(10).join(lines)}
+        size = Abs (s{len(steps)})
+        top = Constant <value_ints = [50, 50]> ()
+        target = Min (size, top)
+        y = ConstantOfShape (target)
+    }}"""
+    model = parse(text)
+    _, target = ReferenceEvaluator(model).run(["y", "target"], {"x": zeros(4, 6)})
+
+    assert shapes(load(model), "y") == [tuple(target)]
+
+
+# -- If
+
+
+_IF = """g (float[2, 3] x{more}) => (y) {{
+    {condition}
+    y = If (c) <
+        then_branch = t () => (a) {{ a = Relu (x) }},
+        else_branch = e () => (b) {{ b0 = Exp (x)  b = Transpose (b0) }}
+    >
+}}"""
+
+
+@pytest.mark.parametrize(("value", "branch"), [(1, "then_branch"), (0, "else_branch")])
+def test_of_an_if_with_a_constant_condition_only_the_branch_that_runs_is_there(
+    value: int, branch: str
+) -> None:
+    condition = f"c = Constant <value = bool {{{value}}}> ()"
+    bound = load(_IF.format(more="", condition=condition))
+    (node,) = bound.graph.nodes
+
+    assert list(node.bodies) == [branch]
+    assert shapes(bound, "y") == [(2, 3) if value else (3, 2)]
+
+
+def test_a_condition_that_follows_from_shapes_is_constant() -> None:
+    bound = load(
+        _IF.format(
+            more="",
+            condition="""s = Size (x)
+            six = Constant <value_int = 6> ()
+            c = Equal (s, six)""",
+        )
+    )
+
+    assert list(bound.graph.nodes[-1].bodies) == ["then_branch"]
+
+
+def test_of_an_if_with_an_unknown_condition_both_branches_are_there() -> None:
+    bound = load(_IF.format(more=", bool c", condition=""))
+
+    assert list(node_of(bound, "If").bodies) == ["then_branch", "else_branch"]
+    assert shapes(bound, "y") == [(None, None)]
+
+
+def test_branches_that_agree_give_the_if_their_shape() -> None:
+    bound = load("""g (bool c, float[2, 3] x) => (y) {
+        y = If (c) <
+            then_branch = t () => (a) { a = Relu (x) },
+            else_branch = e () => (b) { b = Exp (x) }
+        >
+    }""")
+
+    assert shapes(bound, "y") == [(2, 3)]
+
+
+# -- Loop
+
+
+def _loop(trips: str, condition: str, body: str, carried: str = "x", before: str = "") -> str:
+    return f"""g (float[2, 3] x, bool start, int64 many) => (y, ys) {{
+        {before}
+        y, ys = Loop ({trips}, {condition}, {carried}) <
+            body = b (int64 i, bool c, v) => (c_out, v_out, scanned) {{ {body} }}
+        >
+    }}"""
+
+
+_STEP = "c_out = Identity (c)  v_out = Relu (v)  scanned = ReduceSum <keepdims = 0> (v)"
+_SEVEN = "seven = Constant <value_int = 7> ()  true = Constant <value = bool {1}> ()"
+
+
+def test_a_loop_of_a_constant_count_knows_its_trips_and_what_they_stack() -> None:
+    bound = load(_loop("seven", "true", _STEP, before=_SEVEN))
+    loop = node_of(bound, "Loop")
+
+    assert loop.trips == 7
+    assert shapes(bound, "y", "ys") == [(2, 3), (7,)]
+    assert node_of(bound, "Relu").output().shape == (2, 3)
+
+
+def test_a_loop_without_a_condition_runs_to_its_count() -> None:
+    body = "c_out = Constant <value = bool {1}> ()  v_out = Relu (v)  scanned = Identity (v)"
+    bound = load(_loop("seven", "", body, before=_SEVEN))
+
+    assert node_of(bound, "Loop").trips == 7
+    assert shapes(bound, "ys") == [(7, 2, 3)]
+
+
+def test_a_count_that_follows_from_shapes_is_constant() -> None:
+    before = "n = Size (x)  true = Constant <value = bool {1}> ()"
+    assert node_of(load(_loop("n", "true", _STEP, before=before)), "Loop").trips == 6
+
+
+@pytest.mark.parametrize(
+    ("trips", "condition", "body"),
+    [
+        ("many", "true", _STEP),
+        ("seven", "start", _STEP),
+        ("", "true", _STEP),
+        ("seven", "true", _STEP.replace("Identity (c)", "Not (c)")),
+        ("seven", "true", _STEP.replace("Identity (c)", "Constant <value = bool {0}> ()")),
+    ],
+    ids=["count given", "start given", "no count", "condition computed", "condition false"],
+)
+def test_a_loop_that_data_may_end_has_no_known_trips(
+    trips: str, condition: str, body: str
+) -> None:
+    bound = load(_loop(trips, condition, body, before=_SEVEN))
+
+    assert node_of(bound, "Loop").trips is None
+    assert shapes(bound, "y", "ys") == [(2, 3), (None,)]
+
+
+def test_a_loop_whose_condition_is_false_from_the_start_does_not_run() -> None:
+    before = "seven = Constant <value_int = 7> ()  false = Constant <value = bool {0}> ()"
+    assert node_of(load(_loop("seven", "false", _STEP, before=before)), "Loop").trips == 0
+
+
+def test_a_negative_count_does_not_run() -> None:
+    before = "n = Constant <value_int = -3> ()  true = Constant <value = bool {1}> ()"
+    assert node_of(load(_loop("n", "true", _STEP, before=before)), "Loop").trips == 0
+
+
+def test_a_value_that_grows_with_each_trip_is_unknown_in_that_dimension_alone() -> None:
+    body = "c_out = Identity (c)  v_out = Concat <axis = 0> (v, v)  scanned = ReduceMax <keepdims = 0> (v)"
+    bound = load(_loop("seven", "true", body, before=_SEVEN))
+
+    assert shapes(bound, "y") == [(None, 3)]
+    assert node_of(bound, "Concat").output().shape == (None, 3)
+
+
+def test_a_value_that_changes_its_rank_has_no_shape() -> None:
+    body = """c_out = Identity (c)
+        axes = Constant <value_ints = [0]> ()
+        v_out = Unsqueeze (v, axes)
+        scanned = Identity (i)"""
+    assert shapes(load(_loop("seven", "true", body, before=_SEVEN)), "y") == [None]
+
+
+def test_a_constant_that_starts_a_carried_value_is_no_constant_in_the_body() -> None:
+    """The next trip has another value: folding the first one in would give wrong shapes."""
+    bound = load("""g (float[4, 6] x) => (y) {
+        n = Constant <value_int = 3> ()
+        true = Constant <value = bool {1}> ()
+        one = Constant <value_ints = [1]> ()
+        y, ys = Loop (n, true, one) <
+            body = b (int64 i, bool c, int64[1] v) => (c_out, v_out, made) {
+                c_out = Identity (c)
+                v_out = Add (v, v)
+                made = ConstantOfShape (v)
+            }
+        >
+    }""")
+    made = node_of(bound, "ConstantOfShape")
+
+    assert made.output().shape == (None,)
+    assert op_types(node_of(bound, "Loop").bodies["body"].nodes).count("Add") == 1
+
+
+def test_bodies_within_bodies_see_every_scope() -> None:
+    bound = load("""g (float[2, 3] x, bool c0) => (y) {
+        n = Constant <value_int = 4> ()
+        true = Constant <value = bool {1}> ()
+        outer = Transpose (x)
+        y = Loop (n, true, x) <
+            body = b (int64 i, bool c, v) => (c_out, v_out) {
+                c_out = Identity (c)
+                v_out = If (c0) <
+                    then_branch = t () => (p) { p = MatMul (x, outer)  },
+                    else_branch = e () => (q) { q = MatMul (v, outer) }
+                >
+            }
+        >
+    }""")
+    products = [n.output().shape for n in bound.graph.walk() if n.op_type == "MatMul"]
+
+    assert products[0] == (2, 2)
+    assert len(products) == 2
+
+
+# -- Scan
+
+
+_SCAN = """g (float[2] start, float[5, 3, 2] xs) => (final, ys) {
+    final, ys = Scan <num_scan_inputs = 1%s,
+        body = b (float[2] state, x) => (next, out) {
+            row = ReduceSum <keepdims = 0> (x, axes)
+            next = Add (state, row)
+            out = Transpose (x)
+        }
+    > (start, xs)
+}"""
+
+
+def test_a_scan_runs_once_for_each_slice() -> None:
+    text = _SCAN.replace("(final, ys) {", "(final, ys) <int64[1] axes = {0}> {")
+    bound = load(text % "")
+
+    assert node_of(bound, "Scan").trips == 5
+    assert shapes(bound, "final", "ys") == [(2,), (5, 2, 3)]
+
+
+def test_a_scan_along_other_axes_slices_and_stacks_there() -> None:
+    text = _SCAN.replace("(final, ys) {", "(final, ys) <int64[1] axes = {0}> {")
+    bound = load(
+        text % ", scan_input_axes = [1], scan_output_axes = [-1]",
+        Binding(inputs=(parse_input_spec("xs:f32:5x3x2"),)),
+    )
+
+    assert node_of(bound, "Scan").trips == 3
+    assert shapes(bound, "ys") == [(2, 5, 3)]
+
+
+# -- functions
+
+
+def _with_function() -> onnx.ModelProto:
+    model = parse("g (float[2, 8] x) => (y) { h = custom.block <alpha: float = 0.5> (x, w)  y = custom.block (h, w) }",
+                  {"w": random_floats(8, 8)})  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["m"]),
+        helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(zeros(8), "c")),
+        helper.make_node("Add", ["m", "c"], ["r"]),
+    ]
+    model.functions.append(
+        helper.make_function("custom", "block", ["a", "b"], ["r"], nodes, model.opset_import)
+    )
+    return model
+
+
+def test_local_functions_are_unfolded() -> None:
+    bound = load(_with_function())
+
+    assert op_types(bound.graph.nodes) == ["MatMul", "Add", "MatMul", "Add"]
+    assert shapes(bound, "y") == [(2, 8)]
+    assert bound.graph.weights["w"].params == 64
+
+
+def test_layers_of_an_unfolded_function_have_different_ids() -> None:
+    ids = [node.id for node in load(_with_function()).graph.nodes]
+
+    assert len(set(ids)) == len(ids)
+
+
+# -- constants and parameters
+
+
+def _params(model: str | onnx.ModelProto, **options: int) -> dict[str, int]:
+    return {w.name: w.params for w in load(model, **options).graph.weights.values() if w.params}  # type: ignore[arg-type]  # only opset
+
+
+def test_what_depends_on_constants_alone_is_folded_and_still_a_weight() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (y) {
+        half = Cast <to = 10> (w)
+        turned = Transpose (half)
+        full = Cast <to = 1> (turned)
+        same = Identity (full)
+        y = MatMul (x, same)
+    }""",
+        {"w": random_floats(5, 8)},
+    )
+    bound = load(model)
+
+    assert op_types(bound.graph.nodes) == ["MatMul"]
+    assert bound.graph.nodes[0].input(1).weights == ("w",)
+    assert shapes(bound, "y") == [(2, 5)]
+    assert _params(model) == {"w": 40}
+
+
+def test_weights_that_constantofshape_makes_are_parameters() -> None:
+    assert _params("""g (float[2, 8] x) => (y) {
+        s = Constant <value_ints = [8, 5]> ()
+        w = ConstantOfShape <value = float[1] {0.5}> (s)
+        y = MatMul (x, w)
+    }""") == {"w": 40}
+
+
+def test_a_generated_weight_that_is_reshaped_counts_once() -> None:
+    assert _params("""g (float[2, 8] x) => (y) {
+        s = Constant <value_ints = [40]> ()
+        flat = ConstantOfShape <value = float[1] {0.5}> (s)
+        t = Constant <value_ints = [8, 5]> ()
+        w = Reshape (flat, t)
+        y = MatMul (x, w)
+    }""") == {"flat": 40}
+
+
+def test_a_random_weight_is_no_constant() -> None:
+    bound = load("""g (float[2, 8] x) => (y) {
+        w = RandomNormal <shape = [8, 5]> ()
+        y = MatMul (x, w)
+    }""")
+
+    assert op_types(bound.graph.nodes) == ["RandomNormal", "MatMul"]
+    assert not any(w.params for w in bound.graph.weights.values())
+
+
+def test_a_weight_that_several_nodes_take_counts_once() -> None:
+    model = parse(
+        "g (float[2, 8] x) => (y) { a = MatMul (x, w)  y = MatMul (a, w) }",
+        {"w": random_floats(8, 8)},
+    )
+
+    assert _params(model) == {"w": 64}
+
+
+def test_a_weight_that_nothing_takes_is_no_part_of_the_model() -> None:
+    model = parse(
+        "g (float[2, 8] x) => (y) { y = MatMul (x, w) }",
+        {"w": random_floats(8, 8), "unused": random_floats(9, 9)},
+    )
+
+    assert _params(model) == {"w": 64}
+    assert "unused" not in load(model).graph.weights
+
+
+def test_a_weight_that_only_an_unused_constant_takes_is_no_part_of_the_model() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (y) {
+        c = Transpose (unused)
+        y = MatMul (x, w)
+    }""",
+        {"w": random_floats(8, 8), "unused": random_floats(9, 9)},
+    )
+
+    assert _params(model) == {"w": 64}
+
+
+def test_a_scalar_is_a_parameter_and_a_shape_is_none() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (y) {
+        t = Constant <value_ints = [4, 4]> ()
+        r = Reshape (x, t)
+        e = Gather (r, index)
+        c = Clip (e, low, high)
+        y = Mul (c, scale)
+    }""",
+        {
+            "scale": np.asarray(2.0, np.float32),
+            "index": np.asarray([0, 1]),
+            "low": np.asarray(0.0, np.float32),
+            "high": np.asarray(6.0, np.float32),
+        },
+    )
+
+    assert _params(model) == {"scale": 1}
+
+
+def test_an_embedding_is_a_parameter() -> None:
+    model = parse("g (int64[2, 5] ids) => (y) { y = Gather (table, ids) }", {"table": zeros(9, 4)})
+
+    assert _params(model) == {"table": 36}
+
+
+def test_quantized_weights_are_parameters_with_their_zero_point() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (y) {
+        w = DequantizeLinear (q, scale, zero)
+        y = MatMul (x, w)
+    }""",
+        {
+            "q": np.zeros((8, 5), np.int8),
+            "scale": np.asarray(0.5, np.float32),
+            "zero": np.asarray(3, np.int8),
+        },
+    )
+    weights = load(model).graph.weights
+
+    assert weights["q"].params == 40
+    zero_point = weights["q"].zero_point
+    assert zero_point is not None
+    assert zero_point.weight == "zero"
+
+
+def test_a_quantized_bias_of_32_bits_is_a_parameter() -> None:
+    model = parse(
+        """g (float[2, 8] x) => (y) {
+        b = DequantizeLinear (q, scale)
+        y = Add (x, b)
+    }""",
+        {"q": np.zeros(8, np.int32), "scale": np.asarray(0.5, np.float32)},
+    )
+
+    assert load(model).graph.weights["q"].params == 8
+
+
+def test_packed_weights_count_what_they_stand_for() -> None:
+    """MatMulNBits with K=64, N=16, 4 bits in blocks of 32: two weights in a byte."""
+    model = parse(
+        """g (float[2, 64] x) => (y) {
+        y = com.microsoft.MatMulNBits <K: int = 64, N: int = 16, bits: int = 4, block_size: int = 32> (x, w, s)
+    }""",
+        {"w": np.zeros((16, 2, 16), np.uint8), "s": zeros(32)},
+    )
+    bound = load(model)
+
+    assert bound.graph.weights["w"].params == 64 * 16
+    assert shapes(bound, "y") == [(2, 16)]
+
+
+def test_a_sparse_weight_is_a_weight_of_its_dense_shape() -> None:
+    model = parse("g (float[2, 8] x) => (y) { y = MatMul (x, w) }")
+    values = numpy_helper.from_array(np.asarray([1.0, 2.0, 3.0], np.float32), "w")
+    indices = numpy_helper.from_array(np.asarray([0, 9, 17]), "")
+    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [8, 5]))
+    bound = load(model)
+
+    assert shapes(bound, "y") == [(2, 5)]
+    assert bound.graph.weights["w"].origin == "sparse"
+    assert bound.graph.weights["w"].params == 40
+    assert bound.graph.weights["w"].nbytes == 3 * 4 + 3 * 8
+
+
+def test_a_weight_of_a_body_is_a_weight_of_the_model_under_a_name_of_its_own() -> None:
+    bound = load("""g (bool c, float[2] x) => (y) {
+        [pick] y = If (c) <
+            then_branch = t () => (a) <float[2] w = {1, 2}> { a = Mul (x, w) },
+            else_branch = e () => (b) <float[2] w = {3, 4}> { b = Add (x, w) }
+        >
+    }""")
+    weights = bound.graph.weights
+
+    assert sorted(weights) == ["pick/else_branch/w", "pick/then_branch/w"]
+    assert [w.params for w in weights.values()] == [2, 2]
+    values = [bound.read_weight(name) for name in sorted(weights)]
+    assert [v.tolist() for v in values if v is not None] == [[3, 4], [1, 2]]
+
+
+def test_a_weight_that_is_an_output_is_used() -> None:
+    model = parse("g (float[2] x) => (y, w) { y = Relu (x) }", {"w": zeros(3)})
+
+    assert "w" in load(model).graph.weights
+
+
+def test_a_large_initializer_is_known_by_shape_and_not_by_value() -> None:
+    model = parse(
+        "g (float[2, 400] x) => (y) { y = MatMul (x, w) }", {"w": random_floats(400, 3)}
+    )
+    tensor = load(model).tensors["w"]
+
+    assert (tensor.shape, tensor.value, tensor.is_constant) == ((400, 3), None, True)
+
+
+def test_a_weight_reads_as_the_values_it_has() -> None:
+    values = random_floats(300, 3)
+    bound = load(parse("g (float[2, 300] x) => (y) { y = MatMul (x, w) }", {"w": values}))
+    read = bound.read_weight("w")
+
+    assert read is not None
+    np.testing.assert_array_equal(read, values)
+    assert bound.read_weight("nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("attribute", "shape", "dtype"),
+    [
+        ("value = float[2] {1, 2}", (2,), "float32"),
+        ("value_int = 3", (), "int64"),
+        ("value_ints = [3, 4]", (2,), "int64"),
+        ("value_float = 3.5", (), "float32"),
+        ("value_floats = [3.5]", (1,), "float32"),
+        ('value_string = "a"', (), "string"),
+        ('value_strings = ["a", "b"]', (2,), "string"),
+    ],
+)
+def test_each_kind_of_constant_is_a_constant(
+    attribute: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    bound = load(f"g () => (c) {{ c = Constant <{attribute}> () }}")
+
+    tensor = bound.tensors["c"]
+    assert (tensor.shape, tensor.dtype, tensor.is_constant) == (shape, dtype, True)
+    assert bound.graph.nodes == ()
+
+
+def test_a_constant_without_a_value_is_refused() -> None:
+    model = parse("g (float[2] x) => (y) { c = Constant () y = Relu (x) }")
+
+    with pytest.raises(ModelError, match="Constant"):
+        load(model)
+
+
+def test_a_tensor_without_a_fixed_size_has_no_bytes_and_half_a_byte_is_rounded_up() -> None:
+    model = parse("g (float[2] x) => (y) { y = Relu (x) }")
+    weight = model.graph.initializer.add(name="w", data_type=onnx.TensorProto.INT4, dims=[3])
+    weight.int32_data.extend([1, 2])
+    model.graph.output.add(name="w")
+    bound = load(model, opset=21)
+
+    assert bound.graph.weights["w"].nbytes == 2
+    assert bound.tensors["w"].nbytes == 2
+
+
+# -- sequences and optionals
+
+
+def test_a_sequence_is_no_tensor_and_no_error() -> None:
+    bound = load("""g (float[2, 3] x) => (y) {
+        s = SequenceConstruct (x, x)
+        zero = Constant <value_int = 0> ()
+        a = SequenceAt (s, zero)
+        y = Relu (a)
+    }""")
+
+    assert shapes(bound, "s") == [None]
+    assert shapes(bound, "y") == [(2, 3)]
+
+
+def test_a_model_without_inputs_is_read() -> None:
+    bound = load("g () => (y) { y = RandomNormal <shape = [2, 3]> () }")
+
+    assert shapes(bound, "y") == [(2, 3)]
+    assert bound.inputs.batch_size == 1
+
+
+def test_an_input_of_unknown_rank_is_unknown_and_can_be_given() -> None:
+    text = "g (float x) => (y) { y = Relu (x) }"
+    model = parse(text)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+
+    assert shapes(load(model), "y") == [None]
+    given_whole = Binding(inputs=(parse_input_spec("x:f32:2x3"),))
+    assert shapes(load(model, given_whole), "x", "y") == [(2, 3), (2, 3)]
+
+
+def test_a_binding_error_names_the_model() -> None:
+    with pytest.raises(BindingError, match="the given model has a dimension without a size: 'seq'"):
+        load("g (float[N, seq] x) => (y) { y = Relu (x) }")
+
+
+# -- the models that onnx ships
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("bvlc_alexnet", 60_965_224), ("densenet121", 8_146_152), ("inception_v1", 6_998_552),
+        ("inception_v2", 11_234_792), ("resnet50", 25_610_152), ("shufflenet", 1_420_152),
+        ("squeezenet", 1_235_496), ("vgg19", 143_667_240), ("zfnet512", 87_250_536),
+    ],
+)  # fmt: skip
+def test_a_light_model_has_every_shape_and_its_published_parameters(
+    name: str, params: int, light_models: dict[str, str]
+) -> None:
+    bound = load_model(open_model(light_models[name]))
+
+    assert all(None not in t.dims for t in bound.tensors.values())
+    assert sum(w.params for w in bound.graph.weights.values()) == params
