@@ -13,6 +13,7 @@ import click
 
 from pytest_modelperf import __version__
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.binding import InputSpec
@@ -366,7 +367,9 @@ def _write(target: str, text: str) -> None:
     try:
         Path(target).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror or error}.") from error
+        raise OutputError(
+            f"cannot write {printable(target)}: {error.strerror or error}."
+        ) from error
 
 
 def _terminal_style() -> TextStyle:

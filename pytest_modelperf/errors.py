@@ -22,6 +22,14 @@ class ModelError(ModelPerfError):
     """The model file itself is broken, unsupported or unreadable: give another one."""
 
 
+class MisfitError(ModelError):
+    """The shapes of a model do not fit together, at the node that `where` names."""
+
+    def __init__(self, message: str, where: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
 class BindingError(ModelPerfError):
     """A dimension of the model has no value, or cannot have the one given: bind it."""
 

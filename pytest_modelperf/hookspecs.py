@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pluggy
 
-from pytest_modelperf.errors import ExtensionError, UsageError
+from pytest_modelperf.errors import ExtensionError, ModelPerfError, UsageError
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.shape_rule import ShapeRule
@@ -72,8 +72,11 @@ class Hooks:
         """Register counters and shape rules for operators that the built-in tables lack."""
 
 
+_HOOK_NAMES = frozenset(name for name in vars(Hooks) if name.startswith(f"{PROJECT}_"))
+
+
 class PluginManager(pluggy.PluginManager):
-    """Takes every function named `modelperf_...` as a hook, as pytest does with `pytest_...`."""
+    """Takes every function that is named like a hook for one, as pytest does."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         options = super().parse_hookimpl_opts(plugin, name)
@@ -90,7 +93,8 @@ class PluginManager(pluggy.PluginManager):
 
 
 def is_hook_name(name: str) -> bool:
-    return name.startswith(f"{PROJECT}_")
+    """Whether `Hooks` declares it; other names that start alike are the user's own business."""
+    return name in _HOOK_NAMES
 
 
 def make_plugin_manager() -> PluginManager:
@@ -110,22 +114,38 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
             f"the plugin {name!r} cannot be imported: {error}. Give the name of a module, "
             "as in --plugin my_package.modelperf_ops."
         ) from error
+    except Exception as error:
+        raise ExtensionError(
+            f"the plugin {name!r} failed while it was imported: {type(error).__name__}: {error}"
+        ) from error
     if not any(map(is_hook_name, dir(module))):
         raise UsageError(
             f"the plugin {name!r} has no hook: define modelperf_register_operators(operators) in "
             "it (see docs/operators.md)."
         )
-    if not manager.is_registered(module):
-        manager.register(module)
+    register_plugin(manager, module)
+
+
+def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
+    """Add the hooks of a module or object; ExtensionError where one takes other arguments."""
+    if manager.is_registered(plugin):
+        return
+    try:
+        manager.register(plugin)
+    except pluggy.PluginValidationError as error:
+        raise ExtensionError(f"a hook does not take what it is given: {error}") from error
 
 
 def collect_operators(manager: pluggy.PluginManager) -> Operators:
     """What all registered extensions say about operators."""
     operators = Operators()
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        raise ExtensionError(f"an extension has a hook that does not exist: {error}") from error
     register: Callable[..., object] = manager.hook.modelperf_register_operators
-    register(operators=operators)
+    try:
+        register(operators=operators)
+    except ModelPerfError:
+        raise
+    except Exception as error:
+        raise ExtensionError(
+            f"an extension failed in modelperf_register_operators: {type(error).__name__}: {error}"
+        ) from error
     return operators

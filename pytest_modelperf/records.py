@@ -153,7 +153,7 @@ class Uncounted:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StaticProfile:
     """What follows from the graph alone, at one set of input shapes.
 
@@ -168,6 +168,10 @@ class StaticProfile:
     peak_activation_bytes: int | None
     uncounted: tuple[Uncounted, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """A line, for the report of a failed assertion: the layers would fill pages."""
+        return f"<static profile: {self.macs} MACs, {self.params} params>"
 
     @property
     def macs(self) -> int:
@@ -234,12 +238,15 @@ class Case:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CaseProfile:
     """Everything known about one case."""
 
     case: Case
     static: StaticProfile
+
+    def __repr__(self) -> str:
+        return f"<profile {self.case.id}: {self.static.macs} MACs, {self.static.params} params>"
 
     @property
     def layer_types(self) -> Mapping[str, LayerType]:

@@ -52,15 +52,14 @@ def run(*arguments: str) -> Result:
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
 
 
-def spawn(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> Result:
+def spawn(*arguments: str) -> Result:
     """The command as a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest_modelperf", *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env=environment(env),
-        **options,
+        env=environment(),
     )
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -105,7 +104,32 @@ LINEAR_64 = ("linear.onnx", "--dim", "seq=64")
 def test_the_text_is_a_summary_a_table_of_types_and_one_of_layers() -> None:
     result = run("profile", *LINEAR_64, "--static", "--batch", "2")
     assert (result.exit_code, result.err) == (0, "")
-    assert re.sub(r": \d+ B, ", ": SIZE, ", result.out) == snapshot()
+    assert re.sub(r": \d+ B, ", ": SIZE, ", result.out) == snapshot("""\
+linear.onnx: SIZE, opset 21
+
+batch size                2
+MACs                1.920 k
+elementwise ops           0   weighted
+FLOPs               3.840 k   2 x MACs + elementwise
+backward MACs       1.920 k   of the gradients, for one training step
+params                   15   60 B
+activations       2.500 KiB   peak 2.500 KiB
+layers                    1   100.0 % counted
+
+by layer type
+layer type   count      MACs     share   elementwise   params     outputs
+─────────────────────────────────────────────────────────────────────────
+MatMul           1   1.920 k   100.0 %             0       15   2.500 KiB
+
+total            1   1.920 k                       0       15   2.500 KiB
+
+by layer, by macs
+name     type        MACs    MACs %   params      memory   output
+─────────────────────────────────────────────────────────────────
+linear   MatMul   1.920 k   100.0 %       15   2.559 KiB   2x64x5
+
+total             1.920 k   100.0 %       15   2.559 KiB
+""")
 
 
 def test_json_has_the_keys_that_others_rely_on() -> None:
@@ -165,12 +189,13 @@ def test_json_names_the_file() -> None:
 def test_json_and_csv_in_files_leave_the_text_on_the_terminal(tmp_path: Path) -> None:
     to_json, to_csv = tmp_path / "a.json", tmp_path / "a.csv"
     plain = run("profile", "relu.onnx", "--static")
-    both = run(
-        "profile", "relu.onnx", "--static", "--json", str(to_json), "--csv", str(to_csv)
-    )
+    both = run("profile", "relu.onnx", "--static", "--json", str(to_json), "--csv", str(to_csv))
     assert both == plain
     assert json.loads(to_json.read_text())["model"]["name"] == "relu.onnx"
-    assert to_csv.read_text() == snapshot()
+    assert to_csv.read_text() == snapshot("""\
+case,name,type,macs,params,memory,output
+b2-c1,relu,Relu,0,0,24,2x3
+""")
 
 
 def test_csv_alone_goes_to_standard_output() -> None:
@@ -215,7 +240,7 @@ def test_top_limits_the_layers_and_says_how_many_are_hidden(
     path = str(light_model("squeezenet"))
     out = run("profile", path, "--static", "--top", str(top), "--columns", "id,macs").out
     table = out[out.index("by layer", out.index("by layer type") + 13) :]
-    assert len(re.findall(r"^r\d+|^softmaxout_1", table, re.M)) == rows
+    assert len(re.findall(r"^r\d+|^softmaxout_1", table, re.MULTILINE)) == rows
     assert (f"{hidden} more layers: --top 0 shows all" in table) == bool(hidden)
 
 
@@ -223,7 +248,7 @@ def test_layers_are_sorted_by_macs_unless_all_are_shown() -> None:
     path = str(light_model("squeezenet"))
     assert "by layer, by macs" in run("profile", path, "--static").out
     whole = run("profile", path, "--static", "--top", "0").out
-    assert re.search("^by layer$", whole, re.M)
+    assert re.search("^by layer$", whole, re.MULTILINE)
     assert "by layer, by macs" not in whole
 
 
@@ -351,7 +376,7 @@ def test_a_pipe_that_is_closed_early_is_no_error() -> None:
     command = f'"{sys.executable}" -m pytest_modelperf profile "$1" --static --top 0'
     for reader in ("head -1", "true"):
         done = subprocess.run(
-            ["sh", "-c", f"{command} | {reader}", "sh", str(light_model("densenet121"))],
+            ["/bin/sh", "-c", f"{command} | {reader}", "sh", str(light_model("densenet121"))],
             capture_output=True,
             text=True,
             check=False,
@@ -394,8 +419,9 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
 # -- bad input
 
 
-def broken_models() -> None:
-    """Write one file for each way in which a model can be unusable."""
+@pytest.fixture(scope="module")
+def broken() -> None:
+    """One file for each way in which a model can be unusable."""
     base = parse(LINEAR, weights={"w": ones(3, 5)})
     data = base.SerializeToString()
     Path("empty.onnx").write_bytes(b"")
@@ -444,12 +470,6 @@ def broken_models() -> None:
     save("fixed.onnx", fixed)
 
 
-@pytest.fixture(scope="module")
-def broken(folder: Path) -> Path:
-    broken_models()
-    return folder
-
-
 @pytest.mark.parametrize(
     ("arguments", "found", "advice"),
     [
@@ -468,7 +488,7 @@ def broken(folder: Path) -> Path:
         (["absolute.onnx", "--dim", "seq=4", "--sparsity"], "'/etc/passwd', outside", "folder"),
         (["zero.onnx"], "a dimension of 0 (0x3)", "--input name:dtype:shape"),
         (["negative.onnx"], "a negative dimension: -4x3", "--input name:dtype:shape"),
-        (["enormous.onnx"], "would have 3.38e+15 elements", "mistyped?"),
+        (["enormous.onnx"], "(1125899906842624x3)", "mistyped?"),
         (["linear.onnx"], "a dimension without a size: 'seq' (in x[1])", "--dim seq=SIZE"),
         (["linear.onnx", "--dim", "sq=4"], "no dimension 'sq'", "Did you mean 'seq'?"),
         (["linear.onnx", "--dim", "seq=0"], "'seq' cannot be 0", "give 1 or more"),
@@ -494,9 +514,8 @@ def broken(folder: Path) -> Path:
         ([*LINEAR_64, "--json", "-", "--csv", "-"], "only one of --json and --csv", ""),
     ],
 )
-def test_bad_input_is_one_message(
-    broken: Path, arguments: list[str], found: str, advice: str
-) -> None:
+@pytest.mark.usefixtures("broken")
+def test_bad_input_is_one_message(arguments: list[str], found: str, advice: str) -> None:
     result = run("profile", *arguments, "--static")
     assert result.exit_code == 2
     assert result.out == ""
@@ -507,7 +526,8 @@ def test_bad_input_is_one_message(
 
 
 @pytest.mark.parametrize("name", ["text", "truncated", "cycle", "enormous"])
-def test_a_process_with_bad_input_shows_no_traceback(broken: Path, name: str) -> None:
+@pytest.mark.usefixtures("broken")
+def test_a_process_with_bad_input_shows_no_traceback(name: str) -> None:
     result = spawn("profile", f"{name}.onnx", "--static", "--batch", "1", "--dim", "seq=4")
     assert (result.exit_code, result.out) == (2, "")
     assert result.err.startswith("Error: ")
@@ -515,7 +535,8 @@ def test_a_process_with_bad_input_shows_no_traceback(broken: Path, name: str) ->
 
 
 @pytest.mark.parametrize("name", ["external", "outside", "absolute"])
-def test_external_data_does_not_matter_where_no_weight_is_read(broken: Path, name: str) -> None:
+@pytest.mark.usefixtures("broken")
+def test_external_data_does_not_matter_where_no_weight_is_read(name: str) -> None:
     (case,) = profiled(f"{name}.onnx", "--dim", "seq=4")["cases"]
     assert (case["static"]["macs"], case["static"]["params"]) == (4 * 15, 15)
 
@@ -567,8 +588,8 @@ def test_a_plugin_that_fails_is_named(
 
 
 @pytest.fixture(scope="module")
-def evil(folder: Path) -> str:
-    model = parse(f"g (float[N,3] x) => (float[N,5] y) {{ [n] y = MatMul(x, w) }}")
+def evil() -> str:
+    model = parse("g (float[N,3] x) => (float[N,5] y) { [n] y = MatMul(x, w) }")
     model.graph.node[0].name = EVIL
     model.graph.node[0].input[0] = model.graph.input[0].name = f"x{EVIL}"
     model.graph.node[0].input[1] = f"w{EVIL}"
@@ -636,7 +657,7 @@ def test_the_name_of_a_file_is_escaped() -> None:
 
 
 @pytest.fixture(scope="module")
-def wider(folder: Path) -> str:
+def wider() -> str:
     text = LINEAR.replace("5", "6")
     save("wider.onnx", parse(text, weights={"w": ones(3, 6)}))
     return "wider.onnx"
@@ -715,9 +736,7 @@ def test_shapes_writes_a_model_in_which_every_tensor_has_its_shape(tmp_path: Pat
 
 def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Path) -> None:
     weight = np.arange(12, dtype=np.float32).reshape(3, 4)
-    model = parse(
-        "g (float[N,3] x) => (y) { h = MatMul(x, w) y = Exp(h) }", weights={"w": weight}
-    )
+    model = parse("g (float[N,3] x) => (y) { h = MatMul(x, w) y = Exp(h) }", weights={"w": weight})
     save("hidden.onnx", model)
     target = tmp_path / "probed.onnx"
     result = run("shapes", "hidden.onnx", "-o", str(target), "--names", "h")

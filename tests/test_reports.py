@@ -135,10 +135,10 @@ total                   6   442.5 k                 49.23 k      618   128.2 KiB
 by layer
 name          type              MACs    MACs %   params      memory   output
 ────────────────────────────────────────────────────────────────────────────────
-stem_convo…   Conv           442.4 k   100.0 %      448   65.75 KiB   1x16x32x32
+stem_…ution   Conv           442.4 k   100.0 %      448   65.75 KiB   1x16x32x32
 stem_relu     Relu                 0     0.0 %        0   64.00 KiB   1x16x32x32
-blend         my.ops::Ble…         ?         ?        0           ?   ?
-pool          GlobalAvera…         0     0.0 %        0        64 B   1x16x1x1
+blend         my.op…:Blend         ?         ?        0           ?   ?
+pool          Globa…gePool         0     0.0 %        0        64 B   1x16x1x1
 flatten       Flatten              0     0.0 %        0        64 B   1x16
 classifier    Gemm               160     0.0 %      170       720 B   1x10
 
@@ -215,7 +215,7 @@ GlobalAveragePool        1             0          0             0      +8.224 k
 Relu                     1             0          0             0      +8.192 k
 Flatten                  1             0          0             0             0
 my.ops::Blend       1 -> 0             ?          -             0             0
-why: MACs are lower bounds, for not every my.ops::Blend could be counted
+why: MACs are lower bounds: my.ops::Blend could not be counted
 why: Conv: 1 as before, of other shapes
 why: Gemm: 1 as before, of other shapes
 why: 1 Exp added
@@ -245,10 +245,10 @@ Exp              0 -> 1             -          0             0      +524.3 k   <
 Flatten               1             0          0             0             0
 my.ops::Blend    1 -> 0             ?          -             0             0
 Relu                  1             0          0             0      -8.192 k
-GlobalAverage…        1             0          0             0      -8.224 k
+Global…agePool        1             0          0             0      -8.224 k
 Gemm                  1           240        160           -80             0
 Conv                  1       663.6 k    442.4 k      -221.2 k      -8.192 k
-why: MACs are lower bounds, for not every my.ops::Blend could be counted
+why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 Exp added
 why: 1 my.ops::Blend removed, none left
 why: Gemm: 1 as before, of other shapes
@@ -288,12 +288,18 @@ def test_no_line_is_wider_than_the_terminal(sparse: Profile, width: int) -> None
         assert max(map(len, text.splitlines())) <= width
 
 
+def test_the_default_columns_fit_the_usual_terminal(profile: Profile) -> None:
+    text = render_profile(profile, LayerView(), TextStyle(80))
+    assert "left out" not in text
+    assert re.search("^name +type +MACs +MACs % +params +memory +output$", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("width", [60, 72, 80, 100])
 def test_a_number_or_shape_is_never_cut_to_another(profile: Profile, width: int) -> None:
     whole = set(render_profile(profile, LayerView(), PLAIN).split())
     for line in render_profile(profile, LayerView(), TextStyle(width)).splitlines():
-        for word in line.split() if "no room for" not in line else ():
-            assert word.endswith("…") or re.fullmatch("─+", word) or word in whole
+        for word in line.split() if "left out" not in line else ():
+            assert "…" in word or re.fullmatch("─+", word) or word in whole
 
 
 def test_lines_end_without_blanks_and_the_text_with_one_line_break(profile: Profile) -> None:
@@ -387,7 +393,8 @@ def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UsageError) as caught:
         find_columns(["name", "memroy"])
     assert str(caught.value) == (
-        f"there is no column 'memroy'. There are: {', '.join(LAYER_COLUMNS)}."
+        "there is no column 'memroy'. Did you mean 'memory'? "
+        f"There are: {', '.join(LAYER_COLUMNS)}."
     )
 
 

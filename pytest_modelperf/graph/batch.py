@@ -51,17 +51,36 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             if tensor is None or known.get(tensor.name) is None:
                 continue
             if tensor.shape is None or _lost(known[tensor.name], tensor.shape):
-                raise _refused(node, known[tensor.name], bound, model)
-        if node.op_type == "Reshape" and not _keeps_elements(node):
-            raise _refused(node, known.get(node.id), bound, model)
+                raise refusal(_named(node), bound, model)
+        if not _keeps_elements(node) or not _keeps_states(node):
+            raise refusal(_named(node), bound, model)
     factor = _factor(before, bound)
     for old, new in zip(before.outputs, after.outputs, strict=True):
-        if factor is None or not old.shape or not new.shape:
+        if factor is None or not old.shape or not new.shape or new.is_constant:
             continue
-        if old.shape[0] == factor[0] and new.shape[0] != factor[1] and not new.is_constant:
+        if old.shape[0] == factor[0] and new.shape[0] != factor[1]:
             holder = _first_holder(before, after)
-            node = holder or next(n for n in after.nodes if n.id == new.name or holder is None)
-            raise _refused(node, known.get(node.id), bound, model)
+            where = f"the output {printable(new.name)!r}" if holder is None else _named(holder)
+            raise refusal(where, bound, model)
+
+
+def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
+    """The error that says what holds on to the model's own sizes."""
+    if bound.changed_inputs:
+        name = bound.changed_inputs[0]
+        return BindingError(
+            f"{model} cannot run with the input {printable(name)!r} as "
+            f"{format_shape(bound.shapes[name])}: {where} holds on to the model's own size. "
+            "Give --input the sizes that the model declares."
+        )
+    return BindingError(
+        f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
+        f"{where}. Export the model with a dynamic batch dimension, or leave --batch out."
+    )
+
+
+def _named(node: Node) -> str:
+    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
 
 
 def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
@@ -113,12 +132,29 @@ def _lost(old: Shape | None, new: Shape) -> bool:
 
 
 def _keeps_elements(node: Node) -> bool:
-    data, result = node.optional_input(0), node.outputs[0]
-    if data is None or result is None or data.shape is None or result.shape is None:
+    """Whether a Reshape has as many elements after as before."""
+    data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
+    if node.op_type != "Reshape" or data is None or result is None:
         return True
-    if None in data.shape or None in result.shape:
+    if data.shape is None or result.shape is None or None in data.shape or None in result.shape:
         return True
     return data.size == result.size
+
+
+def _keeps_states(node: Node) -> bool:
+    """Whether the initial states of a recurrent operator have the batch of its data.
+
+    onnx's inference does not compare them.
+    """
+    data = node.optional_input(0)
+    if node.op_type not in ("GRU", "LSTM", "RNN") or data is None or not data.shape:
+        return True
+    axis = 0 if node.attr_int("layout", 0) else 1
+    states = [node.optional_input(index) for index in (5, 6)]
+    return all(
+        state is None or not state.shape or state.shape[axis] in (data.shape[axis], None)
+        for state in states
+    )
 
 
 def _first_holder(before: Graph, after: Graph) -> Node | None:
@@ -138,19 +174,3 @@ def _first_holder(before: Graph, after: Graph) -> Node | None:
             return node
         grown.add(output.name)
     return None
-
-
-def _refused(node: Node, shape: Shape | None, bound: BoundInputs, model: str) -> BindingError:
-    holder = f"{printable(node.op_type)} {printable(node.name or node.id)!r}"
-    if bound.changed_inputs:
-        name = bound.changed_inputs[0]
-        return BindingError(
-            f"{model} cannot run with the input {printable(name)!r} as "
-            f"{format_shape(bound.shapes[name])}: {holder} holds on to the model's own size. "
-            "Give --input the sizes that the model declares."
-        )
-    return BindingError(
-        f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
-        f"{holder} (output {format_shape(shape)}). Export the model with a dynamic batch "
-        "dimension, or leave --batch out."
-    )

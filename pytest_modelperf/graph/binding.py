@@ -35,7 +35,8 @@ _DTYPES = frozenset(BITS) | {"string"}
 # Longer numbers are no sizes, and Python refuses to convert the longest.
 _SIZE = re.compile(r"[0-9]{1,18}")
 _INPUT = re.compile(
-    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?"
+    r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?",
+    re.DOTALL,
 )
 
 
@@ -80,7 +81,7 @@ class BoundInputs:
     batch_name: str | None
     dims: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...] | None]
-    values: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, InputSpec]
     rebound: bool
     changed_inputs: tuple[str, ...] = ()
 
@@ -208,11 +209,7 @@ class _Binder:
             batch_name=self.batch.name if self.batch else None,
             dims=self.sizes,
             shapes=shapes,
-            values={
-                s.name: s.value * (prod(s.shape) if len(s.value) == 1 else 1)
-                for s in self.binding.inputs
-                if s.value is not None and prod(s.shape) <= 1024
-            },
+            values={s.name: s for s in self.binding.inputs if s.value is not None},
             rebound=self.rebound,
             changed_inputs=tuple(dict.fromkeys(self.changed_inputs)),
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
 
@@ -43,6 +44,9 @@ from pytest_modelperf.graph.validity import (
 )
 from pytest_modelperf.units import printable
 
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+
 # Operators whose result differs from run to run: no engine folds them, whatever they take.
 _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
@@ -70,11 +74,13 @@ class BuiltGraph:
 class TypeSources:
     """Where types come from: onnx's inference over the whole graph, and the model's own word.
 
-    Where `declared` is None the model's word is not to be taken, in bodies neither.
+    Where `declared` is None the model's word is not to be taken, in bodies neither. `values` are
+    those of inputs that the user gave.
     """
 
     inferred: Mapping[str, TypeProto]
     declared: Mapping[str, TypeProto] | None
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
 def build_graph(
@@ -85,6 +91,7 @@ def build_graph(
     scope = Scope(None, "", resolver.opsets.get("", 1))
     scope.types.update(types.inferred)
     scope.declared = types.declared or {}
+    scope.given.update(types.values)
     graph = builder.build(block, scope)
     weights = builder.weights.finished()
     return BuiltGraph(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
 from onnx import TypeProto, inliner
 
-from pytest_modelperf.errors import ModelError
-from pytest_modelperf.graph.batch import follow_batch, verify_rebound
+from pytest_modelperf.errors import MisfitError, ModelError
+from pytest_modelperf.graph.batch import follow_batch, refusal, verify_rebound
 from pytest_modelperf.graph.binding import (
     Binding,
     BoundInputs,
@@ -20,6 +22,7 @@ from pytest_modelperf.graph.binding import (
 )
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
 from pytest_modelperf.graph.convert import Block, read_block, read_calls
+from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
@@ -34,6 +37,12 @@ from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
+
+# Types that numpy has itself; shapes, conditions and counts come in these.
+_NUMPY_DTYPES = frozenset({
+    "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+    "uint16", "uint32", "uint64",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,18 +83,24 @@ def load_model(
     rules = (options or LoadOptions()).shape_rules
     opsets = check_opsets(file)
     proto, block = _unfolded(file, opsets)
-    resolver = Resolver(opsets, list(proto.opset_import), proto.ir_version, rules)
+    resolver = Resolver(file.name, opsets, list(proto.opset_import), proto.ir_version, rules)
     bound = bind_inputs(declared_inputs(proto), binding, file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
     rewritten: tuple[str, ...] = ()
     before = None
+    build = _Build(file, resolver, _given_values(bound))
     if bound.rebound:
-        before = _build(file, proto, block, resolver, None).graph
+        before = build(proto, block, None).graph
         rewritten = follow_batch(proto, before, bound)
         block = read_block(proto.graph, file.name)
     _bind(proto.graph, bound)
-    built = _build(file, proto, block, resolver, declared)
+    try:
+        built = build(proto, block, declared)
+    except MisfitError as error:
+        if before is None:
+            raise
+        raise refusal(error.where, bound, file.name) from error
     if before is not None:
         verify_rebound(before, built.graph, bound, file.name)
     return BoundModel(file, proto, bound, built.graph, built.tensors, built.stored, rewritten)
@@ -186,15 +201,31 @@ def _forget_shapes(graph: onnx.GraphProto) -> None:
             output.type.tensor_type.ClearField("shape")
 
 
-def _build(
-    file: ModelFile,
-    proto: onnx.ModelProto,
-    block: Block,
-    resolver: Resolver,
-    declared: Mapping[str, TypeProto] | None,
-) -> BuiltGraph:
-    types = TypeSources(_inferred_types(file, _without_traps(proto, block)), declared)
-    return build_graph(file, block, types, resolver)
+def _given_values(bound: BoundInputs) -> dict[str, Value]:
+    """The values of inputs that the user gave and that are small enough to be shapes."""
+    values: dict[str, Value] = {}
+    for name, spec in bound.values.items():
+        if spec.value is None or prod(spec.shape) > MAX_ELEMENTS or spec.dtype not in _NUMPY_DTYPES:
+            continue
+        filled = np.broadcast_to(np.asarray(spec.value), (prod(spec.shape),))
+        values[name] = filled.reshape(spec.shape).astype(spec.dtype)
+    return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Build:
+    """What the graphs of one model are built with, whatever their shapes."""
+
+    file: ModelFile
+    resolver: Resolver
+    values: Mapping[str, Value]
+
+    def __call__(
+        self, proto: onnx.ModelProto, block: Block, declared: Mapping[str, TypeProto] | None
+    ) -> BuiltGraph:
+        inferred = _inferred_types(self.file, _without_traps(proto, block))
+        types = TypeSources(inferred, declared, self.values)
+        return build_graph(self.file, block, types, self.resolver)
 
 
 def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
 
-from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.errors import ExtensionError, MisfitError
 from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import Call, read_type
 from pytest_modelperf.graph.scope import Scope
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.units import printable
+from pytest_modelperf.graph.validity import describe
+from pytest_modelperf.units import format_shape, printable
 
 # Operators whose inference in onnx 1.23 reads the type of an input that has none, and with it
 # memory that is not its own. With known inputs all but the last are safe.
@@ -33,6 +34,7 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 class Resolver:
     """What is the same for all nodes of a model."""
 
+    model: str
     opsets: Mapping[str, int]
     opset_imports: list[onnx.OperatorSetIdProto]
     ir_version: int
@@ -87,30 +89,36 @@ class Resolver:
             schema = defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain)
         except defs.SchemaError:
             return ()
-        types: dict[str, TypeProto] = {}
-        data: dict[str, TensorProto] = {}
-        for name in call.inputs:
-            if not name:
-                continue
-            types[name] = scope.type_of(name) or TypeProto()
-            value = scope.value_of(name)
-            if value is not None and value.dtype.kind in "iubf":
-                data[name] = numpy_helper.from_array(value, name)
+        names = [name for name in call.inputs if name]
         try:
             found = shape_inference.infer_node_outputs(
                 schema,
                 call.proto,
-                types,
-                data,
+                {name: scope.type_of(name) or TypeProto() for name in names},
+                _small_values(names, scope),
                 opset_imports=self.opset_imports,
                 ir_version=self.ir_version,
             )
+        except shape_inference.InferenceError as error:
+            if all(t is None or t.is_complete for t in node.inputs):
+                raise self._misfit(node, call, error) from error
+            return ()
         except Exception:  # noqa: BLE001  # onnx raises a dozen kinds, all meaning "cannot tell"
             return ()
         for name, kind in found.items():
             if kind.WhichOneof("value") != "tensor_type":
                 scope.types[name] = kind
         return tuple(read_type(found.get(name)) for name in call.outputs)
+
+    def _misfit(self, node: Node, call: Call, error: Exception) -> MisfitError:
+        shapes = " and ".join(format_shape(t.shape) for t in node.inputs if t is not None)
+        reason = printable(str(error).strip().splitlines()[-1])[:200]
+        return MisfitError(
+            f"the shapes of {self.model} do not fit together in {describe(call)}, which takes "
+            f"{shapes}: {reason}. Give other sizes with --dim or --input, or check the model with "
+            "onnx.checker.check_model.",
+            describe(call),
+        )
 
     def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:
         return control_flow.output_types(node)
@@ -144,6 +152,16 @@ def _find_rule(op: str) -> ShapeRule | None:
     from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES
 
     return SHAPE_RULES.get(op)
+
+
+def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
+    """The values that inference may ask for, as far as they are known."""
+    values = {name: scope.value_of(name) for name in names}
+    return {
+        name: numpy_helper.from_array(value, name)
+        for name, value in values.items()
+        if value is not None and value.dtype.kind in "iubf"
+    }
 
 
 def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import filecmp
 import os
 import shutil
 import tempfile
@@ -107,13 +108,16 @@ def _value_info(tensor: Tensor) -> ValueInfoProto:
 
 def _copy_external_data(bound: BoundModel, path: Path) -> None:
     """Put the external data beside the copy, where its locations then point."""
-    source, target = bound.file.folder, path.parent
-    if source is None or source.resolve() == target.resolve():
-        return
+    source, target = bound.file.folder, path.parent.resolve()
     for location in sorted(_external_files(bound)):
-        copy = target / location.relative_to(source.resolve())
+        copy = target / location.relative_to((source or target).resolve())
+        if path.resolve() in (location, copy):
+            raise OutputError(
+                f"{printable(str(path))} is where the weights of {bound.file.name} lie. "
+                "Write to another file."
+            )
         if copy.exists():
-            if copy.samefile(location):
+            if copy.samefile(location) or filecmp.cmp(copy, location, shallow=False):
                 continue
             raise OutputError(
                 f"the external data of {bound.file.name} would overwrite {printable(str(copy))}. "

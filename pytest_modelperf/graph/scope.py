@@ -39,6 +39,8 @@ class Scope:
         # Most tensors share their type with many; comparing bytes is faster than reading fields.
         self._read: dict[bytes, OutputType] = {} if outer is None else outer._read  # noqa: SLF001
         self.producers: dict[str, Call] = {}
+        # Values of inputs that the user gave: known, but not constant.
+        self.given: dict[str, Value] = {}
         self._values: dict[str, Value | None] = {}
 
     def find(self, name: str) -> Tensor | None:
@@ -89,8 +91,9 @@ class Scope:
         if scope is None:
             return None
         tensor = scope.tensors[name]
-        if tensor.value is not None:
-            return tensor.value
+        known = tensor.value if tensor.value is not None else scope.given.get(name)
+        if known is not None:
+            return known
         if name not in scope._values:  # noqa: SLF001  # another object of this class
             scope._values[name] = None  # noqa: SLF001
             if depth < MAX_FOLD_DEPTH:

@@ -41,7 +41,7 @@ def _metric_row(metric: Metric) -> tuple[str, ...]:
 def layer_type_change_table(case: CaseComparison) -> Table:
     """One row per operator that changed; those that did not are one row together."""
     columns = (
-        Column("layer type", is_text=True),
+        Column("layer type", is_text=True, is_name=True),
         Column("count"),
         Column("MACs before"),
         Column("MACs now"),

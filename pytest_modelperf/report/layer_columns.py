@@ -26,6 +26,7 @@ class LayerColumn:
     show: Formatter
     total: Total | None = None
     is_text: bool = False
+    is_name: bool = False
     needs_weights: bool = False
 
 
@@ -103,10 +104,10 @@ def _ops(profile: StaticProfile) -> int:
 
 
 LAYER_COLUMNS: Mapping[str, LayerColumn] = {
-    "name": LayerColumn("name", lambda x: x.name or x.id, _text, is_text=True),
-    "id": LayerColumn("layer id", lambda x: x.id, _text, is_text=True),
-    "type": LayerColumn("type", lambda x: x.qualified_op, _text, is_text=True),
-    "weight": LayerColumn("weight", lambda x: x.weight, _text, is_text=True),
+    "name": LayerColumn("name", lambda x: x.name or x.id, _text, is_text=True, is_name=True),
+    "id": LayerColumn("layer id", lambda x: x.id, _text, is_text=True, is_name=True),
+    "type": LayerColumn("type", lambda x: x.qualified_op, _text, is_text=True, is_name=True),
+    "weight": LayerColumn("weight", lambda x: x.weight, _text, is_text=True, is_name=True),
     "precision": LayerColumn("precision", lambda x: x.precision, _text, is_text=True),
     "macs": LayerColumn("MACs", lambda x: x.macs, _count, lambda p: p.macs),
     "macs%": LayerColumn("MACs %", lambda x: x.macs, _share_of(lambda p: p.macs), lambda p: p.macs),

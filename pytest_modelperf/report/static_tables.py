@@ -69,7 +69,7 @@ def layer_type_table(static: StaticProfile) -> Table:
         key=lambda t: (-(t.macs or 0), -(t.elementwise_ops or 0), t.qualified_op),
     )
     columns = (
-        Column("layer type", is_text=True),
+        Column("layer type", is_text=True, is_name=True),
         Column("count"),
         Column("MACs"),
         Column("share"),
@@ -117,7 +117,7 @@ def layer_table(
     caption = f"{hidden} more layers: --top 0 shows all" if hidden else ""
     return Table(
         "by layer" + (f", by {sort}" if sort else ""),
-        tuple(Column(column.title, column.is_text) for column in chosen),
+        tuple(Column(column.title, column.is_text, column.is_name) for column in chosen),
         tuple(
             tuple(column.show(column.read(layer), static) for column in chosen) for layer in shown
         ),
@@ -141,7 +141,7 @@ def uncounted_table(static: StaticProfile) -> Table | None:
     if not static.uncounted:
         return None
     columns = (
-        Column("not counted", is_text=True),
+        Column("not counted", is_text=True, is_name=True),
         Column("count"),
         Column("share of layers"),
         Column("because", is_text=True),

@@ -11,10 +11,14 @@ Cell: TypeAlias = "str | int | float | None"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's title; numbers are aligned right, and only names may be cut to fit."""
+    """A column's title; numbers are aligned right, and only text may be cut to fit.
+
+    Names are cut in their middle, for both ends tell them apart; other text at its end.
+    """
 
     title: str
     is_text: bool = False
+    is_name: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Table:
 
 # Blanks between two columns, and the least that is left of a name.
 GAP = 3
-MIN_TEXT = 12
+MIN_TEXT = 8
 CUT = "…"
 
 
@@ -84,7 +88,7 @@ def _shrunk(table: Table, width: int) -> list[int]:
 
 def _cut(table: Table, widths: Sequence[int]) -> Table:
     def line(cells: Sequence[str]) -> tuple[str, ...]:
-        return tuple(map(_cut_cell, cells, widths))
+        return tuple(map(_cut_cell, cells, widths, table.columns))
 
     return replace(
         table,
@@ -93,9 +97,8 @@ def _cut(table: Table, widths: Sequence[int]) -> Table:
     )
 
 
-def _cut_cell(cell: str, width: int) -> str:
-    """Names are cut in their middle: both their ends tell them apart."""
+def _cut_cell(cell: str, width: int, column: Column) -> str:
     if len(cell) <= width:
         return cell
-    head = (width - 1) // 2
+    head = (width - 1) // 2 if column.is_name else width - 1
     return cell[:head] + CUT + cell[len(cell) - (width - 1 - head) :]

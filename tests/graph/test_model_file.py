@@ -201,7 +201,13 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "entries",
-    [{"length": 64 * 32 * 4}, {"offset": 10**6}, {"offset": -1}, {"length": -1}, {"length": 10**18}],
+    [
+        {"length": 64 * 32 * 4},
+        {"offset": 10**6},
+        {"offset": -1},
+        {"length": -1},
+        {"length": 10**18},
+    ],
 )
 def test_external_data_that_is_too_short_is_refused(
     tmp_path: Path, entries: dict[str, int]

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from onnx import helper
 
 from pytest_modelperf.errors import ModelError
-from tests.graph.models import load, op_types, parse, shapes
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.model_file import open_model
+from tests.graph.models import load, op_types, parse, shapes, zeros
 
 _CHAIN = """g (float[2, 3] x) => (float[3, 2] y) {
     a = Relu (x)
@@ -193,10 +195,28 @@ def test_an_unknown_operator_is_no_reason_to_refuse_a_model() -> None:
     assert shapes(bound, "a", "y") == [None, (2, 5)]
 
 
-def test_shapes_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ModelError, match="do not fit together"):
-        load("""g (float[2, 3] x) => (float y) <float[4, 5] w = {0,0,0,0,0,0,0,0,0,0,
-            0,0,0,0,0,0,0,0,0,0}> { y = MatMul (x, w) }""")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[2, 3] x, float[4, 5] w) => (float[2, 5] y) { [odd] y = MatMul (x, w) }",
+        "g (float[2, 3] x, float[2, 4] w) => (float[2, 4] y) { [odd] y = Add (x, w) }",
+        "g (float[2, 3] x, float[4] w) => (y) { [odd] y = Concat <axis = 0> (x, w) }",
+    ],
+)
+def test_shapes_that_do_not_fit_together_are_refused(text: str) -> None:
+    """Whatever the model declares: a count from such shapes would be of a model that cannot run."""
+    with pytest.raises(ModelError, match="do not fit together.*odd"):
+        load(text)
+
+
+def test_a_binding_that_the_weights_do_not_allow_is_refused() -> None:
+    model = parse(
+        "g (float[N, seq, 8] x) => (y) { [position] y = Add (x, table) }", {"table": zeros(64, 8)}
+    )
+
+    assert shapes(load(model, Binding(2, {"seq": 64})), "y") == [(2, 64, 8)]
+    with pytest.raises(ModelError, match="do not fit together.*position"):
+        load(model, Binding(2, {"seq": 100}))
 
 
 def test_a_local_function_that_calls_itself_is_refused() -> None:
@@ -210,33 +230,42 @@ def test_a_local_function_that_calls_itself_is_refused() -> None:
         load(model)
 
 
-def test_control_flow_deeper_than_any_real_model_is_refused_or_read() -> None:
-    for depth, fits in ((10, True), (40, False)):
-        if fits:
-            bound = load(nested(depth))
-            assert op_types(bound.graph.walk())[-1] == "Relu"  # type: ignore[arg-type]  # any iterable
-        else:
-            with pytest.raises(ModelError, match="nest"):
-                load(nested(depth))
+@pytest.mark.parametrize("depth", [1, 10, 25])
+def test_nested_control_flow_is_read(depth: int) -> None:
+    model = onnx.ModelProto.FromString(nested_bytes(depth))
+
+    assert op_types([*load(model).graph.walk()]) == [*["If"] * depth, *["Relu"] * (depth + 1)]
 
 
-def nested(depth: int) -> onnx.ModelProto:
-    """An If in an If in an If, with a Relu in the innermost."""
+@pytest.mark.parametrize("depth", [40, 400])
+def test_control_flow_deeper_than_any_real_model_is_refused(depth: int) -> None:
+    with pytest.raises(ModelError, match="nest|not a valid protobuf"):
+        open_model(nested_bytes(depth))
+
+
+def nested_bytes(depth: int) -> bytes:
+    """An If in an If in an If, with a Relu in the innermost; protobuf would not build a deep one."""
     model = parse("g (bool c, float[2] x) => (float[2] y) { y = Relu (x) }")
-    node = model.graph.node[0]
+    node = model.graph.node.pop().SerializeToString()
+    leaf = node
     for level in range(depth):
-        outer = helper.make_node("If", ["c"], [f"y{level}"])
-        for name in ("then_branch", "else_branch"):
-            attribute = outer.attribute.add(name=name, type=onnx.AttributeProto.GRAPH)
-            attribute.g.name = f"{name}{level}"
-            inner = attribute.g.node.add()
-            if name == "then_branch" or level == 0:
-                inner.CopyFrom(node)
-            else:
-                inner.CopyFrom(helper.make_node("Exp", ["x"], [f"e{level}"]))
-            attribute.g.output.add(name=inner.output[0])
-        node = outer
-    del model.graph.node[:]
-    model.graph.node.append(node)
-    model.graph.output[0].name = node.output[0]
-    return model
+        plain = onnx.NodeProto(name=f"if{level}", op_type="If", input=["c"], output=["y"])
+        taken, other = _branch("then_branch", node), _branch("else_branch", leaf)
+        node = plain.SerializeToString() + _field(5, taken) + _field(5, other)
+    graph = model.graph.SerializeToString() + _field(1, node)
+    model.ClearField("graph")
+    return model.SerializeToString() + _field(7, graph)
+
+
+def _branch(name: str, node: bytes) -> bytes:
+    body = _field(1, node) + _field(2, name.encode()) + _field(12, _field(1, b"y"))
+    attribute = onnx.AttributeProto(name=name, type=onnx.AttributeProto.GRAPH)
+    return attribute.SerializeToString() + _field(6, body)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    size, encoded = len(content), bytearray()
+    while size >= 0x80:
+        encoded.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *encoded, size]) + content

@@ -181,7 +181,26 @@ ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
     "SkipSimplifiedLayerNormalization": _skip_layer_normalization,
 }
 
-# ONNX Runtime's fusions put this one into the standard domain, whose own operators lack it.
+
+def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
+    """Reshape before operator set 5: 0 copies a dimension, -1 takes what is left."""
+    target, data = node.attr_ints("shape"), shape_of(node, 0)
+    if not target or data is None:
+        return ()
+    shape = [data[i] if size == 0 and i < len(data) else size for i, size in enumerate(target)]
+    if -1 in shape:
+        others = [size for size in shape if size not in (-1, None)]
+        known = None not in data and len(others) == len(shape) - 1
+        total = prod(size for size in data if size is not None)
+        rest = total // max(prod(size for size in others if size is not None), 1)
+        shape = [(rest if known else None) if size == -1 else size for size in shape]
+    return one(dtype_of(node, 0), tuple(shape))
+
+
+# Operators of the standard domain that onnx has no inference for, or that its inference crashes
+# on; and one that ONNX Runtime's fusions put there.
 STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
+    "Reshape": _reshape_by_attribute,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
+    "ai.onnx.ml::LabelEncoder": lambda node: one(None, shape_of(node, 0)),
 }

@@ -1,0 +1,88 @@
+# Every task of the project, on a machine that has nothing but make and Python 3.10 or newer.
+# Each target installs what it needs into .venv first; when nothing changed, it needs no network.
+#
+#   make test ARGS="-k conv"            hand options to pytest
+#   make clean test PYTHON=python3.12   choose the interpreter
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Twice quiet: errors only.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint style types layers format bench wheel wheel-check clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(STAMP) ## Profile a real model
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+
+test: $(STAMP) ## Run every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: style types layers ## Check everything that can be checked without running it
+
+style: $(STAMP)-lint ## Check formatting and style
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP)-lint ## Check types
+	@$(BIN)/mypy
+
+layers: $(STAMP)-lint ## Check who may import whom
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)-lint ## Lay out the code and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(STAMP)-bench ## Compare the static profile with its peer, in figures and in time
+	@$(BIN)/python benchmarks/static.py $(ARGS)
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	@rm -rf dist
+	@$(PIP) wheel --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+wheel-check: wheel ## Test the wheel where the sources are not
+	@PYTHON=$(BIN)/python .ci/check-wheel $(ARGS) dist/*.whl
+
+clean: ## Remove what make and the tools made
+	@rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp holds the folder that the environment was made in, because its scripts hold that path
+# too. An environment that was moved, or whose interpreter is gone, is made anew.
+IS_SOUND = test "$$(cat $(STAMP) 2>/dev/null)" = "$(CURDIR)" && $(BIN)/python -c '' 2>/dev/null
+ifeq ($(shell $(IS_SOUND) && echo yes),)
+.PHONY: $(STAMP)
+endif
+
+# A candidate may be a shim that only says which versions there are, or lack the parts that
+# distributions package apart: what counts is that it runs and has them.
+CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 python)
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))
+
+$(STAMP): pyproject.toml
+	@{ $(IS_SOUND); } && exit; \
+	for python in $(CANDIDATES); do \
+	    if "$$python" -c '$(USABLE)' 2>/dev/null; then \
+	        echo "making $(VENV) with $$("$$python" --version)"; \
+	        exec "$$python" -m venv --clear $(VENV); \
+	    fi; \
+	done; \
+	echo "error: no Python 3.10 or newer with venv and ensurepip among: $(CANDIDATES)" >&2; \
+	echo "install one, or name it: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+	@rm -f $(STAMP)*
+	@echo "installing the package and what its tests need"
+	@$(PIP) install --upgrade 'pip>=25.1' # the first that knows dependency groups
+	@$(PIP) install --editable . --group test
+	@echo "$(CURDIR)" > $@
+
+$(STAMP)-%: $(STAMP)
+	@echo "installing what make $* needs"
+	@$(PIP) install --group $*
+	@touch $@
