@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from pytest_modelperf.errors import ModelError
+from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, slim_model
 from pytest_modelperf.units import format_bytes, printable
@@ -149,6 +149,11 @@ def open_model(source: ModelSource) -> ModelFile:
         source = source.SerializeToString()
     if isinstance(source, bytes):
         return _parse(source, "the given model", None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise UsageError(
+            "a model is given as its path, its bytes or an onnx.ModelProto, "
+            f"not {type(source).__name__}."
+        )
     path = Path(source)
     name = printable(str(path))
     data = _map(path, name)

@@ -6,6 +6,7 @@ onnx.checker is not used: it reads external weights and refuses models that engi
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,8 @@ from pytest_modelperf.graph.convert import (
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.units import printable
+
+_EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
 
 def check_opsets(file: ModelFile) -> Mapping[str, int]:
@@ -143,6 +146,9 @@ def _wrong_value(call: Call) -> str | None:
     axis = call.attributes.get("axis", 0)
     if isinstance(axis, int) and abs(axis) >= 2**31:
         return f"along the axis {axis}"
+    equation = call.attributes.get("equation", "")
+    if call.op_type == "Einsum" and not _EQUATION.fullmatch(str(equation)):
+        return f"with the equation {printable(str(equation))!r}"
     batch_dims = call.attributes.get("batch_dims", 0)
     if isinstance(batch_dims, int) and batch_dims < 0:
         return f"with batch_dims={batch_dims}"

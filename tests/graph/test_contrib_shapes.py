@@ -132,7 +132,9 @@ def _vaguer(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def test_every_rule_is_checked() -> None:
-    assert set(SHAPE_RULES) == {call.op for call in (*RUN, *INFERRED, *HAND)}
+    # The rules for what onnx itself cannot do are checked where models are loaded.
+    ours = {"Reshape", "ai.onnx.ml::LabelEncoder"}
+    assert set(SHAPE_RULES) - ours == {call.op for call in (*RUN, *INFERRED, *HAND)}
 
 
 @pytest.mark.skipif(INSTALLED != COMPARED, reason="other releases have other operators")

@@ -6,6 +6,7 @@ Activations, normalizations, quantization, reductions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from pytest_modelperf.graph.shape_arithmetic import (
     broadcast,
@@ -188,13 +189,11 @@ def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
     if not target or data is None:
         return ()
     shape = [data[i] if size == 0 and i < len(data) else size for i, size in enumerate(target)]
-    if -1 in shape:
-        others = [size for size in shape if size not in (-1, None)]
-        known = None not in data and len(others) == len(shape) - 1
-        total = prod(size for size in data if size is not None)
-        rest = total // max(prod(size for size in others if size is not None), 1)
-        shape = [(rest if known else None) if size == -1 else size for size in shape]
-    return one(dtype_of(node, 0), tuple(shape))
+    total = prod([size for size in data if size is not None])
+    others = prod([size for size in shape if size is not None and size != -1])
+    is_known = None not in data and None not in shape and others > 0
+    rest = total // others if is_known else None
+    return one(dtype_of(node, 0), tuple(rest if size == -1 else size for size in shape))
 
 
 # Operators of the standard domain that onnx has no inference for, or that its inference crashes
