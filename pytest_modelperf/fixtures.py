@@ -47,14 +47,13 @@ class ModelPerf:
         from pytest_modelperf.graph.binding import parse_input_spec
         from pytest_modelperf.session import ProfileRequest, profile_model
 
+        texts = [inputs] if isinstance(inputs, str) else inputs
         try:
             request = ProfileRequest(
                 batch_sizes=(batch_size,),
                 cores=(cores,),
                 dims={name: (size,) for name, size in (dims or {}).items()},
-                inputs=tuple(
-                    map(parse_input_spec, [inputs] if isinstance(inputs, str) else inputs)
-                ),
+                inputs=tuple(map(parse_input_spec, texts)),
                 sparsity=sparsity,
             )
             return profile_model(model, request, self.operators).cases[0]

@@ -8,6 +8,7 @@ every conftest. Hooks register things once; nothing is dispatched per node.
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -145,7 +146,9 @@ def collect_operators(manager: pluggy.PluginManager) -> Operators:
     except ModelPerfError:
         raise
     except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ExtensionError(
-            f"an extension failed in modelperf_register_operators: {type(error).__name__}: {error}"
+            f"modelperf_register_operators failed in {frame.filename}:{frame.lineno}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     return operators

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx.defs import onnx_opset_version
 
 from pytest_modelperf.hookspecs import Operators
 from pytest_modelperf.profiler.static.cost import Cost
@@ -198,7 +197,6 @@ def test_weights_made_of_constants_are_parameters_and_no_work() -> None:
 
 
 # 14.
-SINCE_23 = pytest.mark.skipif(onnx_opset_version() < 23, reason="needs an onnx with opset 23")
 ATTENTION = """
     g (float[1,2,4,8] q, float[1,2,6,8] k, float[1,2,6,8] v) => (y) { y = Attention(q, k, v) }
 """
@@ -246,7 +244,7 @@ UNARY = "g (float[2,3,4,4] x) => (y) {{ y = {}(x) }}"
         pytest.param(LOOP, 0, 12, id="Loop"),
         # The costlier branch: 32 for each of 4.
         pytest.param(DYNAMIC_IF, 0, 128, id="dynamic If"),
-        pytest.param(ATTENTION, 2 * (4 * 6 * 8 + 4 * 6 * 8), None, id="Attention", marks=SINCE_23),
+        pytest.param(ATTENTION, 2 * (4 * 6 * 8 + 4 * 6 * 8), None, id="Attention"),
         pytest.param(SEQUENCES, 0, None, id="sequences"),
         pytest.param(
             "g (float[2,3] x) => (y, s, z) { y, s, z = DynamicQuantizeLinear(x) }",
@@ -266,7 +264,6 @@ UNARY = "g (float[2,3,4,4] x) => (y) {{ y = {}(x) }}"
             0,
             None,
             id="RMSNormalization",
-            marks=SINCE_23,
         ),
         pytest.param("g (float[2,3] x, float[3] z) => (y) { y = Mean(x, z) }", 0, None, id="Mean"),
         *(
@@ -298,7 +295,7 @@ UNARY = "g (float[2,3,4,4] x) => (y) {{ y = {}(x) }}"
     ],
 )
 def test_what_crashed_is_counted_whole(text: str, macs: int, elementwise_ops: int | None) -> None:
-    profile = static_of(parse(text, opset=min(23, onnx_opset_version())))
+    profile = static_of(parse(text, opset=23))
     assert profile.uncounted == ()
     assert profile.coverage == 1.0
     assert profile.macs == macs
