@@ -34,16 +34,19 @@ _SUMMED = frozenset({"macs", "elementwise_ops"})
 def compare_profiles(before: Profile, after: Profile) -> Comparison:
     """Every case of `before` against the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
-    for old, new in pairs:
-        if old.case != new.case or len(before.cases) != len(after.cases):
-            raise UsageError(
-                f"{before.model.name} was profiled at {old.case.id} and {after.model.name} at "
-                f"{new.case.id}: they cannot be compared. "
-                "Give both the same with --batch and --dim."
-            )
+    if [case.case for case in before.cases] != [case.case for case in after.cases]:
+        raise UsageError(
+            f"{before.model.name} was profiled at {_case_ids(before)} and {after.model.name} at "
+            f"{_case_ids(after)}: they cannot be compared. "
+            "Give both the same with --batch and --dim."
+        )
     return Comparison(
         before.model, after.model, tuple(compare_cases(old, new) for old, new in pairs)
     )
+
+
+def _case_ids(profile: Profile) -> str:
+    return ", ".join(case.case.id for case in profile.cases) or "no case"
 
 
 def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:

@@ -68,6 +68,16 @@ def printable(text: str) -> str:
     )
 
 
+def display_width(text: str) -> int:
+    """The columns that a terminal needs: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode("ascii")
 

@@ -92,7 +92,7 @@ def test_a_count_is_read_as_users_write_it(text: str, value: int) -> None:
     assert parse_count(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "G", "-1", "1e9", "1 GB", "1,5G", "1..5", "4.1g", "١"])
+@pytest.mark.parametrize("text", ["", "G", "-1", "1e9", "1 GB", "1,5G", "1..5", "4.1g", "\u0661"])
 def test_what_is_no_count_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         parse_count(text)
@@ -127,7 +127,7 @@ def test_a_lone_surrogate_can_be_written() -> None:
 def test_what_is_shown_holds_no_control_and_stays_what_it_is(text: str) -> None:
     shown = printable(text)
 
-    assert not any(unicodedata.category(char)[0] in "C" or char in "\u2028\u2029" for char in shown)
+    assert not any(unicodedata.category(char)[0] == "C" or char in "\u2028\u2029" for char in shown)
     assert len(shown.splitlines()) <= 1
     assert printable(shown) == shown
 

@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, Any] = {}
 # Bodies within bodies. Real models stay below 5.
 MAX_BODY_DEPTH = 32
 # Nodes in all, those of unfolded functions and of bodies included.
-MAX_NODES = 1_000_000
+MAX_NODES = 200_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)

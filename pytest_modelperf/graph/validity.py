@@ -16,7 +16,6 @@ from onnx import defs
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.convert import (
-    MAX_BODY_DEPTH,
     MAX_NODES,
     Block,
     Call,
@@ -177,6 +176,13 @@ def check_stored_tensors(block: Block, file: ModelFile) -> None:
         check_stored_size(file, sparse.indices, "the indices of the sparse weight")
     for infos in (graph.input, graph.output, graph.value_info):
         check_text(file.name, *(info.name for info in infos))
+    for info in graph.input:
+        if info.type.HasField("tensor_type"):
+            check_text(file.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
+
+
+# How deep local functions may call one another; exporters nest about ten.
+MAX_FUNCTION_DEPTH = 200
 
 
 def check_functions(file: ModelFile) -> None:
@@ -187,9 +193,14 @@ def check_functions(file: ModelFile) -> None:
     def unfolded(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> int:
         if key in sizes:
             return sizes[key]
-        if key in path or len(path) > MAX_BODY_DEPTH:
+        if key in path or len(path) > MAX_FUNCTION_DEPTH:
             raise ModelError(
-                f"{file.name} has a local function {printable(key[1])!r} that calls itself."
+                f"{file.name} has a local function {printable(key[1])!r} that "
+                + (
+                    "calls itself."
+                    if key in path
+                    else f"nests more than {MAX_FUNCTION_DEPTH} deep."
+                )
             )
         total = 0
         for node in functions[key].node:

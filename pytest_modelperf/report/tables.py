@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pytest_modelperf.units import display_width
+
 Cell: TypeAlias = "str | int | float | None"
 
 
@@ -43,7 +45,7 @@ def column_widths(table: Table) -> tuple[int, ...]:
     lines: list[Sequence[str]] = [[column.title for column in table.columns], *table.rows]
     if table.total is not None:
         lines.append(table.total)
-    return tuple(max(map(len, cells)) for cells in zip(*lines, strict=True))
+    return tuple(max(map(display_width, cells)) for cells in zip(*lines, strict=True))
 
 
 def fit_table(table: Table, width: int) -> Table:
@@ -98,7 +100,13 @@ def _cut(table: Table, widths: Sequence[int]) -> Table:
 
 
 def _cut_cell(cell: str, width: int, column: Column) -> str:
-    if len(cell) <= width:
+    if display_width(cell) <= width:
         return cell
-    head = (width - 1) // 2 if column.is_name else width - 1
-    return cell[:head] + CUT + cell[len(cell) - (width - 1 - head) :]
+    kept = width - 1
+    # Some characters are two columns wide: fewer of them fit.
+    while True:
+        head = kept // 2 if column.is_name else kept
+        text = cell[:head] + CUT + cell[len(cell) - (kept - head) :]
+        if display_width(text) <= width or not kept:
+            return text
+        kept -= 1

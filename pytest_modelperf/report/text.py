@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from pytest_modelperf.records import CaseProfile, Profile
@@ -21,8 +19,8 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.tables import Table, column_widths, fit_table
-from pytest_modelperf.units import printable
+from pytest_modelperf.report.tables import GAP, Table, column_widths, fit_table
+from pytest_modelperf.units import display_width, printable
 from pytest_modelperf.verdicts import Comparison
 
 # Wide enough for any name, so that nothing is cut where no one looks at a screen.
@@ -122,30 +120,26 @@ class _Page:
 
     def table(self, table: Table, style: str = "") -> None:
         fitted = fit_table(table, self._console.width)
-        rich = RichTable(
-            box=box.SIMPLE_HEAD,
-            show_header=any(column.title for column in fitted.columns),
-            show_footer=fitted.total is not None,
-            pad_edge=False,
-            show_edge=False,
-            padding=(0, 1),
-            style=style,
-            header_style="bold",
-            footer_style="bold",
-        )
-        for index, column in enumerate(fitted.columns):
-            rich.add_column(
-                Text(column.title),
-                footer=Text(fitted.total[index]) if fitted.total else "",
-                justify="left" if column.is_text else "right",
-                no_wrap=True,
-                width=column_widths(fitted)[index],
-            )
-        for row in fitted.rows:
-            rich.add_row(*(Text(cell) for cell in row))
-        self._console.print()
+        widths = column_widths(fitted)
+        self.line("")
         if fitted.title:
             self.line(fitted.title, "bold cyan")
-        self._console.print(rich)
+        if any(column.title for column in fitted.columns):
+            self.line(_aligned(fitted, [c.title for c in fitted.columns], widths), f"bold {style}")
+            self.line("─" * (sum(widths) + GAP * (len(widths) - 1)), style)
+        for row in fitted.rows:
+            self.line(_aligned(fitted, row, widths), style)
+        if fitted.total is not None:
+            self.line("")
+            self.line(_aligned(fitted, fitted.total, widths), "bold")
         if fitted.caption:
             self.line(fitted.caption, "dim")
+
+
+def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
+    """One line of a table. Not laid out by rich, whose releases differ in their spacing."""
+    parts = []
+    for column, cell, width in zip(table.columns, cells, widths, strict=True):
+        blanks = " " * (width - display_width(cell))
+        parts.append(cell + blanks if column.is_text else blanks + cell)
+    return (" " * GAP).join(parts)

@@ -47,9 +47,9 @@ def node_of(model: BoundModel, op_type: str) -> Node:
     return node
 
 
-def zeros(*shape: int) -> npt.NDArray[np.generic]:
+def zeros(*shape: int) -> npt.NDArray[np.float32]:
     return np.zeros(shape, np.float32)
 
 
-def random_floats(*shape: int, seed: int = 0) -> npt.NDArray[np.generic]:
+def random_floats(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

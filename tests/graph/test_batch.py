@@ -223,7 +223,7 @@ def test_an_input_given_whole_at_another_size_is_checked_too() -> None:
     }"""
     model = parse(text, {"w": zeros(192, 5)})
 
-    with pytest.raises(BindingError, match="flatten|MatMul"):
+    with pytest.raises(BindingError, match=r"flatten|MatMul"):
         load(model, Binding(inputs=(parse_input_spec("x:f32:1x3x16x16"),)))
 
 

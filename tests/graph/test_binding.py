@@ -353,7 +353,7 @@ def test_an_input_that_cannot_be_read_says_how_to_write_it(text: str) -> None:
 
 
 def test_a_value_that_is_no_number_is_refused() -> None:
-    with pytest.raises(UsageError, match="'one'.*not a number"):
+    with pytest.raises(UsageError, match=r"'one'.*not a number"):
         parse_input_spec("x:f32:1:one")
     with pytest.raises(UsageError, match="has 4 elements, but 2 values"):
         parse_input_spec("x:f32:2x2:1,2")

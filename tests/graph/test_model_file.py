@@ -1,4 +1,4 @@
-"""What is not an ONNX model is refused with what it seems to be; weights are read only on demand."""
+"""What is no ONNX model is refused with what it seems to be; weights are read only on demand."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_weight_without_data_is_refused() -> None:
     model = _model()
     model.graph.initializer[0].ClearField("raw_data")
 
-    with pytest.raises(ModelError, match="claims the shape.*the file holds"):
+    with pytest.raises(ModelError, match=r"claims the shape.*the file holds"):
         load_model(open_model(model))
 
 

@@ -43,13 +43,13 @@ def _save(folder: Path, name: str = "model.onnx") -> Path:
     return path
 
 
-def _run(path: Path, *outputs: str) -> list[npt.NDArray[np.generic]]:
+def _run(path: Path, *outputs: str) -> list[npt.NDArray[np.float32]]:
     options = ort.SessionOptions()
     # What is fused depends on what is known of the shapes, and so do the last bits.
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    made: list[npt.NDArray[np.generic]] = session.run(
+    made: list[npt.NDArray[np.float32]] = session.run(
         list(outputs) or None, {"x": random_floats(2, 3, 512, seed=2)}
     )
     return made
@@ -268,7 +268,7 @@ def test_a_model_is_not_written_over_its_own_external_data(tmp_path: Path) -> No
     source = _save_external(tmp_path, "w.bin")
     before = (tmp_path / "w.bin").read_bytes()
 
-    with pytest.raises(OutputError, match="w.bin"):
+    with pytest.raises(OutputError, match=r"w.bin"):
         write_shaped_model(_bind(source), tmp_path / "w.bin")
     assert (tmp_path / "w.bin").read_bytes() == before
 
@@ -308,7 +308,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_no_temporary_one(
     before = path.read_bytes()
 
     def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device", str(target))
+        raise OSError(28, "No space left on device", str(self), None, str(target))
 
     bound = _bind(path)
     monkeypatch.setattr(Path, "replace", full)

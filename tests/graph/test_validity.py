@@ -1,4 +1,4 @@
-"""A model that cannot be understood is refused with what is wrong and where; order does not matter."""
+"""What cannot be understood is refused with what is wrong and where; order does not matter."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_nodes_of_a_cycle_are_named() -> None:
 
 
 def test_a_node_that_takes_its_own_output_is_a_cycle() -> None:
-    with pytest.raises(ModelError, match="cycle.*'y'"):
+    with pytest.raises(ModelError, match=r"cycle.*'y'"):
         load("g (float[2] x) => (float[2] y) { y = Add (x, y) }")
 
 
@@ -164,7 +164,7 @@ def test_a_version_that_cannot_be_is_refused(domain: str, version: int) -> None:
 def test_a_domain_without_a_version_is_refused() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = nowhere.Relu (x) }")
 
-    with pytest.raises(ModelError, match="'nowhere'.*which version"):
+    with pytest.raises(ModelError, match=r"'nowhere'.*which version"):
         load(model)
 
 
@@ -172,7 +172,7 @@ def test_operators_without_any_operator_set_are_refused() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
     del model.opset_import[:]
 
-    with pytest.raises(ModelError, match="'ai.onnx'.*which version"):
+    with pytest.raises(ModelError, match=r"'ai.onnx'.*which version"):
         load(model)
 
 
@@ -205,7 +205,7 @@ def test_an_unknown_operator_is_no_reason_to_refuse_a_model() -> None:
 )
 def test_shapes_that_do_not_fit_together_are_refused(text: str) -> None:
     """Whatever the model declares: a count from such shapes would be of a model that cannot run."""
-    with pytest.raises(ModelError, match="do not fit together.*odd"):
+    with pytest.raises(ModelError, match=r"do not fit together.*odd"):
         load(text)
 
 
@@ -215,7 +215,7 @@ def test_a_binding_that_the_weights_do_not_allow_is_refused() -> None:
     )
 
     assert shapes(load(model, Binding(2, {"seq": 64})), "y") == [(2, 64, 8)]
-    with pytest.raises(ModelError, match="do not fit together.*position"):
+    with pytest.raises(ModelError, match=r"do not fit together.*position"):
         load(model, Binding(2, {"seq": 100}))
 
 
@@ -239,12 +239,12 @@ def test_nested_control_flow_is_read(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [40, 400])
 def test_control_flow_deeper_than_any_real_model_is_refused(depth: int) -> None:
-    with pytest.raises(ModelError, match="nest|not a valid protobuf"):
+    with pytest.raises(ModelError, match=r"nest|not a valid protobuf"):
         open_model(nested_bytes(depth))
 
 
 def nested_bytes(depth: int) -> bytes:
-    """An If in an If in an If, with a Relu in the innermost; protobuf would not build a deep one."""
+    """An If in an If in an If, with a Relu in each; protobuf itself would not build a deep one."""
     model = parse("g (bool c, float[2] x) => (float[2] y) { y = Relu (x) }")
     node = model.graph.node.pop().SerializeToString()
     leaf = node

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import onnx
 import pytest
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from onnx import TensorProto, numpy_helper
@@ -135,7 +135,7 @@ def encoded_models(draw: st.DrawFn) -> bytes:
     return plain if draw(st.booleans()) else _shuffled(plain, model.DESCRIPTOR, rng)
 
 
-def _shuffled(data: bytes, kind: Descriptor, rng: random.Random) -> bytes:
+def _shuffled(data: bytes, kind: Any, rng: random.Random) -> bytes:  # noqa: ANN401  # descriptors are of two classes
     """The same message with its fields in another order, and some lists of numbers unpacked.
 
     The last of several raw_data fields counts, so that a wrong one in front changes nothing.
@@ -144,20 +144,20 @@ def _shuffled(data: bytes, kind: Descriptor, rng: random.Random) -> bytes:
     order: list[int] = []
     for number, wire_type, content in _fields(data):
         field = kind.fields_by_number[number]
-        encoded = [content]
+        kind_of_wire, encoded = wire_type, [content]
         if wire_type == 2 and field.message_type is not None:
             encoded = [_shuffled(content, field.message_type, rng)]
         elif wire_type == 2 and field.type not in (
             FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES,
         ):  # fmt: skip
             if rng.random() < 0.5:
-                wire_type, encoded = _unpacked(content, field)
+                kind_of_wire, encoded = _unpacked(content, field)
         elif field.name == "raw_data" and rng.random() < 0.5:
             encoded.insert(0, b"wrong" * rng.randrange(500))
         for each in encoded:
-            length = _varint(len(each)) if wire_type == 2 else b""
+            length = _varint(len(each)) if kind_of_wire == 2 else b""
             by_number.setdefault(number, []).append(
-                _varint(number << 3 | wire_type) + length + each
+                _varint(number << 3 | kind_of_wire) + length + each
             )
             order.append(number)
     rng.shuffle(order)
@@ -366,12 +366,7 @@ def test_truncation_at_every_byte_is_refused_or_still_a_model() -> None:
         {"w": zeros(300, 2)},
     )
     data = model.SerializeToString()
-    refused = 0
-    for length in range(len(data)):
-        try:
-            open_model(data[:length])
-        except ModelError:
-            refused += 1
+    refused = sum(_is_refused(data[:length]) for length in range(len(data)))
     # A cut between two fields of the model itself leaves a message that is whole.
     assert refused > len(data) * 0.9
 
@@ -379,18 +374,15 @@ def test_truncation_at_every_byte_is_refused_or_still_a_model() -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_arbitrary_bytes_are_refused_with_our_own_error(data: bytes) -> None:
-    try:
-        slim_model(data, "m")
-    except ModelError:
-        return
-    _parsed_or_refused(data)
+    assert _is_refused(data) or open_model(data).proto.HasField("graph")
 
 
-def _parsed_or_refused(data: bytes) -> None:
+def _is_refused(data: bytes) -> bool:
     try:
         open_model(data)
     except ModelError:
-        return
+        return True
+    return False
 
 
 @pytest.mark.parametrize(

@@ -375,14 +375,17 @@ def test_macs_that_meet_a_zero_weight_are_not_effective() -> None:
     half[:, ::2] = 0
     profile = sparse_of(
         parse(
-            "g (float[2,4] x) => (y) { a = MatMul(x, v) b = MatMul(a, w) y = Relu(b) }",
+            "g (float[2,4] x, float[5,2] z) => (y) {"
+            "a = MatMul(x, v) b = MatMul(a, w) y = MatMul(b, z) }",
             weights={"v": half, "w": ones(6, 5)},
         )
     )
-    first, second, _ = profile.layers
+    first, second, third = profile.layers
     assert (first.macs, first.effective_macs) == (48, 24)
     assert (second.macs, second.effective_macs) == (60, 60)
-    assert profile.effective_macs == 24 + 60
+    # A product of two activations has no weight that could be zero.
+    assert (third.macs, third.effective_macs) == (20, None)
+    assert profile.effective_macs == 24 + 60 + 20
 
 
 def test_effective_macs_are_unknown_until_the_weights_are_read() -> None:

@@ -26,7 +26,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     inputs = [Tensor("x", "uint8", (draw(st.integers(0, 9)),))]
     made: list[Tensor] = []
     nodes: list[Node] = []
-    for index in range(draw(st.integers(1, 12))):
+    for index in range(draw(st.integers(4, 12))):
         known = [*inputs, *made]
         taken = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
         is_view = draw(st.booleans())
@@ -131,9 +131,23 @@ def test_storage_lives_as_long_as_any_view_of_it() -> None:
         """g (float[256] x) => (float[256] y) {
             a = Relu(x)
             v = Identity(a)
-            b = Relu(a)
+            w = Identity(v)
+            b = Relu(x)
             c = Relu(b)
-            y = Add(c, v)
+            y = Add(c, w)
+        }"""
+    )
+    assert profile.peak_activation_bytes == 3 * KiB
+
+
+def test_storage_of_an_output_that_is_a_view_is_kept_to_the_end() -> None:
+    profile = static_of(
+        """g (float[256] x) => (float[256] v, float[256] d) {
+            a = Relu(x)
+            v = Identity(a)
+            b = Relu(x)
+            c = Relu(b)
+            d = Relu(c)
         }"""
     )
     assert profile.peak_activation_bytes == 3 * KiB

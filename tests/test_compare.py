@@ -1,0 +1,273 @@
+"""Comparisons as laws over records: what is worse, what is unclear, and what explains it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.records import (
+    Case,
+    CaseProfile,
+    MachineFacts,
+    ModelFacts,
+    Profile,
+    StaticLayer,
+    StaticProfile,
+    Uncounted,
+)
+from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict, worst
+
+MACHINE = MachineFacts("Linux", "x86_64", 2, "3.11")
+OPPOSITE = {
+    Verdict.PASSED: Verdict.PASSED,
+    Verdict.IMPROVED: Verdict.REGRESSED,
+    Verdict.REGRESSED: Verdict.IMPROVED,
+    Verdict.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
+
+
+def layer(op: str = "Conv", macs: int | None = 100, **figures: int | None) -> StaticLayer:
+    known = StaticLayer(
+        id=op,
+        name=op,
+        op_type=op,
+        domain="",
+        weight=None,
+        precision="float32",
+        macs=macs,
+        elementwise_ops=10,
+        backward_macs=macs,
+        params=0,
+        weight_bytes=0,
+        output_bytes=40,
+        input_shape=(1,),
+        output_shape=(1,),
+    )
+    return replace(known, **figures)  # type: ignore[arg-type]  # all figures are numbers
+
+
+def static(
+    *layers: StaticLayer, params: int = 7, peak: int | None = 64, uncounted: int = 0
+) -> StaticProfile:
+    missing = (Uncounted("Blend", "my.ops", uncounted, "no rule"),) if uncounted else ()
+    return StaticProfile(layers or (layer(),), params, 4 * params, peak, missing)
+
+
+def profile(*statics: StaticProfile, name: str = "m.onnx", batch: int = 1) -> Profile:
+    cases = tuple(CaseProfile(Case(batch * 2**i, 1), s) for i, s in enumerate(statics))
+    return Profile(ModelFacts(name, name, None, 100), MACHINE, cases)
+
+
+def compared(before: StaticProfile, after: StaticProfile) -> CaseComparison:
+    (case,) = compare_profiles(profile(before), profile(after)).cases
+    return case
+
+
+def metric(case: CaseComparison, name: str) -> Metric:
+    return next(m for m in case.metrics if m.name == name)
+
+
+# -- verdicts
+
+
+def test_equal_profiles_pass_and_nothing_explains_it() -> None:
+    case = compared(static(), static())
+    assert case.verdict is Verdict.PASSED
+    assert {m.verdict for m in case.metrics} == {Verdict.PASSED}
+    assert case.reasons == ()
+    assert all(change.is_equal for change in case.layer_types)
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"), [(99, "improved"), (100, "passed"), (101, "regressed")]
+)
+def test_one_mac_more_is_a_regression(after: int, verdict: str) -> None:
+    case = compared(static(layer(macs=100)), static(layer(macs=after)))
+    assert case.verdict.value == metric(case, "macs").verdict.value == verdict
+    assert metric(case, "macs").ratio == after / 100
+
+
+def test_params_are_judged_too_and_one_that_is_worse_decides() -> None:
+    case = compared(static(layer(macs=100), params=7), static(layer(macs=50), params=8))
+    assert metric(case, "macs").verdict is Verdict.IMPROVED
+    assert metric(case, "params").verdict is Verdict.REGRESSED
+    assert case.verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("elementwise_ops", static(layer(elementwise_ops=999))),
+        ("activation_bytes", static(layer(output_bytes=999))),
+        ("peak_activation_bytes", static(peak=999)),
+        ("weight_bytes", replace(static(), weight_bytes=999)),
+    ],
+)
+def test_other_figures_are_shown_and_decide_nothing(name: str, after: StaticProfile) -> None:
+    case = compared(static(), after)
+    shown = metric(case, name)
+    assert (shown.after, shown.gated, shown.verdict) == (999, False, Verdict.REGRESSED)
+    assert case.verdict is Verdict.PASSED
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_macs_that_are_lower_bounds_decide_nothing_and_it_is_said_why(side: str) -> None:
+    exact, bound = static(layer(), layer("Relu", 0)), static(layer(), layer("Relu", 0), uncounted=1)
+    case = compared(bound, exact) if side == "before" else compared(exact, bound)
+    assert metric(case, "macs").verdict is Verdict.INCONCLUSIVE
+    assert metric(case, "elementwise_ops").verdict is Verdict.INCONCLUSIVE
+    assert metric(case, "params").verdict is Verdict.PASSED
+    assert case.verdict is Verdict.INCONCLUSIVE
+    assert case.reasons == ("MACs are lower bounds: my.ops::Blend could not be counted",)
+
+
+def test_a_size_that_is_unknown_on_one_side_is_unclear_and_never_zero() -> None:
+    case = compared(static(peak=64), static(peak=None))
+    peak = metric(case, "peak_activation_bytes")
+    assert (peak.after, peak.ratio, peak.verdict) == (None, None, Verdict.INCONCLUSIVE)
+
+
+def test_something_from_nothing_has_no_ratio_and_is_worse() -> None:
+    case = compared(static(params=0), static(params=5))
+    params = metric(case, "params")
+    assert (params.ratio, params.verdict) == (None, Verdict.REGRESSED)
+
+
+def test_the_worst_case_is_the_verdict_of_the_run() -> None:
+    better, same, more = (static(layer(macs=n)) for n in (50, 100, 150))
+    result = compare_profiles(profile(same, same, same), profile(better, same, more))
+    assert [case.verdict.value for case in result.cases] == ["improved", "passed", "regressed"]
+    assert [case.id for case in result.cases] == ["b1-c1", "b2-c1", "b4-c1"]
+    assert result.verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([], "passed"),
+        (["passed", "improved"], "improved"),
+        (["improved", "inconclusive"], "inconclusive"),
+        (["inconclusive", "regressed", "passed"], "regressed"),
+    ],
+)
+def test_the_worst_of_several_verdicts(verdicts: list[str], expected: str) -> None:
+    assert worst(Verdict(v) for v in verdicts) is Verdict(expected)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (profile(static()), profile(static(), batch=2, name="n.onnx")),
+        (profile(static()), profile(static(), static(), name="n.onnx")),
+        (profile(static(), static()), profile(static(), name="n.onnx")),
+        (profile(static()), profile(name="n.onnx")),
+    ],
+)
+def test_profiles_of_different_cases_are_refused(before: Profile, after: Profile) -> None:
+    with pytest.raises(UsageError) as caught:
+        compare_profiles(before, after)
+    message = str(caught.value)
+    for side in (before, after):
+        assert side.model.name in message
+        assert all(case.case.id in message for case in side.cases)
+    assert "--batch" in message
+
+
+# -- what explains it
+
+
+def test_reasons_tell_what_was_added_removed_and_changed() -> None:
+    before = static(
+        layer("Conv", 100), layer("Conv", 100), layer("Relu", 0), layer("Gemm", 10), layer("Add", 0)
+    )
+    after = static(
+        layer("Conv", 100), layer("Gemm", 30), layer("Exp", 0), layer("Add", 0), layer("Add", 0)
+    )
+    assert set(compared(before, after).reasons) == {
+        "Conv: 2 before, 1 now",
+        "1 Relu removed, none left",
+        "Gemm: 1 as before, of other shapes",
+        "1 Exp added",
+        "Add: 1 before, 2 now",
+    }
+
+
+def test_the_operator_that_grew_most_stands_first() -> None:
+    before = static(layer("Conv", 100), layer("Gemm", 10), layer("Relu", 0))
+    after = static(layer("Conv", 90), layer("Gemm", 20), layer("MatMul", 50), layer("Relu", 0))
+    changes = compared(before, after).layer_types
+    assert [change.op for change in changes] == ["MatMul", "Gemm", "Relu", "Conv"]
+    assert [change.added_macs for change in changes] == [50, 10, 0, -10]
+
+
+def test_operators_of_two_domains_are_two_operators() -> None:
+    foreign = replace(layer("Conv", 5), domain="my.ops")
+    case = compared(static(layer("Conv", 100)), static(layer("Conv", 100), foreign))
+    assert "1 my.ops::Conv added" in case.reasons
+
+
+def test_reasons_show_names_escaped() -> None:
+    evil = layer("Conv\x1b[31m")
+    (reason,) = compared(static(layer()), static(layer(), evil)).reasons
+    assert reason == r"1 Conv\x1b[31m added"
+
+
+# -- laws
+
+LAYERS = st.lists(
+    st.builds(
+        layer,
+        st.sampled_from(["Conv", "Gemm", "Relu", "Add"]),
+        st.integers(0, 50),
+        elementwise_ops=st.integers(0, 9),
+        output_bytes=st.none() | st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=6,
+)
+STATICS = st.builds(
+    lambda layers, params, peak, missing: static(
+        *layers, params=params, peak=peak, uncounted=min(missing, len(layers))
+    ),
+    LAYERS,
+    st.integers(0, 9),
+    st.none() | st.integers(0, 9),
+    st.integers(0, 1),
+)
+
+
+@given(STATICS, STATICS)
+def test_turned_round_what_was_better_is_worse(a: StaticProfile, b: StaticProfile) -> None:
+    there, back = compared(a, b), compared(b, a)
+    for old, new in zip(there.metrics, back.metrics, strict=True):
+        assert (new.before, new.after) == (old.after, old.before)
+        assert new.verdict is OPPOSITE[old.verdict]
+    added = {change.op: (change.added_macs, change.added_ops) for change in there.layer_types}
+    for change in back.layer_types:
+        macs, ops = added[change.op]
+        assert (change.added_macs, change.added_ops) == (-macs, -ops)
+
+
+@given(STATICS, STATICS)
+def test_what_the_operators_added_is_the_whole_difference(
+    a: StaticProfile, b: StaticProfile
+) -> None:
+    case = compared(a, b)
+    assert sum(change.added_macs for change in case.layer_types) == b.macs - a.macs
+    assert (
+        sum(change.added_ops for change in case.layer_types)
+        == b.elementwise_ops - a.elementwise_ops
+    )
+
+
+@given(STATICS)
+def test_a_profile_is_never_better_or_worse_than_itself(a: StaticProfile) -> None:
+    case = compared(a, a)
+    assert case.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE)
+    assert (case.verdict is Verdict.PASSED) == (a.coverage == 1.0)
+    assert all(change.is_equal for change in case.layer_types)
