@@ -257,7 +257,7 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     modelperf shapes model.onnx -o probed.onnx --names conv1_out,fc_out
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.graph.binding import Binding
-    from pytest_modelperf.graph.load import LoadOptions, load_model
+    from pytest_modelperf.graph.load import load_model
     from pytest_modelperf.graph.model_file import open_model
     from pytest_modelperf.graph.rewrite import write_shaped_model
 
@@ -266,7 +266,7 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     bound = load_model(
         open_model(model),
         Binding(batch, sizes, _parse_inputs(inputs)),
-        LoadOptions(operators.shape_rules),
+        operators.shape_rules,
     )
     written = write_shaped_model(bound, Path(output), names)
     click.echo(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_modelperf import __version__
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.load import BoundModel, LoadOptions, load_model
+from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import (
     ONNX_VERSION,
     ModelFile,
@@ -58,7 +58,7 @@ def profile_model(
     file = open_model(source)
     cases: list[CaseProfile] = []
     for binding in _bindings(request):
-        bound = load_model(file, binding, LoadOptions(operators.shape_rules))
+        bound = load_model(file, binding, operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
         varying = tuple(
             (name, binding.dims[name]) for name, sizes in request.dims.items() if len(sizes) > 1

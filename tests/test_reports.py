@@ -278,6 +278,15 @@ layer type   count   MACs before   MACs now   MACs change   elementwise
 """)
 
 
+def test_the_operator_that_grew_most_is_marked_and_none_that_shrank() -> None:
+    text = CLASSIFIER.replace("my.ops.Blend", "Exp")
+    small, large = classifier(16, text), classifier(24, text)
+    grown = render_comparison(compare_profiles(small, large), PLAIN).splitlines()
+    assert [line.split()[0] for line in grown if line.endswith("<")] == ["Conv"]
+    shrunk = render_comparison(compare_profiles(large, small), PLAIN).splitlines()
+    assert not any(line.endswith("<") for line in shrunk)
+
+
 # -- laws
 
 

@@ -161,4 +161,8 @@ def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
         return None
     shape = [len(value)] if isinstance(value, tuple) else []
     values: Any = value if isinstance(value, tuple) else [value]
-    return helper.make_tensor("", kind, shape, values)
+    try:
+        return helper.make_tensor("", kind, shape, values)
+    except (TypeError, ValueError):
+        # A value of another type than the attribute's name says.
+        return None

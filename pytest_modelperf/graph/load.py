@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import (
     bind_inputs,
 )
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
-from pytest_modelperf.graph.convert import Block, read_block, read_calls
+from pytest_modelperf.graph.convert import Block, read_block
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
@@ -32,6 +32,7 @@ from pytest_modelperf.graph.validity import (
     check_functions,
     check_opsets,
     check_stored_tensors,
+    unified_domain,
 )
 from pytest_modelperf.units import printable
 
@@ -68,22 +69,22 @@ class BoundModel:
         return None if tensor is None else self.file.read_tensor(tensor)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What beside the binding decides how a graph is read: the shape rules of plugins."""
-
-    shape_rules: Mapping[str, ShapeRule] = field(default_factory=dict)
-
-
 def load_model(
-    file: ModelFile, binding: Binding | None = None, options: LoadOptions | None = None
+    file: ModelFile,
+    binding: Binding | None = None,
+    shape_rules: Mapping[str, ShapeRule] | None = None,
 ) -> BoundModel:
-    """The model in `file` with every input bound as `binding` says."""
+    """The model in `file` with every input bound as `binding` says.
+
+    `shape_rules` are those of plugins, by `domain::Op`; they go before ours.
+    """
     binding = binding or Binding()
-    rules = (options or LoadOptions()).shape_rules
-    opsets = check_opsets(file)
-    proto, block = _unfolded(file, opsets)
-    resolver = Resolver(file.name, opsets, list(proto.opset_import), proto.ir_version, rules)
+    rules = shape_rules or {}
+    unfolded = _unfolded(file)
+    proto, block = unfolded.proto, unfolded.block
+    resolver = Resolver(
+        file.name, unfolded.opsets, list(proto.opset_import), proto.ir_version, rules
+    )
     bound = bind_inputs(declared_inputs(proto), binding, file.name)
     declared = None if bound.rebound else _declared_types(proto, bound)
     _forget_shapes(proto.graph)
@@ -133,28 +134,39 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
     return dtype, tuple(dims)
 
 
-def _unfolded(file: ModelFile, opsets: Mapping[str, int]) -> tuple[onnx.ModelProto, Block]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unfolded:
     """A copy of the model that may be changed: checked, with its local functions unfolded."""
+
+    proto: onnx.ModelProto
+    block: Block
+    opsets: Mapping[str, int]
+
+
+def _unfolded(file: ModelFile) -> _Unfolded:
+    opsets = dict(check_opsets(file))
     proto = onnx.ModelProto()
     proto.CopyFrom(file.proto)
+    if proto.functions:
+        proto = _without_functions(file, proto)
+        opsets.update((unified_domain(e.domain), e.version) for e in proto.opset_import)
     block = read_block(proto.graph, file.name)
     for inner in block.walk():
         check_stored_tensors(inner, file)
         check_calls(inner.calls, opsets, file)
     _spell_domains(proto, block)
-    if not proto.functions:
-        return proto, block
-    for function in proto.functions:
-        own = {**opsets, **{entry.domain: entry.version for entry in function.opset_import}}
-        check_calls(read_calls(function.node, file.name), own, file)
+    return _Unfolded(proto, block, opsets)
+
+
+def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
+    read_block(proto.graph, file.name)
     check_functions(file)
     try:
-        unfolded = inliner.inline_local_functions(proto, convert_version=True)
+        return inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:
         raise ModelError(
             f"the local functions of {file.name} cannot be unfolded: {printable(str(error))}"
         ) from error
-    return unfolded, read_block(unfolded.graph, file.name)
 
 
 def _spell_domains(proto: onnx.ModelProto, block: Block) -> None:

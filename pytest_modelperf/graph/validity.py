@@ -20,6 +20,7 @@ from pytest_modelperf.graph.convert import (
     Block,
     Call,
     check_text,
+    read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.units import printable
@@ -31,7 +32,7 @@ def check_opsets(file: ModelFile) -> Mapping[str, int]:
     """The version of each operator set that the model uses, by domain."""
     proto = file.proto
     check_text(file.name, *(entry.domain for entry in proto.opset_import))
-    opsets = {_unified(entry.domain): entry.version for entry in proto.opset_import}
+    opsets = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
     if not opsets and proto.ir_version < 3:
         # Before IR 3 a model named no operator sets and meant the first.
         return {"": 1}
@@ -58,7 +59,7 @@ def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFil
     onnx's own inference trusts that, and reads past the end of what is not there.
     """
     schemas: dict[tuple[str, str], _Schema | None] = {}
-    local = {_unified(function.domain) for function in file.proto.functions}
+    local = {unified_domain(function.domain) for function in file.proto.functions}
     for call in calls:
         key = (call.op_type, call.domain)
         if key not in schemas:
@@ -186,8 +187,14 @@ MAX_FUNCTION_DEPTH = 200
 
 
 def check_functions(file: ModelFile) -> None:
-    """Raise ModelError where local functions call themselves or unfold without bounds."""
-    functions = {(_unified(f.domain), f.name): f for f in file.proto.functions}
+    """Raise ModelError where local functions call themselves or unfold without bounds.
+
+    What they hold is checked once it is unfolded: until then, values are only named.
+    """
+    for function in file.proto.functions:
+        check_text(file.name, function.name, function.domain, *function.input, *function.output)
+        read_calls(function.node, file.name)
+    functions = {(unified_domain(f.domain), f.name): f for f in file.proto.functions}
     sizes: dict[tuple[str, str], int] = {}
 
     def unfolded(key: tuple[str, str], path: tuple[tuple[str, str], ...]) -> int:
@@ -204,12 +211,12 @@ def check_functions(file: ModelFile) -> None:
             )
         total = 0
         for node in functions[key].node:
-            call = (_unified(node.domain), node.op_type)
+            call = (unified_domain(node.domain), node.op_type)
             total += unfolded(call, (*path, key)) if call in functions else 1
         sizes[key] = total
         return total
 
-    calls = ((_unified(n.domain), n.op_type) for n in file.proto.graph.node)
+    calls = ((unified_domain(n.domain), n.op_type) for n in file.proto.graph.node)
     total = sum(unfolded(call, ()) if call in functions else 1 for call in calls)
     if total > MAX_NODES:
         raise ModelError(
@@ -310,5 +317,6 @@ def describe(call: Call) -> str:
     return f"{printable(call.op_type)} {printable(name)!r}"
 
 
-def _unified(domain: str) -> str:
+def unified_domain(domain: str) -> str:
+    """A domain by one name: that of the standard operators is empty."""
     return "" if domain == "ai.onnx" else domain

@@ -75,6 +75,15 @@ def _functions(levels: int, calls: int) -> onnx.ModelProto:
     return model
 
 
+def _function(call: str, body: str) -> Build:
+    """A model that calls `local.f`, whose attributes the body refers to."""
+    header = '<ir_version: 10, opset_import: ["": 18, "local": 1]>'
+    function = '<domain: "local", opset_import: ["": 18]>'
+    return lambda: onnx.parser.parse_model(
+        f"{header} g (float[6] x) => (y) {{ y = local.f {call} (x) }} {function} {body}"
+    )
+
+
 def _not_utf8(place: bytes) -> Build:
     def build() -> onnx.ModelProto:
         model = parse("gggg (float[NNNN, 2] xxxx) => (yyyy) { [aaaa] yyyy = Relu (xxxx) }")
@@ -210,6 +219,23 @@ CASES: Mapping[str, Build] = {
     "functions that unfold to 2**40 nodes": lambda: _functions(40, 2),
     "functions that unfold to 3**7 nodes": lambda: _functions(6, 3),
     "functions forty deep": lambda: _functions(40, 1),
+    "an axis beyond 32 bits by reference": _function(
+        "<axis = 2147483648>",
+        "f <axis> (X) => (Y) { Y, m = LayerNormalization <axis: int = @axis> (X, X) }",
+    ),
+    "parts by reference": _function(
+        "<n = 3>", "f <n> (X) => (Y) { Y, b, c = Split <num_outputs: int = @n> (X) }"
+    ),
+    "fewer parts than outputs by reference": _function(
+        "<n = 2>", "f <n> (X) => (Y) { Y, b, c = Split <num_outputs: int = @n> (X) }"
+    ),
+    "an equation that never ends by reference": _function(
+        '<e = ">">', "f <e> (X) => (Y) { Y = Einsum <equation: string = @e> (X) }"
+    ),
+    "a text for a number by reference": _function(
+        '<v = "text">',
+        "f <v> (X) => (Y) { c = Constant <value_float: float = @v> ()  Y = Mul (X, c) }",
+    ),
     # Names.
     "a node name that is no text": _not_utf8(b"aaaa"),
     "a tensor name that is no text": _not_utf8(b"xxxx"),

@@ -108,7 +108,7 @@ def test_what_no_engine_could_run_is_refused(
     [
         "a type nobody knows to a regular expression", "a type nobody knows to an identity matrix",
         "a type nobody knows to a label encoder", "a loop of 2**62 trips",
-        "functions that unfold to 3**7 nodes", "functions forty deep",
+        "functions that unfold to 3**7 nodes", "functions forty deep", "parts by reference",
         "a long vector taken apart", "a sparse weight of 2**40 elements",
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from pytest_modelperf.errors import BindingError, ExtensionError, ModelError
 from pytest_modelperf.graph.binding import Binding, parse_input_spec
-from pytest_modelperf.graph.load import LoadOptions, load_model
+from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.shape_rule import OutputType, shape_of
 from pytest_modelperf.graph.structure import Node
@@ -180,10 +180,10 @@ def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_told() -> 
     def broken(node: Node) -> tuple[OutputType, ...]:
         raise KeyError(node.op_type)
 
-    bound = load_model(model, options=LoadOptions({"custom::Magic": double}))
+    bound = load_model(model, options={"custom::Magic": double})
     assert shapes(bound, "a", "y") == [(2, 3, 2), (2, 3, 2)[::-1]]
     with pytest.raises(ExtensionError, match=r"custom::Magic failed on 'a': KeyError"):
-        load_model(model, options=LoadOptions({"custom::Magic": broken}))
+        load_model(model, options={"custom::Magic": broken})
 
 
 def test_types_are_known_where_shapes_are() -> None:

@@ -211,3 +211,24 @@ def test_what_a_body_takes_from_outside_is_kept_for_it() -> None:
     )
     # a, b, y, and one inside.
     assert profile.peak_activation_bytes == 4 * KiB
+
+
+def test_what_a_body_only_hands_out_is_kept_for_it_too() -> None:
+    profile = static_of(
+        """g (float[256] x, bool go) => (float[256] y) {
+            a = Relu(x)
+            b = Relu(x)
+            c = Relu(b)
+            y = If<then_branch = t () => (float[256] a) { },
+                   else_branch = e () => (float[256] q) { q = Relu(c) }>(go)
+        }"""
+    )
+    # a, c, y, and q inside.
+    assert profile.peak_activation_bytes == 4 * KiB
+
+
+def test_only_the_first_output_of_a_view_is_one() -> None:
+    profile = static_of(
+        "g (float[256] x) => (float[256] y, bool[256] m) { a = Relu(x) y, m = Dropout(a) }"
+    )
+    assert profile.peak_activation_bytes == KiB + 256
