@@ -180,10 +180,10 @@ def test_a_shape_rule_of_a_plugin_goes_before_ours_and_its_failure_is_told() -> 
     def broken(node: Node) -> tuple[OutputType, ...]:
         raise KeyError(node.op_type)
 
-    bound = load_model(model, options={"custom::Magic": double})
+    bound = load_model(model, shape_rules={"custom::Magic": double})
     assert shapes(bound, "a", "y") == [(2, 3, 2), (2, 3, 2)[::-1]]
     with pytest.raises(ExtensionError, match=r"custom::Magic failed on 'a': KeyError"):
-        load_model(model, options={"custom::Magic": broken})
+        load_model(model, shape_rules={"custom::Magic": broken})
 
 
 def test_types_are_known_where_shapes_are() -> None:
