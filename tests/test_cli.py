@@ -107,28 +107,28 @@ def test_the_text_is_a_summary_a_table_of_types_and_one_of_layers() -> None:
     assert re.sub(r": \d+ B, ", ": SIZE, ", result.out) == snapshot("""\
 linear.onnx: SIZE, opset 21
 
-batch size                2
-MACs                1.920 k
-elementwise ops           0   weighted
-FLOPs               3.840 k   2 x MACs + elementwise
-backward MACs       1.920 k   of the gradients, for one training step
-params                   15   60 B
-activations       2.500 KiB   peak 2.500 KiB
-layers                    1   100.0 % counted
+batch size               2
+MACs               1.920 k
+elementwise ops          0  an exp counts 32, an add 1: see the docs
+FLOPs              3.840 k  2 x MACs + elementwise
+backward MACs      1.920 k  of the gradients, for one training step
+params                  15  60 B
+activations      2.500 KiB  peak 2.500 KiB
+layers                   1  100.0 % counted
 
 by layer type
-layer type   count      MACs     share   elementwise   params     outputs
-─────────────────────────────────────────────────────────────────────────
-MatMul           1   1.920 k   100.0 %             0       15   2.500 KiB
+layer type  count     MACs    share  elementwise  params    outputs
+───────────────────────────────────────────────────────────────────
+MatMul          1  1.920 k  100.0 %            0      15  2.500 KiB
 
-total            1   1.920 k                       0       15   2.500 KiB
+total           1  1.920 k                     0      15  2.500 KiB
 
-by layer, by macs
-name     type        MACs    MACs %   params      memory   output
-─────────────────────────────────────────────────────────────────
-linear   MatMul   1.920 k   100.0 %       15   2.559 KiB   2x64x5
+by layer, sorted by macs
+name    type       MACs   MACs %  params     memory  output
+───────────────────────────────────────────────────────────
+linear  MatMul  1.920 k  100.0 %      15  2.559 KiB  2x64x5
 
-total             1.920 k   100.0 %       15   2.559 KiB
+total           1.920 k  100.0 %      15  2.559 KiB
 """)
 
 
@@ -219,7 +219,7 @@ def test_csv_cannot_run_in_a_spreadsheet() -> None:
 def test_every_column_can_be_shown_and_sorted_by(name: str) -> None:
     result = run("profile", *LINEAR_64, "--static", "--columns", name, "--sort", name)
     assert (result.exit_code, result.err) == (0, "")
-    table = result.out[result.out.index(f"by layer, by {name}\n") :].splitlines()
+    table = result.out[result.out.index(f"by layer, sorted by {name}\n") :].splitlines()
     assert table[1].strip() == LAYER_COLUMNS[name].title
 
 
@@ -246,10 +246,10 @@ def test_top_limits_the_layers_and_says_how_many_are_hidden(
 
 def test_layers_are_sorted_by_macs_unless_all_are_shown() -> None:
     path = str(light_model("squeezenet"))
-    assert "by layer, by macs" in run("profile", path, "--static").out
+    assert "by layer, sorted by macs" in run("profile", path, "--static").out
     whole = run("profile", path, "--static", "--top", "0").out
-    assert re.search("^by layer$", whole, re.MULTILINE)
-    assert "by layer, by macs" not in whole
+    assert re.search("^by layer, in graph order$", whole, re.MULTILINE)
+    assert "by layer, sorted by macs" not in whole
 
 
 # -- which cases

@@ -64,42 +64,42 @@ def test_a_report_in_a_pipe_is_whole(profile: Profile) -> None:
     assert render_profile(profile, LayerView(), PLAIN) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 
-batch size                         1
-MACs                at least 442.5 k
-elementwise ops     at least 49.23 k   weighted
-FLOPs               at least 934.3 k   2 x MACs + elementwise
-backward MACs       at least 442.7 k   of the gradients, for one training step
-params                           618   2.414 KiB
-activations       at least 128.2 KiB   peak ?
-layers                             6   83.3 % counted
+batch size                        1
+MACs               at least 442.5 k
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+FLOPs              at least 934.3 k  2 x MACs + elementwise
+backward MACs      at least 442.7 k  of the gradients, for one training step
+params                          618  2.414 KiB
+activations      at least 128.2 KiB  peak ?
+layers                            6  83.3 % counted
 
-not counted     count   share of layers   because
-───────────────────────────────────────────────────────────────────
-my.ops::Blend       1            16.7 %   no rule for this operator
+not counted    count  share of layers  because
+────────────────────────────────────────────────────────────────
+my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type          count      MACs     share   elementwise   params     outputs
-────────────────────────────────────────────────────────────────────────────────
-Conv                    1   442.4 k   100.0 %       16.38 k      448   64.00 KiB
-Gemm                    1       160     0.0 %            10      170        40 B
-GlobalAveragePool       1         0     0.0 %       16.45 k        0        64 B
-Relu                    1         0     0.0 %       16.38 k        0   64.00 KiB
-Flatten                 1         0     0.0 %             0        0        64 B
-my.ops::Blend           1         ?         ?             ?        0           ?
+layer type         count     MACs    share  elementwise  params    outputs
+──────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
+Gemm                   1      160    0.0 %           10     170       40 B
+GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
+Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
+Flatten                1        0    0.0 %            0       0       64 B
+my.ops::Blend          1        ?        ?            ?       0          ?
 
-total                   6   442.5 k                 49.23 k      618   128.2 KiB
+total                  6  442.5 k               49.23 k     618  128.2 KiB
 
-by layer
-name               type                   MACs    MACs %   params      memory   output
-──────────────────────────────────────────────────────────────────────────────────────────
-stem_convolution   Conv                442.4 k   100.0 %      448   65.75 KiB   1x16x32x32
-stem_relu          Relu                      0     0.0 %        0   64.00 KiB   1x16x32x32
-blend              my.ops::Blend             ?         ?        0           ?   ?
-pool               GlobalAveragePool         0     0.0 %        0        64 B   1x16x1x1
-flatten            Flatten                   0     0.0 %        0        64 B   1x16
-classifier         Gemm                    160     0.0 %      170       720 B   1x10
+by layer, in graph order
+name              type                  MACs   MACs %  params     memory  output
+────────────────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv               442.4 k  100.0 %     448  65.75 KiB  1x16x32x32
+stem_relu         Relu                     0    0.0 %       0  64.00 KiB  1x16x32x32
+blend             my.ops::Blend            ?        ?       0          ?  ?
+pool              GlobalAveragePool        0    0.0 %       0       64 B  1x16x1x1
+flatten           Flatten                  0    0.0 %       0       64 B  1x16
+classifier        Gemm                   160    0.0 %     170      720 B  1x10
 
-total                                  442.5 k   100.0 %      618   130.6 KiB
+total                                442.5 k  100.0 %     618  130.6 KiB
 """)
 
 
@@ -107,42 +107,42 @@ def test_a_report_at_80_columns(profile: Profile) -> None:
     assert render_profile(profile, LayerView(), TextStyle(80)) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 
-batch size                         1
-MACs                at least 442.5 k
-elementwise ops     at least 49.23 k   weighted
-FLOPs               at least 934.3 k   2 x MACs + elementwise
-backward MACs       at least 442.7 k   of the gradients, for one training step
-params                           618   2.414 KiB
-activations       at least 128.2 KiB   peak ?
-layers                             6   83.3 % counted
+batch size                        1
+MACs               at least 442.5 k
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+FLOPs              at least 934.3 k  2 x MACs + elementwise
+backward MACs      at least 442.7 k  of the gradients, for one training step
+params                          618  2.414 KiB
+activations      at least 128.2 KiB  peak ?
+layers                            6  83.3 % counted
 
-not counted     count   share of layers   because
-───────────────────────────────────────────────────────────────────
-my.ops::Blend       1            16.7 %   no rule for this operator
+not counted    count  share of layers  because
+────────────────────────────────────────────────────────────────
+my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type          count      MACs     share   elementwise   params     outputs
+layer type         count     MACs    share  elementwise  params    outputs
+──────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
+Gemm                   1      160    0.0 %           10     170       40 B
+GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
+Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
+Flatten                1        0    0.0 %            0       0       64 B
+my.ops::Blend          1        ?        ?            ?       0          ?
+
+total                  6  442.5 k               49.23 k     618  128.2 KiB
+
+by layer, in graph order
+name            type                MACs   MACs %  params     memory  output
 ────────────────────────────────────────────────────────────────────────────────
-Conv                    1   442.4 k   100.0 %       16.38 k      448   64.00 KiB
-Gemm                    1       160     0.0 %            10      170        40 B
-GlobalAveragePool       1         0     0.0 %       16.45 k        0        64 B
-Relu                    1         0     0.0 %       16.38 k        0   64.00 KiB
-Flatten                 1         0     0.0 %             0        0        64 B
-my.ops::Blend           1         ?         ?             ?        0           ?
+stem_c…olution  Conv             442.4 k  100.0 %     448  65.75 KiB  1x16x32x32
+stem_relu       Relu                   0    0.0 %       0  64.00 KiB  1x16x32x32
+blend           my.ops::Blend          ?        ?       0          ?  ?
+pool            GlobalA…agePool        0    0.0 %       0       64 B  1x16x1x1
+flatten         Flatten                0    0.0 %       0       64 B  1x16
+classifier      Gemm                 160    0.0 %     170      720 B  1x10
 
-total                   6   442.5 k                 49.23 k      618   128.2 KiB
-
-by layer
-name          type              MACs    MACs %   params      memory   output
-────────────────────────────────────────────────────────────────────────────────
-stem_…ution   Conv           442.4 k   100.0 %      448   65.75 KiB   1x16x32x32
-stem_relu     Relu                 0     0.0 %        0   64.00 KiB   1x16x32x32
-blend         my.op…:Blend         ?         ?        0           ?   ?
-pool          Globa…gePool         0     0.0 %        0        64 B   1x16x1x1
-flatten       Flatten              0     0.0 %        0        64 B   1x16
-classifier    Gemm               160     0.0 %      170       720 B   1x10
-
-total                        442.5 k   100.0 %      618   130.6 KiB
+total                            442.5 k  100.0 %     618  130.6 KiB
 """)
 
 
@@ -152,40 +152,40 @@ def test_a_report_of_sparsity_at_160_columns(sparse: Profile) -> None:
     assert render_profile(sparse, view, TextStyle(160)) == snapshot("""\
 classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 
-batch size                         1
-MACs                at least 442.5 k
-effective MACs      at least 221.3 k   50.0 % of the MACs meet a weight that is not zero
-elementwise ops     at least 49.23 k   weighted
-FLOPs               at least 934.3 k   2 x MACs + elementwise
-backward MACs       at least 442.7 k   of the gradients, for one training step
-params                           618   2.414 KiB
-activations       at least 128.2 KiB   peak ?
-layers                             6   83.3 % counted
+batch size                        1
+MACs               at least 442.5 k
+effective MACs     at least 221.3 k  50.0 % of the MACs meet a weight that is not zero
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+FLOPs              at least 934.3 k  2 x MACs + elementwise
+backward MACs      at least 442.7 k  of the gradients, for one training step
+params                          618  2.414 KiB
+activations      at least 128.2 KiB  peak ?
+layers                            6  83.3 % counted
 
-not counted     count   share of layers   because
-───────────────────────────────────────────────────────────────────
-my.ops::Blend       1            16.7 %   no rule for this operator
+not counted    count  share of layers  because
+────────────────────────────────────────────────────────────────
+my.ops::Blend      1           16.7 %  no rule for this operator
 
 by layer type
-layer type          count      MACs     share   elementwise   params     outputs
-────────────────────────────────────────────────────────────────────────────────
-Conv                    1   442.4 k   100.0 %       16.38 k      448   64.00 KiB
-Gemm                    1       160     0.0 %            10      170        40 B
-GlobalAveragePool       1         0     0.0 %       16.45 k        0        64 B
-Relu                    1         0     0.0 %       16.38 k        0   64.00 KiB
-Flatten                 1         0     0.0 %             0        0        64 B
-my.ops::Blend           1         ?         ?             ?        0           ?
+layer type         count     MACs    share  elementwise  params    outputs
+──────────────────────────────────────────────────────────────────────────
+Conv                   1  442.4 k  100.0 %      16.38 k     448  64.00 KiB
+Gemm                   1      160    0.0 %           10     170       40 B
+GlobalAveragePool      1        0    0.0 %      16.45 k       0       64 B
+Relu                   1        0    0.0 %      16.38 k       0  64.00 KiB
+Flatten                1        0    0.0 %            0       0       64 B
+my.ops::Blend          1        ?        ?            ?       0          ?
 
-total                   6   442.5 k                 49.23 k      618   128.2 KiB
+total                  6  442.5 k               49.23 k     618  128.2 KiB
 
-by layer, by sparsity
-name               type      MACs   sparsity   pattern   block sparsity   effective MACs
-────────────────────────────────────────────────────────────────────────────────────────
-stem_convolution   Conv   442.4 k     50.0 %   rows              50.0 %          221.2 k
-classifier         Gemm       160      0.0 %   dense              0.0 %              160
-stem_relu          Relu         0
+by layer, sorted by sparsity
+name              type     MACs  sparsity  pattern  block sparsity  effective MACs
+──────────────────────────────────────────────────────────────────────────────────
+stem_convolution  Conv  442.4 k    50.0 %  rows             50.0 %         221.2 k
+classifier        Gemm      160     0.0 %  dense             0.0 %             160
+stem_relu         Relu        0
 
-total                     442.5 k                                                221.3 k
+total                   442.5 k                                            221.3 k
 3 more layers: --top 0 shows all
 """)
 
@@ -196,30 +196,30 @@ def test_a_comparison_in_a_pipe() -> None:
     assert render_comparison(comparison, PLAIN) == snapshot("""\
 classifier.onnx -> classifier.onnx: regressed
 
-metric                before         now      change
-───────────────────────────────────────────────────────────────────
-MACs                 442.5 k     663.8 k     +50.0 %   inconclusive
-params                   618         922     +49.2 %   regressed
-elementwise ops      49.23 k     860.3 k   +1647.6 %
-weights            2.414 KiB   3.602 KiB     +49.2 %
-activations        128.2 KiB   288.2 KiB    +124.9 %
-peak activations           ?   192.1 KiB
+metric               before        now     change
+───────────────────────────────────────────────────────────────
+MACs                442.5 k    663.8 k    +50.0 %  inconclusive
+params                  618        922    +49.2 %  regressed
+elementwise ops     49.23 k    860.3 k  +1647.6 %
+weights           2.414 KiB  3.602 KiB    +49.2 %
+activations       128.2 KiB  288.2 KiB   +124.9 %
+peak activations          ?  192.1 KiB
 
 by layer type
-layer type           count   MACs before   MACs now   MACs change   elementwise
-───────────────────────────────────────────────────────────────────────────────────
-Conv                     1       442.4 k    663.6 k      +221.2 k      +8.192 k   <
-Gemm                     1           160        240           +80             0
-Exp                 0 -> 1             -          0             0      +786.4 k
-GlobalAveragePool        1             0          0             0      +8.224 k
-Relu                     1             0          0             0      +8.192 k
-Flatten                  1             0          0             0             0
-my.ops::Blend       1 -> 0             ?          -             0             0
+layer type          count  MACs before  MACs now  MACs change  elementwise
+─────────────────────────────────────────────────────────────────────────────
+Conv                    1      442.4 k   663.6 k     +221.2 k     +8.192 k  <
+Gemm                    1          160       240          +80            0
+Exp                0 -> 1            -         0            0     +786.4 k
+GlobalAveragePool       1            0         0            0     +8.224 k
+Relu                    1            0         0            0     +8.192 k
+Flatten                 1            0         0            0            0
+my.ops::Blend      1 -> 0            ?         -            0            0
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: Conv: 1 as before, of other shapes
 why: Gemm: 1 as before, of other shapes
 why: 1 Exp added
-why: 1 my.ops::Blend removed, none left
+     and 1 more, as the table shows
 """)
 
 
@@ -229,30 +229,30 @@ def test_a_comparison_at_80_columns() -> None:
     assert render_comparison(comparison, TextStyle(80)) == snapshot("""\
 classifier.onnx -> classifier.onnx: inconclusive
 
-metric                before         now     change
-──────────────────────────────────────────────────────────────────
-MACs                 663.8 k     442.5 k    -33.3 %   inconclusive
-params                   922         618    -33.0 %   improved
-elementwise ops      73.83 k     573.5 k   +676.8 %
-weights            3.602 KiB   2.414 KiB    -33.0 %
-activations        192.2 KiB   192.2 KiB     -0.0 %
-peak activations           ?   128.1 KiB
+metric               before        now    change
+──────────────────────────────────────────────────────────────
+MACs                663.8 k    442.5 k   -33.3 %  inconclusive
+params                  922        618   -33.0 %  improved
+elementwise ops     73.83 k    573.5 k  +676.8 %
+weights           3.602 KiB  2.414 KiB   -33.0 %
+activations       192.2 KiB  192.2 KiB    <0.1 %
+peak activations          ?  128.1 KiB
 
 by layer type
-layer type        count   MACs before   MACs now   MACs change   elementwise
-────────────────────────────────────────────────────────────────────────────────
-Exp              0 -> 1             -          0             0      +524.3 k   <
-Flatten               1             0          0             0             0
-my.ops::Blend    1 -> 0             ?          -             0             0
-Relu                  1             0          0             0      -8.192 k
-Global…agePool        1             0          0             0      -8.224 k
-Gemm                  1           240        160           -80             0
-Conv                  1       663.6 k    442.4 k      -221.2 k      -8.192 k
+layer type          count  MACs before  MACs now  MACs change  elementwise
+─────────────────────────────────────────────────────────────────────────────
+Exp                0 -> 1            -         0            0     +524.3 k  <
+Flatten                 1            0         0            0            0
+my.ops::Blend      1 -> 0            ?         -            0            0
+Relu                    1            0         0            0     -8.192 k
+GlobalAveragePool       1            0         0            0     -8.224 k
+Gemm                    1          240       160          -80            0
+Conv                    1      663.6 k   442.4 k     -221.2 k     -8.192 k
 why: MACs are lower bounds: my.ops::Blend could not be counted
 why: 1 Exp added
 why: 1 my.ops::Blend removed, none left
 why: Gemm: 1 as before, of other shapes
-why: Conv: 1 as before, of other shapes
+     and 1 more, as the table shows
 """)
 
 
@@ -262,18 +262,18 @@ def test_a_comparison_of_equal_models_says_so_in_few_lines() -> None:
     assert render_comparison(same, PLAIN) == snapshot("""\
 classifier.onnx -> classifier.onnx: passed
 
-metric                before         now   change
-──────────────────────────────────────────────────────────
-MACs                 442.5 k     442.5 k   +0.0 %   passed
-params                   618         618   +0.0 %   passed
-elementwise ops      573.5 k     573.5 k   +0.0 %
-weights            2.414 KiB   2.414 KiB   +0.0 %
-activations        192.2 KiB   192.2 KiB   +0.0 %
-peak activations   128.1 KiB   128.1 KiB   +0.0 %
+metric               before        now  change
+──────────────────────────────────────────────────────
+MACs                442.5 k    442.5 k     0 %  passed
+params                  618        618     0 %  passed
+elementwise ops     573.5 k    573.5 k     0 %
+weights           2.414 KiB  2.414 KiB     0 %
+activations       192.2 KiB  192.2 KiB     0 %
+peak activations  128.1 KiB  128.1 KiB     0 %
 
 by layer type
-layer type   count   MACs before   MACs now   MACs change   elementwise
-──────────────────────────────────────────────────────────────────────────
+layer type  count  MACs before  MACs now  MACs change  elementwise
+────────────────────────────────────────────────────────────────────
 6 other types are the same
 """)
 

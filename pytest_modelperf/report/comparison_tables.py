@@ -33,9 +33,16 @@ def metric_table(case: CaseComparison) -> Table:
 
 def _metric_row(metric: Metric) -> tuple[str, ...]:
     show = format_bytes if metric.name.endswith("_bytes") else format_count
-    change = "" if metric.ratio is None else f"{100 * (metric.ratio - 1):+.1f} %"
+    change = "" if metric.ratio is None else _percent(metric.ratio - 1)
     verdict = metric.verdict.value if metric.gated else ""
     return (_TITLES[metric.name], show(metric.before), show(metric.after), change, verdict)
+
+
+def _percent(change: float) -> str:
+    """A change with its sign; one too small to show as more than 0.0 % says so."""
+    if change and abs(change) < 0.0005:
+        return "<0.1 %"
+    return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def layer_type_change_table(case: CaseComparison) -> Table:

@@ -34,7 +34,11 @@ def summary_table(case: CaseProfile) -> Table:
     rows = [
         ("batch size", str(case.case.batch_size), ""),
         ("MACs", least + format_count(static.macs), _inputs_note(case)),
-        ("elementwise ops", least + format_count(static.elementwise_ops), "weighted"),
+        (
+            "elementwise ops",
+            least + format_count(static.elementwise_ops),
+            "an exp counts 32, an add 1: see the docs",
+        ),
         ("FLOPs", least + format_count(static.flops), "2 x MACs + elementwise"),
         (
             "backward MACs",
@@ -116,7 +120,7 @@ def layer_table(
     hidden = len(layers) - len(shown)
     caption = f"{hidden} more layers: --top 0 shows all" if hidden else ""
     return Table(
-        "by layer" + (f", by {sort}" if sort else ""),
+        _layer_title(sort),
         tuple(Column(column.title, column.is_text, column.is_name) for column in chosen),
         tuple(
             tuple(column.show(column.read(layer), static) for column in chosen) for layer in shown
@@ -124,6 +128,10 @@ def layer_table(
         _layer_total(chosen, static),
         caption,
     )
+
+
+def _layer_title(sort: str | None) -> str:
+    return "by layer, in graph order" if sort is None else f"by layer, sorted by {sort}"
 
 
 def _layer_total(columns: Sequence[LayerColumn], static: StaticProfile) -> tuple[str, ...]:

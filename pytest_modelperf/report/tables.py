@@ -35,7 +35,7 @@ class Table:
 
 
 # Blanks between two columns, and the least that is left of a name.
-GAP = 3
+GAP = 2
 MIN_TEXT = 8
 CUT = "…"
 
@@ -64,7 +64,7 @@ def fit_table(table: Table, width: int) -> Table:
     if not hidden:
         return fitted
     note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
-    return replace(fitted, caption="; ".join(part for part in (table.caption, note) if part))
+    return replace(fitted, caption="\n".join(part for part in (table.caption, note) if part))
 
 
 def _first_columns(table: Table, count: int) -> Table:

@@ -23,6 +23,9 @@ from pytest_modelperf.report.tables import GAP, Table, column_widths, fit_table
 from pytest_modelperf.units import display_width, printable
 from pytest_modelperf.verdicts import Comparison
 
+# The first reasons are those that explain most; the table has them all.
+MAX_REASONS = 4
+
 # Wide enough for any name, so that nothing is cut where no one looks at a screen.
 UNLIMITED_WIDTH = 10_000
 
@@ -68,8 +71,10 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
             page.line(f"{case.id}: {case.verdict.value}", "bold")
         page.table(metric_table(case))
         page.table(layer_type_change_table(case))
-        for reason in case.reasons:
+        for reason in case.reasons[:MAX_REASONS]:
             page.line(f"why: {reason}")
+        if len(case.reasons) > MAX_REASONS:
+            page.line(f"     and {len(case.reasons) - MAX_REASONS} more, as the table shows")
     return page.text()
 
 

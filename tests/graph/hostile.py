@@ -80,7 +80,7 @@ def _function(call: str, body: str) -> Build:
     header = '<ir_version: 10, opset_import: ["": 18, "local": 1]>'
     function = '<domain: "local", opset_import: ["": 18]>'
     return lambda: onnx.parser.parse_model(
-        f"{header} g (float[6] x) => (y) {{ y = local.f {call} (x) }} {function} {body}"
+        f"{header} g (float[6, 3] x) => (y) {{ y = local.f {call} (x) }} {function} {body}"
     )
 
 
@@ -230,7 +230,8 @@ CASES: Mapping[str, Build] = {
         "<n = 2>", "f <n> (X) => (Y) { Y, b, c = Split <num_outputs: int = @n> (X) }"
     ),
     "an equation that never ends by reference": _function(
-        '<e = ">">', "f <e> (X) => (Y) { Y = Einsum <equation: string = @e> (X) }"
+        '<e = ">">',
+        "f <e> (X) => (Y) { r = ReduceSum <keepdims = 0> (X)  Y = Einsum <equation: string = @e> (r) }",
     ),
     "a text for a number by reference": _function(
         '<v = "text">',

@@ -220,7 +220,7 @@ def _all_tensors(message: Message) -> Iterator[TensorProto]:
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        for each in value if field.is_repeated else (value,):
+        for each in (value,) if isinstance(value, Message) else value:
             yield from _all_tensors(each)
 
 

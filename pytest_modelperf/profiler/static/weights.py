@@ -19,7 +19,12 @@ def add_sparsity(profile: StaticProfile, bound: BoundModel) -> StaticProfile:
         if layer.weight is not None and layer.weight not in measured:
             measured[layer.weight] = _measure(bound, layer.weight)
         layers.append(_with_sparsity(layer, measured.get(layer.weight or "")))
-    return replace(profile, layers=tuple(layers))
+    unread = sum(sparsity is None for sparsity in measured.values())
+    notes = profile.notes
+    if unread:
+        note = f"{unread} of {len(measured)} weights are generated or packed: taken as dense"
+        notes = (*notes, note)
+    return replace(profile, layers=tuple(layers), notes=notes)
 
 
 def _measure(bound: BoundModel, name: str) -> Sparsity | None:
