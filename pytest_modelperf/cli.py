@@ -271,7 +271,7 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     written = write_shaped_model(bound, Path(output), names)
     click.echo(
         f"{output}: {written.known_shapes} of {written.tensors} tensors have a shape"
-        + (f", {len(written.new_outputs)} made outputs" if written.new_outputs else "")
+        + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
     )
 
 

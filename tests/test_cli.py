@@ -741,7 +741,7 @@ def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Pat
     target = tmp_path / "probed.onnx"
     result = run("shapes", "hidden.onnx", "-o", str(target), "--names", "h")
     assert result.exit_code == 0
-    assert result.out.endswith(", 1 made outputs\n")
+    assert result.out.endswith(", 1 more as outputs\n")
     written = onnx.load(target)
     assert [output.name for output in written.graph.output] == ["y", "h"]
     x = np.ones((1, 3), np.float32)

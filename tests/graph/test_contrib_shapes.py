@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from pytest_modelperf.graph.contrib_shapes import SHAPE_RULES, OutputType
+from pytest_modelperf.graph.resolve import _RULED
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from tests.graph.contrib_cases import HAND, INFERRED, RUN
 from tests.graph.operator_call import Call
@@ -134,6 +135,7 @@ def _vaguer(tensor: Tensor) -> Iterator[Tensor]:
 def test_every_rule_is_checked() -> None:
     # The rules for what onnx itself cannot do are checked where models are loaded.
     ours = {"Reshape", "ai.onnx.ml::LabelEncoder"}
+    assert {op for op in SHAPE_RULES if "::" not in op} == _RULED
     assert set(SHAPE_RULES) - ours == {call.op for call in (*RUN, *INFERRED, *HAND)}
 
 
