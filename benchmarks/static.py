@@ -11,6 +11,7 @@ folder. Nothing is read from the network. How it is measured stands in README.md
 from __future__ import annotations
 
 import argparse
+import compileall
 import datetime as dt
 import json
 import os
@@ -28,6 +29,7 @@ from generated_models import LARGE_BYTES, write_blocks, write_chain, write_large
 from known_counts import LIGHT_MODELS, LightModel, Trap, traps
 from runs import Contest, Figure, Ratio, Run, contest, run_once
 
+import pytest_modelperf
 from pytest_modelperf import __version__ as our_version
 
 PEER = "onnx_tool"
@@ -96,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if problem:
             print(f"error: {problem}", file=sys.stderr)
             return 2
+        # As pip leaves an installed package, and onnx_tool's: an editable one is compiled on its
+        # first import, or on each where PYTHONDONTWRITEBYTECODE forbids to keep the result.
+        compileall.compile_dir(pytest_modelperf.__path__[0], quiet=1)
         conditions = conditions_now()
         plan = QUICK if options.quick else FULL
         results = measure(Path(folder), plan, with_large=not options.skip_large)
