@@ -99,7 +99,7 @@ def model_facts(file: ModelFile) -> ModelFacts:
         sha256=file.sha256() if file.size_bytes <= MAX_HASHED_BYTES else None,
         size_bytes=file.size_bytes,
         opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
-        producer=" ".join(p for p in (file.proto.producer_name, file.proto.producer_version) if p),
+        producer=file.producer,
     )
 
 

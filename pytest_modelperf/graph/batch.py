@@ -46,13 +46,14 @@ def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> t
 def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) -> None:
     """Raise BindingError where the graph holds on to its own batch size."""
     known = {t.name: t.shape for node in before.nodes for t in node.outputs if t is not None}
+    known.update((tensor.name, tensor.shape) for tensor in before.inputs)
     for node in after.nodes:
         for tensor in node.outputs:
             if tensor is None or known.get(tensor.name) is None:
                 continue
             if tensor.shape is None or _lost(known[tensor.name], tensor.shape):
                 raise refusal(_named(node), bound, model)
-        if not _keeps_elements(node) or not _keeps_states(node):
+        if not (_keeps_elements(node) and _keeps_leading(node, known) and _keeps_states(node)):
             raise refusal(_named(node), bound, model)
     factor = _factor(before, bound)
     for old, new in zip(before.outputs, after.outputs, strict=True):
@@ -139,6 +140,20 @@ def _keeps_elements(node: Node) -> bool:
     if data.shape is None or result.shape is None or None in data.shape or None in result.shape:
         return True
     return data.size == result.size
+
+
+def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
+    """Whether a Reshape of data that leads with the batch still leads with it.
+
+    Its -1 would else take the images up into their elements: the model would run, and mix them.
+    """
+    data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
+    if node.op_type != "Reshape" or data is None or result is None:
+        return True
+    old_data, old_result = before.get(data.name), before.get(result.name)
+    if not (old_data and old_result and data.shape and result.shape):
+        return True
+    return old_data[0] == data.shape[0] or old_result[0] != result.shape[0]
 
 
 def _keeps_states(node: Node) -> bool:

@@ -114,10 +114,17 @@ class _Weights:
     def finished(self) -> dict[str, Weight]:
         """The weights that something uses."""
         return {
-            name: replace(
-                weight, params=self.params.get(name, 0), zero_point=self.zero_points.get(name)
+            name: Weight(
+                name,
+                found.dtype,
+                found.shape,
+                found.origin,
+                found.nbytes,
+                self.params.get(name, 0),
+                self.zero_points.get(name),
+                found.nonzeros,
             )
-            for name, weight in self.found.items()
+            for name, found in self.found.items()
             if name in self.used
         }
 

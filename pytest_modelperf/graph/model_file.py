@@ -11,6 +11,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
@@ -21,7 +22,6 @@ from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, slim_model
 from pytest_modelperf.units import format_bytes, printable
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 # What a model can be given as: its path, its bytes, or the message itself.
@@ -85,6 +85,12 @@ class ModelFile:
     def folder(self) -> Path | None:
         return None if self.path is None else self.path.parent
 
+    @property
+    def producer(self) -> str:
+        """What wrote the model, as far as that is text."""
+        parts = (self.proto.producer_name, self.proto.producer_version)
+        return " ".join(part for part in parts if part and isinstance(part, str))
+
     def sha256(self) -> str:
         """The digest of the whole file, weights included, read in pieces."""
         digest = hashlib.sha256()
@@ -113,6 +119,9 @@ class ModelFile:
             else:
                 full.MergeFromString(b"".join(self.data[slice(*s)] for s in skipped.spans))
         try:
+            if tensor.data_type == TensorProto.INT64 and tensor.int64_data:
+                # What shapes come as; several times as fast as the general way.
+                return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
         except (ValueError, TypeError, RuntimeError) as error:
@@ -255,12 +264,17 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
         skipped = _skipped(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
-    stored = max(len(getattr(tensor, field)) for field in _TYPED_DATA_FIELDS)
+    # The first field that holds anything: a tensor has no more than one.
+    stored = 0
+    for field in _TYPED_DATA_FIELDS:
+        stored = len(getattr(tensor, field))
+        if stored:
+            break
     return stored <= 2 * elements and 8 * stored >= elements
 
 
 _TYPED_DATA_FIELDS = (
-    "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data",
+    "float_data", "int64_data", "int32_data", "double_data", "uint64_data", "string_data",
 )  # fmt: skip
 
 

@@ -25,6 +25,8 @@ from pytest_modelperf.graph.convert import (
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.units import printable
 
+# Attributes that divide or count, with the least and the most that makes sense.
+_BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))
 _EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
 
@@ -143,15 +145,19 @@ def _find_schema(op_type: str, domain: str, version: int) -> _Schema | None:
 
 def _wrong_value(call: Call) -> str | None:
     """Values that no schema forbids and onnx's inference still stumbles over."""
+    if not call.attributes:
+        return None
     axis = call.attributes.get("axis", 0)
     if isinstance(axis, int) and abs(axis) >= 2**31:
         return f"along the axis {axis}"
     equation = call.attributes.get("equation", "")
     if call.op_type == "Einsum" and not _EQUATION.fullmatch(str(equation)):
         return f"with the equation {printable(str(equation))!r}"
-    batch_dims = call.attributes.get("batch_dims", 0)
-    if isinstance(batch_dims, int) and batch_dims < 0:
-        return f"with batch_dims={batch_dims}"
+    for name, least, most in _BOUNDS:
+        value = call.attributes.get(name, least)
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int) and not least <= number <= most:
+                return f"with {name}={number}"
     parts = call.attributes.get("num_outputs")
     if call.op_type == "Split" and parts is not None and parts != len(call.outputs):
         return f"for {len(call.outputs)} outputs and says num_outputs={parts}"

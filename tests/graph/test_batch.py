@@ -194,6 +194,16 @@ def test_a_reduction_over_the_batch_is_refused_by_name() -> None:
         )
 
 
+@pytest.mark.parametrize("size", ["2, 4, 6", "1, 8, 6"])
+def test_a_reshape_that_hides_the_batch_is_refused_by_name(size: str) -> None:
+    """The -1 would take the images up into their elements, and the model would run and mix them."""
+    with pytest.raises(BindingError, match=r"cannot run at batch 10.*Reshape 'fold'"):
+        load(
+            f"g (float[{size}] x) => (y) <int64[2] t = {{8, -1}}> {{ [fold] y = Reshape (x, t) }}",
+            Binding(10),
+        )
+
+
 def test_heads_that_are_folded_behind_the_length_are_refused() -> None:
     """Attention with the length first, as torch's MultiheadAttention has it at a fixed batch.
 

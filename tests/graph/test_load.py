@@ -656,6 +656,24 @@ def test_packed_weights_count_what_they_stand_for() -> None:
     assert shapes(bound, "y") == [(2, 16)]
 
 
+def test_a_packed_table_counts_what_it_stands_for() -> None:
+    """GatherBlockQuantized holds two 4-bit numbers in a byte, in the table and its zero points."""
+    model = parse(
+        """g (int64[2, 5] ids) => (y) {
+        y = com.microsoft.GatherBlockQuantized <
+            bits: int = 4, block_size: int = 32, quantize_axis: int = 1
+        > (table, ids, scales, zeros)
+    }""",
+        {
+            "table": np.zeros((9, 32), np.uint8),
+            "scales": zeros(9, 2),
+            "zeros": np.zeros((9, 1), np.uint8),
+        },
+    )
+
+    assert _params(model) == {"table": 9 * 64, "scales": 18, "zeros": 18}
+
+
 def test_a_sparse_weight_is_a_weight_of_its_dense_shape() -> None:
     model = parse("g (float[2, 8] x) => (y) { y = MatMul (x, w) }")
     values = numpy_helper.from_array(np.asarray([1.0, 2.0, 3.0], np.float32), "w")

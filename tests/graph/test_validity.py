@@ -48,6 +48,17 @@ def test_an_order_that_is_right_is_kept() -> None:
     assert op_types(bound.graph.nodes) == ["Exp", "Relu", "Sigmoid"]
 
 
+def test_nodes_that_may_run_in_any_order_stay_in_that_of_the_file() -> None:
+    bound = load("""g (float[2] x) => (float[2] y, float[2] p, float[2] q) {
+        y = Exp (a)
+        p = Relu (x)
+        q = Sigmoid (x)
+        a = Tanh (x)
+    }""")
+
+    assert op_types(bound.graph.nodes) == ["Relu", "Sigmoid", "Tanh", "Exp"]
+
+
 @given(st.integers(0, 2**32))
 @settings(max_examples=30, deadline=None)
 def test_any_order_gives_the_same_shapes(seed: int) -> None:

@@ -58,8 +58,8 @@ def _typed_values(name: str, count: int, rng: random.Random) -> tuple[str, list[
         return "uint64_data", [rng.randint(0, top) for _ in range(count)]
     if name == "STRING":
         return "string_data", [b"s" * rng.randint(0, 9) for _ in range(count)]
-    field = "double_data" if name in ("DOUBLE", "COMPLEX128") else "float_data"
-    return field, [rng.uniform(-9, 9) for _ in range(count * (2 if "COMPLEX" in name else 1))]
+    field = "double_data" if name == "DOUBLE" else "float_data"
+    return field, [rng.uniform(-9, 9) for _ in range(count)]
 
 
 @st.composite
@@ -70,7 +70,8 @@ def tensors(draw: st.DrawFn) -> TensorProto:
     bits = _BITS.get(name, 64)
     limit = 8 * (KEEP_INTEGER_BYTES if name in _INTEGERS else KEEP_BYTES) // bits
     count = draw(st.sampled_from([0, 1, 7, limit - 1, limit, limit + 1, limit + 40]))
-    if name == "STRING" or not draw(st.booleans()):
+    # Numbers of a complex tensor are only read as raw data by every release of onnx.
+    if name == "STRING" or ("COMPLEX" not in name and not draw(st.booleans())):
         # Typed integers take up to ten bytes each: a small one is as telling as a large one.
         count = min(count, 400)
         tensor = TensorProto(data_type=TensorProto.DataType.Value(name), dims=[count])
