@@ -1,5 +1,7 @@
 """Profile one model once, with one tool, in this fresh process, and print what that cost as JSON.
 
+With --warm the model is profiled once before, which is not counted.
+
 It imports nothing that it can do without, for its own start is part of what is measured. What
 the tools print or warn about goes to standard error; the JSON is all of standard output.
 """
@@ -18,13 +20,16 @@ Figures: TypeAlias = "dict[str, int | str | None]"
 Profiler: TypeAlias = Callable[[str], Figures]
 
 
-def main(tool: str, model: str, *, sparsity: bool) -> None:
+def main(tool: str, model: str, *, sparsity: bool, warm: bool) -> None:
     started = time.perf_counter()
     profile = _TOOLS[tool](sparsity)
     imported = time.perf_counter()
     import_peak_bytes = peak_bytes()
     error = None
     figures: Figures = {}
+    if warm:
+        with redirect_stdout(sys.stderr):
+            profile(model)
     called = time.perf_counter()
     try:
         with redirect_stdout(sys.stderr):
@@ -118,4 +123,9 @@ def load_onnx_tool(_sparsity: bool) -> Profiler:  # noqa: FBT001  # called throu
 _TOOLS: dict[str, Callable[[bool], Profiler]] = {"ours": load_ours, "onnx_tool": load_onnx_tool}
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sparsity="--sparsity" in sys.argv[3:])
+    main(
+        sys.argv[1],
+        sys.argv[2],
+        sparsity="--sparsity" in sys.argv[3:],
+        warm="--warm" in sys.argv[3:],
+    )

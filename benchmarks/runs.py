@@ -101,27 +101,27 @@ class Contest:
         )
 
 
-def contest(model: str, path: Path, pairs: int) -> Contest:
+def contest(model: str, path: Path, pairs: int, *flags: str) -> Contest:
     """That many pairs of runs; who goes first changes from pair to pair."""
     done = []
     for index in range(pairs):
         if index % 2 == 0:
-            ours = run_once("ours", path)
-            theirs = run_once("onnx_tool", path)
+            ours = run_once("ours", path, *flags)
+            theirs = run_once("onnx_tool", path, *flags)
         else:
-            theirs = run_once("onnx_tool", path)
-            ours = run_once("ours", path)
+            theirs = run_once("onnx_tool", path, *flags)
+            ours = run_once("ours", path, *flags)
         done.append(Pair(ours, theirs))
     return Contest(model, path.stat().st_size, tuple(done))
 
 
-def run_once(tool: Tool, path: Path, *, sparsity: bool = False) -> Run:
+def run_once(tool: Tool, path: Path, *flags: str) -> Run:
     """One profile in a process of its own, and how long that process took from start to end."""
     command = [sys.executable, str(_PROFILE_ONCE), tool, str(path)]
     started = time.perf_counter()
     try:
         done = subprocess.run(
-            [*command, *(["--sparsity"] if sparsity else [])],
+            [*command, *flags],
             capture_output=True,
             text=True,
             check=False,

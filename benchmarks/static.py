@@ -81,6 +81,7 @@ class Results:
     """Everything that was measured."""
 
     light: tuple[Contest, ...]
+    light_again: tuple[Contest, ...]
     many_nodes: tuple[Contest, ...]
     large: Contest | None
     traps: tuple[TrapResult, ...]
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(folder: Path, plan: Plan, *, with_large: bool) -> Results:
     """Every contest, the large model last, as it drives other files out of memory."""
     light = tuple(_light(model, plan.light) for model in LIGHT_MODELS)
+    again = tuple(_light(model, plan.light, "--warm") for model in LIGHT_MODELS)
     many_nodes = []
     for name, write in (("8,000 nodes, blocks", write_blocks), ("8,000 nodes, chain", write_chain)):
         path = folder / "many_nodes.onnx"
@@ -131,7 +133,7 @@ def measure(folder: Path, plan: Plan, *, with_large: bool) -> Results:
         write_large(path)
         large = contest(name, path, plan.generated)
         path.unlink()
-    return Results(light, tuple(many_nodes), large, answers)
+    return Results(light, again, tuple(many_nodes), large, answers)
 
 
 def conditions_now() -> Conditions:
@@ -174,6 +176,7 @@ def to_json(conditions: Conditions, results: Results) -> str:
         {
             "conditions": asdict(conditions),
             "contests": [asdict(each) for each in results.contests],
+            "light_again": [asdict(each) for each in results.light_again],
             "traps": [
                 {
                     "name": result.trap.name,
@@ -206,6 +209,8 @@ def render(conditions: Conditions, results: Results) -> str:
             expectation_table(results),
             "## Time",
             time_table(results.contests),
+            "## Time of a light model where one was profiled before",
+            again_table(results.light_again),
             "## Memory",
             memory_table(results.contests),
             "## Counts of the light models",
@@ -231,7 +236,20 @@ def expectation_table(results: Results) -> str:
             _judged(_slowest(results.light, _process), 1),
         )
     )
+    rows.append(
+        (
+            "the same, a model profiled before",
+            _judged(_slowest(results.light_again, _call), 1),
+            "",
+        )
+    )
     return _table(("expected", "profile call", "whole process"), rows)
+
+
+def again_table(contests: Iterable[Contest]) -> str:
+    """Light models in a process that has profiled one before, as in a test run of several."""
+    header = ("model", "call, ours", PEER, "ratio")
+    return _table(header, [(each.model, *_times(each, _call)) for each in contests])
 
 
 def time_table(contests: Iterable[Contest]) -> str:
@@ -389,17 +407,16 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _light(model: LightModel, pairs: int) -> Contest:
-    _progress(model.name)
-    return contest(model.name, model.path, pairs)
+def _light(model: LightModel, pairs: int, *flags: str) -> Contest:
+    _progress(" ".join((model.name, *flags)))
+    return contest(model.name, model.path, pairs, *flags)
 
 
 def _trap(trap: Trap, path: Path) -> TrapResult:
     _progress(trap.name)
     trap.write(path)
-    sparsity = trap.figure == "sparsity"
-    ours = run_once("ours", path, sparsity=sparsity)
-    return TrapResult(trap, ours, run_once("onnx_tool", path, sparsity=sparsity))
+    flags = ("--sparsity",) if trap.figure == "sparsity" else ()
+    return TrapResult(trap, run_once("ours", path, *flags), run_once("onnx_tool", path, *flags))
 
 
 def _missing_peer() -> str | None:

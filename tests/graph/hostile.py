@@ -87,6 +87,7 @@ def _function(call: str, body: str) -> Build:
 def _not_utf8(place: bytes) -> Build:
     def build() -> onnx.ModelProto:
         model = parse("gggg (float[NNNN, 2] xxxx) => (yyyy) { [aaaa] yyyy = Relu (xxxx) }")
+        model.producer_name = "pppp"
         return onnx.ModelProto.FromString(
             model.SerializeToString().replace(place, b"\xff\xfe\xfd\xfc"[: len(place)])
         )
@@ -247,6 +248,7 @@ _ALL_CASES: Mapping[str, Build] = {
     ),
     # Names.
     "a node name that is no text": _not_utf8(b"aaaa"),
+    "a producer that is no text": _not_utf8(b"pppp"),
     "a tensor name that is no text": _not_utf8(b"xxxx"),
     "an output name that is no text": _not_utf8(b"yyyy"),
     "a graph name that is no text": _not_utf8(b"gggg"),

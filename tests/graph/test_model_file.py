@@ -297,3 +297,13 @@ def test_typed_data_of_another_length_is_refused_when_it_is_read() -> None:
 
     with pytest.raises(ModelError, match="'w'"):
         load_model(open_model(model)).read_weight("w")
+
+
+def test_a_small_typed_tensor_of_another_length_is_refused() -> None:
+    """One that is read while the graph is built, for a shape may depend on it."""
+    model = parse("g (float[2, 3] x) => (y) { y = Reshape (x, t) }")
+    target = model.graph.initializer.add(name="t", data_type=TensorProto.INT64, dims=[3])
+    target.int64_data.append(6)
+
+    with pytest.raises(ModelError, match="'t'"):
+        load_model(open_model(model))
