@@ -352,8 +352,9 @@ def _write_profile(
 ) -> None:
     if json_file is not None:
         from pytest_modelperf.serde import dump_profile
+        from pytest_modelperf.session import on_this_machine
 
-        _write(json_file, dump_profile(result))
+        _write(json_file, dump_profile(on_this_machine(result)))
     if csv_file is not None:
         from pytest_modelperf.report.csv_text import render_csv
 

@@ -6,11 +6,17 @@ is never written as 0.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Shape: TypeAlias = tuple[int | None, ...]
+
+# The parts of a machine's key: lower case, nothing that a file system could take amiss.
+_SYSTEM_NAMES = {"darwin": "macos"}
+_UNSAFE = re.compile(r"[^a-z0-9_]+")
+_MAX_KEY_PART = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +31,49 @@ class ModelFacts:
     producer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """Where a profile was made, as far as the standard library can tell."""
+    """A machine as this process sees it. None is what could not be had.
 
-    system: str
-    architecture: str
-    logical_cores: int | None
-    python: str
+    `physical_cores` and `logical_cores` are those of the machine, `usable_cores` those that this
+    process may use at once. `memory_limit_bytes` is only there where it is less than the memory.
+    """
+
+    cpu: str | None = None
+    microarchitecture: str | None = None
+    instruction_sets: tuple[str, ...] | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    quota_cores: float | None = None
+    caches: Mapping[str, int] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    governor: str | None = None
+    turbo: bool | None = None
+    virtualization: str | None = None
+    system: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    architecture: str | None = None
+    python: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What kind of machine it is: `linux-x86_64-icelake-2c`. It is safe as a file name.
+
+        Nothing in it changes with a reboot or another Python. Where the microarchitecture is not
+        known the name of the processor stands for it.
+        """
+        system = (self.system or "").lower()
+        parts = [
+            _SYSTEM_NAMES.get(system, system),
+            self.architecture or "",
+            self.microarchitecture or self.cpu or "",
+        ]
+        cores = [] if self.usable_cores is None else [f"{self.usable_cores}c"]
+        return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +295,14 @@ class CaseProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The profile of a model: its cases, in the order asked for."""
+    """The profile of a model: its cases, in the order asked for.
+
+    A static profile is the same on every machine, so it says which only where that is asked.
+    """
 
     model: ModelFacts
-    machine: MachineFacts
     cases: tuple[CaseProfile, ...]
+    machine: MachineFacts | None = None
 
 
 def _layer_type(layers: list[StaticLayer]) -> LayerType:
@@ -284,3 +327,7 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _slug(text: str) -> str:
+    return _UNSAFE.sub("-", text.lower()).strip("-")[:_MAX_KEY_PART].strip("-")

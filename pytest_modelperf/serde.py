@@ -107,11 +107,29 @@ def _model(model: ModelFacts) -> dict[str, Json]:
     }
 
 
-def _machine(machine: MachineFacts) -> dict[str, Json]:
+def _machine(machine: MachineFacts | None) -> Json:
+    if machine is None:
+        return None
+    sets = machine.instruction_sets
     return {
-        "system": machine.system,
-        "architecture": machine.architecture,
+        "key": machine.key,
+        "cpu": machine.cpu,
+        "microarchitecture": machine.microarchitecture,
+        "instruction_sets": None if sets is None else list(sets),
+        "physical_cores": machine.physical_cores,
         "logical_cores": machine.logical_cores,
+        "usable_cores": machine.usable_cores,
+        "quota_cores": machine.quota_cores,
+        "caches": dict(machine.caches),
+        "memory_bytes": machine.memory_bytes,
+        "memory_limit_bytes": machine.memory_limit_bytes,
+        "governor": machine.governor,
+        "turbo": machine.turbo,
+        "virtualization": machine.virtualization,
+        "system": machine.system,
+        "kernel": machine.kernel,
+        "distribution": machine.distribution,
+        "architecture": machine.architecture,
         "python": machine.python,
         "packages": dict(machine.packages),
     }

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
-import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_modelperf import __version__
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import (
-    ONNX_VERSION,
     ModelFile,
     ModelSource,
     open_model,
@@ -22,7 +18,6 @@ from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.records import (
     Case,
     CaseProfile,
-    MachineFacts,
     ModelFacts,
     Profile,
     StaticProfile,
@@ -67,7 +62,7 @@ def profile_model(
             CaseProfile(Case(bound.inputs.batch_size, cores, varying), static)
             for cores in request.cores
         )
-    return Profile(model_facts(file), machine_facts(), tuple(cases))
+    return Profile(model_facts(file), tuple(cases))
 
 
 def profile_bound(
@@ -91,6 +86,14 @@ def profile_bound(
     return profile
 
 
+def on_this_machine(profile: Profile) -> Profile:
+    """The profile with the machine that it was made on."""
+    # Imported here: asking what machine this is takes as long as counting a small model.
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+
+    return replace(profile, machine=describe_machine())
+
+
 def model_facts(file: ModelFile) -> ModelFacts:
     """Which file it is; the digest of a large one is left out, for no weight is read here."""
     return ModelFacts(
@@ -103,26 +106,8 @@ def model_facts(file: ModelFile) -> ModelFacts:
     )
 
 
-def machine_facts() -> MachineFacts:
-    """The machine that we are on, and the packages that a count depends on."""
-    return MachineFacts(
-        system=platform.system(),
-        architecture=platform.machine(),
-        logical_cores=_cpu_count(),
-        python=platform.python_version(),
-        packages={"pytest-modelperf": __version__, "onnx": ONNX_VERSION},
-    )
-
-
 def _bindings(request: ProfileRequest) -> Iterator[Binding]:
     names = tuple(request.dims)
     for batch_size in request.batch_sizes:
         for sizes in itertools.product(*request.dims.values()):
             yield Binding(batch_size, dict(zip(names, sizes, strict=True)), request.inputs)
-
-
-def _cpu_count() -> int | None:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()

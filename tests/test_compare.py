@@ -22,7 +22,7 @@ from pytest_modelperf.records import (
 )
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict, worst
 
-MACHINE = MachineFacts("Linux", "x86_64", 2, "3.11")
+MACHINE = MachineFacts(system="Linux", architecture="x86_64", usable_cores=2)
 OPPOSITE = {
     Verdict.PASSED: Verdict.PASSED,
     Verdict.IMPROVED: Verdict.REGRESSED,
@@ -60,7 +60,7 @@ def static(
 
 def profile(*statics: StaticProfile, name: str = "m.onnx", batch: int = 1) -> Profile:
     cases = tuple(CaseProfile(Case(batch * 2**i, 1), s) for i, s in enumerate(statics))
-    return Profile(ModelFacts(name, name, None, 100), MACHINE, cases)
+    return Profile(ModelFacts(name, name, None, 100), cases, MACHINE)
 
 
 def compared(before: StaticProfile, after: StaticProfile) -> CaseComparison:

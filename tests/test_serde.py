@@ -23,7 +23,9 @@ MODEL = """
         y = Relu(h)
     }
 """
-MACHINE = MachineFacts("Linux", "x86_64", 2, "3.11.0", {"onnx": "1.23.2"})
+MACHINE = MachineFacts(
+    system="Linux", architecture="x86_64", usable_cores=2, packages={"onnx": "1.23.2"}
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +68,25 @@ def test_a_profile_as_json(linear: Profile) -> None:
     "producer": ""
   },
   "machine": {
+    "key": "linux-x86_64-unknown-2c",
+    "cpu": null,
+    "microarchitecture": null,
+    "instruction_sets": null,
+    "physical_cores": null,
+    "logical_cores": null,
+    "usable_cores": 2,
+    "quota_cores": null,
+    "caches": {},
+    "memory_bytes": null,
+    "memory_limit_bytes": null,
+    "governor": null,
+    "turbo": null,
+    "virtualization": null,
     "system": "Linux",
+    "kernel": null,
+    "distribution": null,
     "architecture": "x86_64",
-    "logical_cores": 2,
-    "python": "3.11.0",
+    "python": null,
     "packages": {
       "onnx": "1.23.2"
     }

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 # What a model can be given as: its path, its bytes, or the message itself.
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
-# Metadata of installed packages is slow to read; the module knows its own version.
-ONNX_VERSION: str = onnx.__version__
-
 # protobuf cannot hold a message that is larger.
 MAX_PROTO_BYTES = 2**31 - 1
 

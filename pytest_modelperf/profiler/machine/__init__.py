@@ -1,0 +1,1 @@
+"""What machine this is: its processors, memory, limits, system and packages."""

@@ -1,0 +1,178 @@
+"""Which machine this is, and how much of it a measurement may use."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_modelperf.profiler.machine.cgroup import read_limits
+from pytest_modelperf.profiler.machine.hardware import Hardware
+from pytest_modelperf.profiler.machine.linux import online_processors, read_linux
+from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
+from pytest_modelperf.profiler.machine.system_files import read_line, read_text, readable
+from pytest_modelperf.records import MachineFacts
+
+ROOT = Path("/")
+# Those that a profile depends on.
+PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "numpy", "scipy", "openvino")
+
+_PRETTY_NAME = re.compile(r"^PRETTY_NAME=[ \t]*(.*)$", re.MULTILINE)
+_QUOTED = re.compile(r"""(["'])(.*)\1\s*""")
+
+
+@dataclass(frozen=True, slots=True)
+class CoreLimit:
+    """How many cores this process may use at once, and what it is that sets that limit."""
+
+    cores: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What is asked of the interpreter, of libraries and of sysctl, and not read from files."""
+
+    system: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    architecture: str | None = None
+    microarchitecture: str | None = None
+    processors: int | None = None
+    allowed_processors: int | None = None
+    python: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    sysctl: Mapping[str, str] = field(default_factory=dict)
+
+
+def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFacts:
+    """The machine whose files are below `root`; what is in no file is asked of this one."""
+    host = host or ask_host()
+    hardware = read_macos(host.sysctl) if host.system == "Darwin" else read_linux(root)
+    limits = read_limits(root)
+    logical_cores = hardware.logical_cores or host.processors
+    return MachineFacts(
+        cpu=hardware.cpu,
+        microarchitecture=host.microarchitecture,
+        instruction_sets=hardware.instruction_sets,
+        physical_cores=hardware.physical_cores,
+        logical_cores=logical_cores,
+        usable_cores=limit_cores(logical_cores, host.allowed_processors, limits.quota_cores).cores,
+        quota_cores=limits.quota_cores,
+        caches=hardware.caches,
+        memory_bytes=hardware.memory_bytes,
+        memory_limit_bytes=_effective_limit(limits.memory_bytes, hardware),
+        governor=hardware.governor,
+        turbo=hardware.turbo,
+        virtualization=hardware.virtualization,
+        system=host.system,
+        kernel=readable(read_line(root / "proc/sys/kernel/osrelease")) or host.kernel,
+        distribution=_distribution(root) or host.distribution,
+        architecture=host.architecture,
+        python=host.python,
+        packages=host.packages,
+    )
+
+
+def cores_available(root: Path = ROOT) -> CoreLimit:
+    """How many cores a measurement by this process, or by a child of it, can have."""
+    logical_cores = len(online_processors(root)) or os.cpu_count()
+    return limit_cores(logical_cores, count_allowed_processors(), read_limits(root).quota_cores)
+
+
+def limit_cores(
+    logical_cores: int | None, allowed_processors: int | None, quota_cores: float | None
+) -> CoreLimit:
+    """The tightest of three limits: the machine, the affinity mask, and the quota of the cgroup.
+
+    A quota is rounded down, for threads on more cores than it would be halted in turn. One core
+    there always is.
+    """
+    known = [count for count in (logical_cores, allowed_processors) if count]
+    processors = min(known, default=None)
+    if quota_cores is not None and (processors is None or quota_cores < processors):
+        unit = "CPU" if quota_cores == 1 else "CPUs"
+        return CoreLimit(max(1, int(quota_cores)), f"the cgroup allows {quota_cores:.4g} {unit}")
+    if processors is None:
+        return CoreLimit(None, "the number of processors is unknown")
+    if logical_cores and processors < logical_cores:
+        reason = f"the process may use {processors} of {logical_cores} processors"
+        return CoreLimit(processors, reason)
+    noun = "processor" if processors == 1 else "processors"
+    return CoreLimit(processors, f"the machine has {processors} {noun}")
+
+
+def ask_host() -> Host:
+    """What this machine and this interpreter answer."""
+    system = platform.system() or None
+    is_macos = system == "Darwin"
+    return Host(
+        system=system,
+        kernel=platform.release() or None,
+        distribution=f"macOS {platform.mac_ver()[0]}".strip() if is_macos else None,
+        architecture=platform.machine() or None,
+        microarchitecture=_detect_microarchitecture(),
+        processors=os.cpu_count(),
+        allowed_processors=count_allowed_processors(),
+        python=platform.python_version(),
+        packages=find_versions(PACKAGES),
+        sysctl=read_sysctl() if is_macos else {},
+    )
+
+
+def count_allowed_processors() -> int | None:
+    """How many processors the affinity mask has; None where there are no such masks."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    try:
+        return len(os.sched_getaffinity(0))
+    except OSError:
+        return None
+
+
+def find_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those packages that are installed."""
+    versions: dict[str, str] = {}
+    for name in names:
+        try:
+            version: str | None = importlib.metadata.version(name)
+        except Exception:  # noqa: BLE001, S112  # metadata may be broken in any way
+            continue
+        if version:
+            versions[name] = version
+    return versions
+
+
+def _detect_microarchitecture() -> str | None:
+    """The name that archspec has, such as `icelake` or `zen4`; None where it is only `x86_64`."""
+    try:
+        with warnings.catch_warnings():
+            # It warns of what it cannot read, and goes on with what is certain.
+            warnings.simplefilter("ignore")
+            from archspec import cpu  # type: ignore[import-untyped]  # it ships no types
+
+            found = cpu.host()
+            return None if found == found.family else str(found.name)
+    except Exception:  # noqa: BLE001  # of an unknown processor, archspec may raise anything
+        return None
+
+
+def _effective_limit(limit_bytes: int | None, hardware: Hardware) -> int | None:
+    """The limit, if it is one: cgroup v1 writes "no limit" as nearly 2**63 bytes."""
+    memory_bytes = hardware.memory_bytes or 1 << 60
+    return limit_bytes if limit_bytes is not None and limit_bytes < memory_bytes else None
+
+
+def _distribution(root: Path) -> str | None:
+    """The name that a distribution gives itself (os-release(5))."""
+    for path in ("etc/os-release", "usr/lib/os-release"):
+        match = _PRETTY_NAME.search(read_text(root / path) or "")
+        if match:
+            quoted = _QUOTED.fullmatch(match[1])
+            return readable(re.sub(r"\\(.)", r"\1", quoted[2] if quoted else match[1]))
+    return None

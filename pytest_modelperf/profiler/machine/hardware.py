@@ -1,0 +1,42 @@
+"""What an operating system tells of its hardware, whichever system it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+# Those that inference engines have kernels for, from the widely available to the rare. The names
+# are those of Linux's /proc/cpuinfo, except that the ones in `_SYNONYMS` go by their better known.
+INSTRUCTION_SETS = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_int8", "amx_bf16"),
+    *("neon", "asimd", "dotprod", "i8mm", "bf16", "sve", "sve2"),
+)
+# 64-bit and 32-bit Arm (arch/arm64/kernel/cpuinfo.c and arch/arm/kernel/setup.c in Linux).
+_SYNONYMS = {"asimddp": "dotprod", "asimdbf16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The processors and the memory of a machine, and how they are run.
+
+    A cache has the size of one such cache, as the first processor sees it, or on macOS one of the
+    fastest; caches that are not told of are left out.
+    """
+
+    cpu: str | None = None
+    instruction_sets: tuple[str, ...] | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    caches: Mapping[str, int] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    governor: str | None = None
+    turbo: bool | None = None
+    virtualization: str | None = None
+
+
+def select_instruction_sets(flags: Collection[str]) -> tuple[str, ...]:
+    """Which of `INSTRUCTION_SETS` are among a processor's flags, in that order."""
+    present = {_SYNONYMS.get(flag, flag) for flag in flags}
+    return tuple(name for name in INSTRUCTION_SETS if name in present)
