@@ -41,13 +41,14 @@ def _read_in_child(folder: Path) -> dict[str, Mapping[str, object]]:
 
 
 def _run_child(folder: Path, first: str) -> dict[str, Mapping[str, object]]:
-    root = Path(pytest_modelperf.__file__).parents[1]
+    # The package may be installed elsewhere than these tests are.
+    tests, package = Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]
     command = [sys.executable, "-m", "tests.graph.hostile", str(folder), first]
     try:
         output = subprocess.run(
             command,
-            env={**os.environ, "PYTHONPATH": str(root)},
-            cwd=root,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, package)))},
+            cwd=tests,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=_SECONDS,
