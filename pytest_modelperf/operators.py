@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.hookspecs import Operators, hookimpl
 from pytest_modelperf.profiler.static.cost import (
     ADD,
     CMP,
@@ -48,4 +48,5 @@ __all__ = [
     "ShapeRule",
     "Tensor",
     "UnknownShapeError",
+    "hookimpl",
 ]

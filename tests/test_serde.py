@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,14 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.records import CaseProfile, MachineFacts, Profile
-from pytest_modelperf.serde import dump_comparison, dump_profile
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.serde import (
+    comparison_to_json,
+    dump_comparison,
+    dump_profile,
+    profile_to_json,
+)
+from pytest_modelperf.session import ProfileRequest, on_this_machine, profile_model
+from tests.light_models import light_model
 from tests.small_models import ones, parse
 
 MODEL = """
@@ -286,3 +293,22 @@ def test_json_has_no_number_that_is_none() -> None:
     text = dump_profile(profile_model(model, ProfileRequest(sparsity=True)))
     assert "NaN" not in text
     assert json.loads(text)["cases"][0]["layers"][0]["sparsity"]["ratio"] == 0.0
+
+
+def _keys(value: object) -> set[str]:
+    """Every key of a JSON value, but not those of mappings that are data themselves."""
+    if isinstance(value, dict):
+        own = {key for key in value if isinstance(key, str)}
+        named = {"opsets", "packages", "caches", "dims", "uncounted_ops"}
+        inner = (_keys(child) for key, child in value.items() if key not in named)
+        return own.union(*inner)
+    return set[str]().union(*map(_keys, value)) if isinstance(value, list) else set()
+
+
+def test_the_page_on_json_names_every_key() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
+    profile = on_this_machine(profile_model(light_model("zfnet512"), ProfileRequest(sparsity=True)))
+    comparison = comparison_to_json(compare_profiles(profile, profile))
+    keys = _keys(profile_to_json(profile)) | _keys(comparison)
+    assert len(keys) > 80
+    assert {key for key in keys if f"`{key}`" not in page} == set()

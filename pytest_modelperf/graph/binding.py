@@ -78,7 +78,6 @@ class BoundInputs:
     """
 
     batch_size: int
-    batch_name: str | None
     dims: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...] | None]
     values: Mapping[str, InputSpec]
@@ -206,7 +205,6 @@ class _Binder:
             self.check_shape(name, shape)
         return BoundInputs(
             batch_size=1 if self.batch_size is None else self.batch_size,
-            batch_name=self.batch.name if self.batch else None,
             dims=self.sizes,
             shapes=shapes,
             values={s.name: s for s in self.binding.inputs if s.value is not None},

@@ -105,7 +105,7 @@ def test_without_a_word_the_batch_is_one() -> None:
     bound = _bind(_x("N", 3))
 
     assert bound.shapes == {"x": (1, 3)}
-    assert (bound.batch_size, bound.batch_name, bound.rebound) == (1, "N", False)
+    assert (bound.batch_size, bound.dims, bound.rebound) == (1, {"N": 1}, False)
 
 
 def test_without_a_word_a_fixed_batch_stays() -> None:
