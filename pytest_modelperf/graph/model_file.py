@@ -6,10 +6,11 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from math import prod
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 import onnx
@@ -91,14 +92,17 @@ class ModelFile:
     def sha256(self) -> str:
         """The digest of the whole file, weights included, read in pieces."""
         digest = hashlib.sha256()
-        if self.path is None:
-            digest.update(self.data)
-        else:
-            # Not through the mapping: its pages would count as this process's memory.
-            with self.path.open("rb") as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
+        with self.open_bytes() as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
         return digest.hexdigest()
+
+    def open_bytes(self) -> BinaryIO:
+        """The model as a file to read from end to end.
+
+        Not through the mapping: all pages of it would count as this process's memory.
+        """
+        return BytesIO(self.data) if self.path is None else self.path.open("rb")
 
     def read_tensor(self, tensor: TensorProto) -> npt.NDArray[np.generic]:
         """The values of a tensor of this model, from wherever they lie."""
@@ -112,9 +116,9 @@ class ModelFile:
             if skipped is None:
                 full.raw_data = self._read_external(tensor)
             elif skipped.raw is not None:
-                full.raw_data = self.data[slice(*skipped.raw)]
+                full.raw_data = self._copy(*skipped.raw)
             else:
-                full.MergeFromString(b"".join(self.data[slice(*s)] for s in skipped.spans))
+                full.MergeFromString(b"".join(self._copy(*span) for span in skipped.spans))
         try:
             if tensor.data_type == TensorProto.INT64 and tensor.int64_data:
                 # What shapes come as; several times as fast as the general way.
@@ -126,6 +130,15 @@ class ModelFile:
                 f"the weight {printable(tensor.name)!r} of {self.name} cannot be read: {error}"
             ) from error
         return values
+
+    def _copy(self, start: int, stop: int) -> bytes:
+        """Bytes of the file; the pages that they were mapped to are given back at once."""
+        piece = self.data[start:stop]
+        if isinstance(self.data, mmap):
+            # Else all weights that were ever read would count as this process's memory.
+            first = start - start % PAGESIZE
+            self.data.madvise(MADV_DONTNEED, first, min(stop, len(self.data)) - first)
+        return piece
 
     def _read_external(self, tensor: TensorProto) -> bytes:
         location = external_location(self, tensor)

@@ -153,12 +153,15 @@ def _write_chunks(bound: BoundModel, path: Path, chunks: Sequence[bytes | tuple[
 
 
 def _pieces(bound: BoundModel, chunks: Sequence[bytes | tuple[int, int]]) -> Iterator[bytes]:
-    for chunk in chunks:
-        if isinstance(chunk, bytes):
-            yield chunk
-            continue
-        for start in range(chunk[0], chunk[1], _PIECE_BYTES):
-            yield bound.file.data[start : min(start + _PIECE_BYTES, chunk[1])]
+    """The bytes to write, in pieces; those of weights as the model file has them."""
+    with bound.file.open_bytes() as source:
+        for chunk in chunks:
+            if isinstance(chunk, bytes):
+                yield chunk
+                continue
+            source.seek(chunk[0])
+            for start in range(chunk[0], chunk[1], _PIECE_BYTES):
+                yield source.read(min(_PIECE_BYTES, chunk[1] - start))
 
 
 def _umask() -> int:
