@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from math import prod
-from mmap import ACCESS_READ, MADV_DONTNEED, PAGESIZE, mmap
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -19,7 +19,7 @@ from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, slim_model
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
 from pytest_modelperf.units import format_bytes, printable
 
 if TYPE_CHECKING:
@@ -134,10 +134,7 @@ class ModelFile:
     def _copy(self, start: int, stop: int) -> bytes:
         """Bytes of the file; the pages that they were mapped to are given back at once."""
         piece = self.data[start:stop]
-        if isinstance(self.data, mmap):
-            # Else all weights that were ever read would count as this process's memory.
-            first = start - start % PAGESIZE
-            self.data.madvise(MADV_DONTNEED, first, min(stop, len(self.data)) - first)
+        give_back(self.data, start, stop)
         return piece
 
     def _read_external(self, tensor: TensorProto) -> bytes:

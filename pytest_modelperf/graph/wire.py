@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from mmap import mmap
+from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import TypeAlias
 
 from pytest_modelperf.errors import ModelError
@@ -109,6 +109,17 @@ def chunk_size(chunk: Chunk) -> int:
     return len(chunk) if isinstance(chunk, bytes) else chunk[1] - chunk[0]
 
 
+def give_back(data: Buffer, start: int, stop: int) -> None:
+    """Unmap the pages of a part of the file; they are read again when they are looked at.
+
+    A page that was touched counts as this process's memory, and to touch one may map megabytes
+    around it, so that a walk over the file would end with all of its weights in memory.
+    """
+    if isinstance(data, mmap):
+        first = start - start % PAGESIZE
+        data.madvise(MADV_DONTNEED, first, min(stop, len(data)) - first)
+
+
 class _Reader:
     """One walk over one file: where its fields begin and end."""
 
@@ -199,6 +210,8 @@ class _Slimmer(_Reader):
             size = sum(map(len, slimmed))
             chunks.append(data[copied:field_start] + _tag(field, _BYTES) + _varint(size))
             chunks.extend(slimmed)
+            if child == _TENSOR:
+                give_back(data, field_start, position)
             copied = position
         if chunks is not None:
             chunks.append(data[copied:end])
