@@ -207,7 +207,9 @@ class _Builder:
         asked_for = size <= _SMALL or (size <= MAX_ELEMENTS and dtype in _VALUE_DTYPES)
         inside = tensor.data_location != TensorProto.EXTERNAL
         value = self.file.read_tensor(tensor) if asked_for and inside else None
-        scope.tensors[name] = Tensor(name, dtype, shape, True, value, (weight,))  # noqa: FBT003
+        scope.tensors[name] = Tensor(
+            name, dtype, shape, is_constant=True, value=value, weights=(weight,)
+        )
 
     def add_sparse(self, scope: Scope, name: str, sparse: SparseTensorProto) -> None:
         dtype = dtype_name(sparse.values.data_type) or ""

@@ -37,7 +37,7 @@ class Scope:
         # What the model itself says, asked only where nothing better is known.
         self.declared: Mapping[str, TypeProto] = {}
         # Most tensors share their type with many; comparing bytes is faster than reading fields.
-        self._read: dict[bytes, OutputType] = {} if outer is None else outer._read  # noqa: SLF001
+        self.types_read: dict[bytes, OutputType] = {} if outer is None else outer.types_read
         self.producers: dict[str, Call] = {}
         # Values of inputs that the user gave: known, but not constant.
         self.given: dict[str, Value] = {}
@@ -73,9 +73,9 @@ class Scope:
         if kind is None:
             return Tensor(name)
         key = kind.SerializeToString()
-        known = self._read.get(key)
+        known = self.types_read.get(key)
         if known is None:
-            known = self._read[key] = read_type(kind)
+            known = self.types_read[key] = read_type(kind)
         return Tensor(name, known.dtype, known.shape)
 
     def is_no_tensor(self, name: str) -> bool:
@@ -88,17 +88,20 @@ class Scope:
         scope: Scope | None = self
         while scope is not None and name not in scope.tensors:
             scope = scope.outer
-        if scope is None:
-            return None
-        tensor = scope.tensors[name]
-        known = tensor.value if tensor.value is not None else scope.given.get(name)
+        return None if scope is None else scope.own_value(name, depth)
+
+    def own_value(self, name: str, depth: int) -> Value | None:
+        """The value of a tensor of this very scope, computed once."""
+        tensor = self.tensors[name]
+        known = tensor.value if tensor.value is not None else self.given.get(name)
         if known is not None:
             return known
-        if name not in scope._values:  # noqa: SLF001  # another object of this class
-            scope._values[name] = None  # noqa: SLF001
+        if name not in self._values:
+            # Set before it is computed, so that no chain of names is followed in a circle.
+            self._values[name] = None
             if depth < MAX_FOLD_DEPTH:
-                scope._values[name] = scope._compute_value(tensor, depth)  # noqa: SLF001
-        return scope._values[name]  # noqa: SLF001
+                self._values[name] = self._compute_value(tensor, depth)
+        return self._values[name]
 
     def _compute_value(self, tensor: Tensor, depth: int) -> Value | None:
         call = self.producers.get(tensor.name)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import defs
@@ -138,9 +139,13 @@ def _find_schema(op_type: str, domain: str, version: int) -> _Schema | None:
         (schema.min_output, schema.max_output),
         tuple(i for i, parameter in enumerate(schema.inputs) if parameter.option == single),
         frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
-        # An enum of the binding, whose stubs leave out that it has a value.
-        {n: int(a.type.value) for n, a in schema.attributes.items()},  # type: ignore[attr-defined]
+        {name: _kind_of(attribute) for name, attribute in schema.attributes.items()},
     )
+
+
+def _kind_of(attribute: defs.OpSchema.Attribute) -> int:
+    kind: Any = attribute.type  # an enum, though the stubs leave out that it has a value
+    return int(kind.value)
 
 
 def _wrong_value(call: Call) -> str | None:
