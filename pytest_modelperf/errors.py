@@ -40,3 +40,23 @@ class ExtensionError(ModelPerfError):
 
 class OutputError(ModelPerfError):
     """A result could not be written: give another place."""
+
+
+class MeasureError(ModelPerfError):
+    """A case could not be measured: its worker crashed, hung, or refused the model."""
+
+    exit_code = 3
+
+
+class MissingModuleError(MeasureError):
+    """A worker's Python lacks a module that it needs: install it there."""
+
+
+class TooFewCoresError(MeasureError):
+    """A worker cannot have as many cores as its case wants: ask for fewer."""
+
+
+class EngineError(ModelPerfError):
+    """An engine cannot run at all, whatever the case: install it, or choose another."""
+
+    exit_code = 3

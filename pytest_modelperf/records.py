@@ -1,79 +1,33 @@
 """The records that cross layers: what is known of a model, a case, and each of its layers.
 
-Stored facts are fields, derived ones are properties. None is a value that could not be had; it
-is never written as 0.
+What running a case told is in `measurements`. Stored facts are fields, derived ones are
+properties. None is a value that could not be had; it is never written as 0.
 """
 
 from __future__ import annotations
 
-import re
+import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-Shape: TypeAlias = tuple[int | None, ...]
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import Latency, LayerTime, Measurement
 
-# The parts of a machine's key: lower case, nothing that a file system could take amiss.
-_SYSTEM_NAMES = {"darwin": "macos"}
-_UNSAFE = re.compile(r"[^a-z0-9_]+")
-_MAX_KEY_PART = 40
+Shape: TypeAlias = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """Which file a profile is of."""
+    """Which file a profile is of; a Python function has no size."""
 
     name: str
     path: str | None
     sha256: str | None
-    size_bytes: int
+    size_bytes: int | None
     opsets: Mapping[str, int] = field(default_factory=dict)
     producer: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFacts:
-    """A machine as this process sees it. None is what could not be had.
-
-    `physical_cores` and `logical_cores` are those of the machine, `usable_cores` those that this
-    process may use at once. `memory_limit_bytes` is only there where it is less than the memory.
-    """
-
-    cpu: str | None = None
-    microarchitecture: str | None = None
-    instruction_sets: tuple[str, ...] | None = None
-    physical_cores: int | None = None
-    logical_cores: int | None = None
-    usable_cores: int | None = None
-    quota_cores: float | None = None
-    caches: Mapping[str, int] = field(default_factory=dict)
-    memory_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    governor: str | None = None
-    turbo: bool | None = None
-    virtualization: str | None = None
-    system: str | None = None
-    kernel: str | None = None
-    distribution: str | None = None
-    architecture: str | None = None
-    python: str | None = None
-    packages: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """What kind of machine it is: `linux-x86_64-icelake-2c`. It is safe as a file name.
-
-        Nothing in it changes with a reboot or another Python. Where the microarchitecture is not
-        known the name of the processor stands for it.
-        """
-        system = (self.system or "").lower()
-        parts = [
-            _SYSTEM_NAMES.get(system, system),
-            self.architecture or "",
-            self.microarchitecture or self.cpu or "",
-        ]
-        cores = [] if self.usable_cores is None else [f"{self.usable_cores}c"]
-        return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +116,11 @@ class StaticLayer:
 
 @dataclass(frozen=True, slots=True)
 class LayerType:
-    """All layers of one operator together."""
+    """All layers of one operator together; or, of what runs beside the layers, only its time.
+
+    `ns` is None where no time was measured for any of them, as for those that always run inside
+    the kernel of another; `share` is that of the latency.
+    """
 
     op_type: str
     domain: str
@@ -173,10 +131,52 @@ class LayerType:
     params: int
     weight_bytes: int
     output_bytes: int | None
+    ns: float | None = None
+    share: float | None = None
 
     @property
     def qualified_op(self) -> str:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def ms(self) -> float | None:
+        return None if self.ns is None else self.ns / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRow:
+    """A layer of the model and its time in one inference, or a time that belongs to no layer.
+
+    `fused` are the layers that ran in the same kernel and have no time of their own; each of
+    them says so by `runs_in`, the id of the layer that the time is shown at.
+    """
+
+    static: StaticLayer | None
+    time: LayerTime | None = None
+    fused: tuple[StaticLayer, ...] = ()
+    runs_in: str | None = None
+
+    @property
+    def ns(self) -> float | None:
+        return None if self.time is None else self.time.ns
+
+    @property
+    def ms(self) -> float | None:
+        return None if self.time is None else self.time.ns / 1e6
+
+    @property
+    def qualified_op(self) -> str:
+        """The operator of the layer; for what belongs to none, what kind of time it is."""
+        if self.static is not None:
+            return self.static.qualified_op
+        return "" if self.time is None else self.time.kind.value
+
+    @property
+    def gmacs_per_second(self) -> float | None:
+        """What the kernel achieves, all of its layers together; None without MACs or a time."""
+        layers = (self.static, *self.fused)
+        macs = sum(layer.macs or 0 for layer in layers if layer is not None)
+        return macs / self.ns if macs and self.ns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,32 +265,125 @@ class StaticProfile:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One model at one batch size and one core count, with its other dimensions bound."""
+    """One model at one batch size and one core count, with its other dimensions bound.
+
+    `engine` is named only where a request has several.
+    """
 
     batch_size: int
     cores: int
     dims: tuple[tuple[str, int], ...] = ()
+    engine: str | None = None
 
     @property
     def id(self) -> str:
-        return "-".join(
-            [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
-        )
+        parts = [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
+        return "-".join(parts if self.engine is None else [*parts, self.engine])
+
+
+class Outcome(enum.Enum):
+    """Why a case has no measurement."""
+
+    STATIC = "not measured"
+    SKIPPED = "skipped"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CaseProfile:
-    """Everything known about one case."""
+    """Everything known about one case.
+
+    `counted` is None for what has no graph, a Python function. `measured` is None where nothing
+    ran; then `outcome` and `reason` say why.
+    """
 
     case: Case
-    static: StaticProfile
+    counted: StaticProfile | None
+    measured: Measurement | None = None
+    outcome: Outcome = Outcome.STATIC
+    reason: str = "it was profiled without running it"
 
     def __repr__(self) -> str:
-        return f"<profile {self.case.id}: {self.static.macs} MACs, {self.static.params} params>"
+        parts = []
+        if self.counted is not None:
+            parts.append(f"{self.counted.macs} MACs, {self.counted.params} params")
+        if self.measured is not None:
+            parts.append(f"p50 {self.measured.latency.p50_ms} ms")
+        return f"<profile {self.case.id}: {', '.join(parts)}>"
+
+    @property
+    def static(self) -> StaticProfile:
+        """What follows from the graph; UsageError where there is none."""
+        if self.counted is None:
+            raise UsageError("a Python function has no graph to count: only its latency is known.")
+        return self.counted
+
+    @property
+    def latency(self) -> Latency:
+        """The latency in steady state; UsageError where the case did not run."""
+        return self._measured().latency
+
+    @property
+    def load_ms(self) -> float:
+        return self._measured().load_ms
+
+    @property
+    def first_inference_ms(self) -> float:
+        return self._measured().first_inference_ms
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        return self._measured().peak_rss_bytes
+
+    @property
+    def layers(self) -> tuple[LayerRow, ...]:
+        """The layers in graph order, then the times that belong to none of them."""
+        layers = () if self.counted is None else self.counted.layers
+        times = () if self.measured is None else self.measured.layer_times or ()
+        time_of = {time.layer: time for time in times if time.layer is not None}
+        runs_in = {
+            index: layers[time.layer].id
+            for time in times
+            if time.layer is not None
+            for index in time.fused
+        }
+        rows = [
+            LayerRow(
+                layer,
+                time_of.get(index),
+                tuple(layers[i] for i in time_of[index].fused) if index in time_of else (),
+                runs_in.get(index),
+            )
+            for index, layer in enumerate(layers)
+        ]
+        return (*rows, *(LayerRow(None, time) for time in times if time.layer is None))
 
     @property
     def layer_types(self) -> Mapping[str, LayerType]:
-        return self.static.layer_types
+        """The layers grouped by operator, with their time where it was taken."""
+        counted = {} if self.counted is None else dict(self.counted.layer_types)
+        if self.measured is None or self.measured.layer_times is None:
+            return counted
+        ns: dict[str, float] = {}
+        for row in self.layers:
+            if row.ns is not None:
+                ns[row.qualified_op] = ns.get(row.qualified_op, 0.0) + row.ns
+        total = sum(ns.values())
+        kinds = {
+            op: replace(kind, ns=ns.get(op), share=ns[op] / total if op in ns and total else None)
+            for op, kind in counted.items()
+        }
+        for op, spent in ns.items():
+            if op not in kinds:
+                kinds[op] = LayerType(
+                    op, "", 0, None, None, None, 0, 0, None, spent, spent / total if total else None
+                )
+        return kinds
+
+    def _measured(self) -> Measurement:
+        if self.measured is None:
+            raise UsageError(f"{self.case.id} has no measurement: {self.reason}.")
+        return self.measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +391,7 @@ class Profile:
     """The profile of a model: its cases, in the order asked for.
 
     A static profile is the same on every machine, so it says which only where that is asked.
+    A measured one always does.
     """
 
     model: ModelFacts
@@ -327,7 +421,3 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _slug(text: str) -> str:
-    return _UNSAFE.sub("-", text.lower()).strip("-")[:_MAX_KEY_PART].strip("-")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.records import (
     Case,
     CaseProfile,
-    MachineFacts,
     ModelFacts,
     Profile,
     StaticLayer,

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.machine import describe as machine
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders, read_limits
 from pytest_modelperf.profiler.machine.describe import (
@@ -28,7 +29,6 @@ from pytest_modelperf.profiler.machine.describe import (
 from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import parse_processors
-from pytest_modelperf.records import MachineFacts
 
 GIB = 1 << 30
 KIB = 1 << 10

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.machine.cgroup import read_limits
 from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.linux import online_processors, read_linux
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import read_line, read_text, readable
-from pytest_modelperf.records import MachineFacts
 
 ROOT = Path("/")
 # Those that a profile depends on.

@@ -1,0 +1,61 @@
+"""The record of a machine, and the key under which measurements of its kind are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# The parts of a machine's key: lower case, nothing that a file system could take amiss.
+_SYSTEM_NAMES = {"darwin": "macos"}
+_UNSAFE = re.compile(r"[^a-z0-9_]+")
+_MAX_KEY_PART = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """A machine as this process sees it. None is what could not be had.
+
+    `physical_cores` and `logical_cores` are those of the machine, `usable_cores` those that this
+    process may use at once. `memory_limit_bytes` is only there where it is less than the memory.
+    """
+
+    cpu: str | None = None
+    microarchitecture: str | None = None
+    instruction_sets: tuple[str, ...] | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    quota_cores: float | None = None
+    caches: Mapping[str, int] = field(default_factory=dict)
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    governor: str | None = None
+    turbo: bool | None = None
+    virtualization: str | None = None
+    system: str | None = None
+    kernel: str | None = None
+    distribution: str | None = None
+    architecture: str | None = None
+    python: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What kind of machine it is: `linux-x86_64-icelake-2c`. It is safe as a file name.
+
+        Nothing in it changes with a reboot or another Python. Where the microarchitecture is not
+        known the name of the processor stands for it.
+        """
+        system = (self.system or "").lower()
+        parts = [
+            _SYSTEM_NAMES.get(system, system),
+            self.architecture or "",
+            self.microarchitecture or self.cpu or "",
+        ]
+        cores = [] if self.usable_cores is None else [f"{self.usable_cores}c"]
+        return "-".join([*(_slug(part) or "unknown" for part in parts), *cores])
+
+
+def _slug(text: str) -> str:
+    return _UNSAFE.sub("-", text.lower()).strip("-")[:_MAX_KEY_PART].strip("-")

@@ -1,0 +1,337 @@
+"""The records of a measurement: raw samples by round, and the figures that are made of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_modelperf.machine_facts import MachineFacts
+
+# The percentiles that every profile reports, where its samples support them.
+PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """Which engine ran the model, and how it was told to."""
+
+    name: str
+    version: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    providers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """What went on beside a block of inferences. None is what the platform does not tell.
+
+    `cpu_ns` is the time of all threads of the worker; `others_ns` that of everything else on its
+    processors, which the ticks of their clock can make a little less than 0; `stolen_ns` what the
+    hypervisor took from them; `throttled_ns` how long the quota of a cgroup halted the worker.
+    """
+
+    wall_ns: int
+    cpu_ns: int | None = None
+    involuntary_switches: int | None = None
+    others_ns: int | None = None
+    stolen_ns: int | None = None
+    throttled_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Inferences that were timed one by one without a pause, and the noise meanwhile."""
+
+    times_ns: tuple[int, ...]
+    noise: Noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """A fresh session: its creation, its first inference, its warm-up, and a timed block."""
+
+    load_ns: int
+    first_ns: int
+    warmup_runs: int
+    is_steady: bool
+    block: Block
+
+    @property
+    def times_ns(self) -> tuple[int, ...]:
+        return self.block.times_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentile:
+    """A percentile of the latency, with its interval.
+
+    `value_ns` is None where there are fewer than `needed` samples; the interval is None there,
+    and where one round tells nothing of how rounds differ.
+    """
+
+    percent: float
+    needed: int
+    value_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`p50`, `p99.9`."""
+        return f"p{self.percent:g}"
+
+    @property
+    def half_width(self) -> float | None:
+        """The larger side of the interval, relative to the value."""
+        if not self.value_ns or self.low_ns is None or self.high_ns is None:
+            return None
+        return max(self.high_ns - self.value_ns, self.value_ns - self.low_ns) / self.value_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Latency:
+    """How long an inference takes in steady state: `latency.p99_ms`, None where unsupported."""
+
+    batch_size: int
+    confidence: float
+    percentiles: tuple[Percentile, ...]
+    samples: int
+    rounds: int
+    min_ns: int
+    max_ns: int
+    mean_ns: float
+
+    def __repr__(self) -> str:
+        return f"<latency: p50 {self.p50_ms} ms, {self.samples} samples in {self.rounds} rounds>"
+
+    def percentile(self, percent: float) -> Percentile:
+        return next(p for p in self.percentiles if p.percent == percent)
+
+    @property
+    def median_ns(self) -> float:
+        """The best guess at the median, whether the samples support it or not."""
+        value = self.percentile(50.0).value_ns
+        return self.mean_ns if value is None else value
+
+    @property
+    def p50_ms(self) -> float | None:
+        return self._ms(50.0)
+
+    @property
+    def p90_ms(self) -> float | None:
+        return self._ms(90.0)
+
+    @property
+    def p95_ms(self) -> float | None:
+        return self._ms(95.0)
+
+    @property
+    def p97_ms(self) -> float | None:
+        return self._ms(97.0)
+
+    @property
+    def p99_ms(self) -> float | None:
+        return self._ms(99.0)
+
+    @property
+    def p999_ms(self) -> float | None:
+        return self._ms(99.9)
+
+    @property
+    def min_ms(self) -> float:
+        return self.min_ns / _NS_PER_MS
+
+    @property
+    def max_ms(self) -> float:
+        return self.max_ns / _NS_PER_MS
+
+    @property
+    def mean_ms(self) -> float:
+        return self.mean_ns / _NS_PER_MS
+
+    @property
+    def items_per_second(self) -> float | None:
+        """Items of a batch over the median latency."""
+        median_ns = self.percentile(50.0).value_ns
+        return None if not median_ns else self.batch_size * 1e9 / median_ns
+
+    def _ms(self, percent: float) -> float | None:
+        value = self.percentile(percent).value_ns
+        return None if value is None else value / _NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long the second side took. One round has no interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
+
+    inferences: float | None
+    sessions: float | None
+
+
+class RowKind(enum.Enum):
+    """What a row of layer times is about."""
+
+    LAYER = "layer"
+    LAYOUT = "layout"
+    OTHER = "other kernels"
+    OVERHEAD = "runtime overhead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One step of the plan that the engine made of the model, and how long it took in each run.
+
+    `self_ns` leaves out what ran inside of it, as a Loop runs its body. `originals` names the
+    nodes of the model that it stands for, where the engine itself tells.
+    """
+
+    name: str
+    op_type: str
+    self_ns: tuple[float, ...]
+    calls: int = 1
+    provider: str | None = None
+    precision: str | None = None
+    originals: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRun:
+    """What a profiled session tells: its kernels, run by run, and its latency beside a plain one.
+
+    `plan` is the graph that the engine made of the model, as an ONNX file without weights.
+    `plain_ns` are the latencies of an unprofiled session that ran in turn with the profiled one.
+    """
+
+    kernels: tuple[Kernel, ...]
+    run_ns: tuple[float, ...]
+    plain_ns: tuple[float, ...] = ()
+    plan: bytes | None = None
+    engine_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerTime:
+    """The time of one kernel in one inference, at the layer of the model that stands for it.
+
+    `layer` and `fused` are indexes into the layers of the static profile: the layer that the
+    kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for
+    what belongs to no layer. `kernel` is what the engine calls it.
+    """
+
+    kind: RowKind
+    kernel: str
+    ns: float
+    layer: int | None = None
+    fused: tuple[int, ...] = ()
+    provider: str | None = None
+    precision: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Measurement:
+    """What running a case told. Raw samples are kept; `latency` is computed from them.
+
+    `processors` are those that the worker was pinned to, None where that was not possible;
+    `machine` is what a worker on another machine told of it, None for this one.
+    `layer_times` is None where they were not taken or the engine has none.
+    """
+
+    engine: EngineFacts
+    rounds: tuple[Round, ...]
+    latency: Latency
+    seconds: float
+    processors: tuple[int, ...] | None = None
+    machine: MachineFacts | None = None
+    peak_rss_bytes: int | None = None
+    engine_peak_bytes: int | None = None
+    layer_times: tuple[LayerTime, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<measurement: {self.latency!r}>"
+
+    @property
+    def load_ms(self) -> float:
+        """The median over rounds of how long a session took to create."""
+        return _median([r.load_ns for r in self.rounds]) / _NS_PER_MS
+
+    @property
+    def first_load_ms(self) -> float:
+        """How long the first session of the process took to create."""
+        return self.rounds[0].load_ns / _NS_PER_MS
+
+    @property
+    def first_inference_ms(self) -> float:
+        """The median over rounds of the first inference of a session."""
+        return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where the measuring of a profile stands, for who is watching.
+
+    `estimate_ns` is the median so far and `half_width` the larger side of its interval, relative
+    to it; `seconds_left` is the most that this case may still take.
+    """
+
+    case_id: str
+    case_number: int
+    cases: int
+    step: str
+    round: int | None = None
+    estimate_ns: float | None = None
+    half_width: float | None = None
+    seconds_left: float | None = None
+
+
+def _median(values: list[int]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """The smallest slowdown that so many rounds would detect, and how long they would take."""
+
+    rounds: int
+    seconds: float
+    change: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkup:
+    """How noisy a machine is: one model against itself, two sessions in turn.
+
+    `ratio` would be 1 without noise. `noise` is that of each round. `outlook` is for one test at
+    `level` that is to detect a change with the probability `power`.
+    """
+
+    model: str
+    engine: EngineFacts
+    cores: int
+    processors: tuple[int, ...] | None
+    seconds: float
+    median_ns: float
+    ratio: Ratio
+    spread: Spread
+    noise: tuple[Noise, ...]
+    level: float
+    power: float
+    outlook: tuple[Outlook, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.noise)

@@ -1,0 +1,220 @@
+"""The statistics of measured times: percentiles and ratios, with intervals whose unit is the round.
+
+Inferences inside one session resemble each other far more than two sessions do, so an interval
+that takes them as independent is too narrow by a factor. docs/measuring.md has the rules and how
+often they were found to hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+from scipy import stats as scipy_stats
+
+from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, Spread
+
+Times: TypeAlias = Sequence[int]
+PairedTimes: TypeAlias = tuple[Sequence[int], Sequence[int]]
+_Floats: TypeAlias = npt.NDArray[np.float64]
+
+_MEDIAN = 50.0
+# A coarse clock can see no time pass, and nothing has no logarithm.
+_SHORTEST_NS = 0.5
+# Two rounds that differ a lot tell nothing, and the bounds of nothing are beyond all numbers.
+_LARGEST_LOG = 700.0
+
+
+@cache
+def needed_samples(percent: float, confidence: float = 0.99) -> int:
+    """The fewest samples from which a percentile may be told.
+
+    So many that, with this confidence, at least two of them lie above the percentile: the
+    smallest n with P(at most 1 of n above) <= 1 - confidence. This is the rule of MLPerf
+    (mlcommons/inference_policies, inference_rules.adoc, "Early Stopping Criterion") for one query
+    above the reported latency, with its tolerance d = 0.
+    """
+    above = 1.0 - percent / 100.0
+    count = 2
+    while not _has_two_above(count, above, confidence):
+        count *= 2
+    fewest = count // 2
+    # The probability falls with every further sample, so the bound can be bisected.
+    while count - fewest > 1:
+        middle = (fewest + count) // 2
+        if _has_two_above(middle, above, confidence):
+            count = middle
+        else:
+            fewest = middle
+    return count
+
+
+def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
+    """The latency that these rounds show."""
+    pooled = _pool(rounds)
+    return Latency(
+        batch_size=batch_size,
+        confidence=confidence,
+        percentiles=tuple(estimate_percentile(rounds, p, confidence) for p in PERCENTS),
+        samples=len(pooled),
+        rounds=len(rounds),
+        min_ns=int(pooled.min()),
+        max_ns=int(pooled.max()),
+        mean_ns=float(pooled.mean()),
+    )
+
+
+def estimate_percentile(
+    rounds: Sequence[Times], percent: float, confidence: float = 0.95
+) -> Percentile:
+    """A percentile of the samples of all rounds together, with the interval by rounds."""
+    pooled = _pool(rounds)
+    needed = needed_samples(percent)
+    if len(pooled) < needed:
+        return Percentile(percent=percent, needed=needed)
+    value = float(np.quantile(pooled, percent / 100.0))
+    if len(rounds) < 2:
+        return Percentile(percent=percent, needed=needed, value_ns=value)
+    find_interval = _median_interval if percent == _MEDIAN else _tail_interval
+    low, high = find_interval(rounds, pooled, value, percent / 100.0, confidence)
+    return Percentile(
+        percent=percent,
+        needed=needed,
+        value_ns=value,
+        # The median of all samples can lie outside the interval of a typical session, where
+        # sessions come in two kinds. What is shown has to cover both.
+        low_ns=min(low, value),
+        high_ns=max(high, value),
+    )
+
+
+def duet_ratio(pairs: Sequence[PairedTimes], confidence: float) -> Ratio:
+    """The second side over the first.
+
+    In each round the median of the paired log differences, where drift cancels; over the rounds
+    their mean and its t interval.
+    """
+    differences = _round_differences(pairs)
+    centre = float(differences.mean())
+    if len(differences) < 2:
+        return Ratio(math.exp(centre), None, None)
+    half = _t_half_width(differences, confidence)
+    return Ratio(math.exp(centre), _exp(centre - half), _exp(centre + half))
+
+
+def detectable_change(
+    pairs: Sequence[PairedTimes],
+    level: float = 0.01,
+    power: float = 0.9,
+    rounds: int | None = None,
+) -> float:
+    """The relative slowdown that a one-sided t test at `level` would detect with that power.
+
+    Over as many rounds as there are pairs, or `rounds`, which differ as those of `pairs` did. It
+    is infinite where one round tells nothing of how rounds differ.
+    """
+    count = len(pairs) if rounds is None else rounds
+    if min(count, len(pairs)) < 2:
+        return math.inf
+    return float(_detectable(pairs, level, power, np.array([count]))[0])
+
+
+def rounds_to_detect(
+    pairs: Sequence[PairedTimes], change: float, level: float, power: float, max_rounds: int
+) -> int | None:
+    """The fewest rounds that would detect this relative slowdown; None if `max_rounds` do not."""
+    counts = np.arange(2, max_rounds + 1)
+    if len(pairs) < 2 or not counts.size:
+        return None
+    enough = counts[_detectable(pairs, level, power, counts) <= change]
+    return int(enough[0]) if enough.size else None
+
+
+def describe_spread(rounds: Sequence[Times]) -> Spread:
+    """How far inferences of one session lie apart, and how far the medians of sessions do."""
+    medians = _log([float(np.median(times)) for times in rounds])
+    within = [float(_log(times).std(ddof=1)) for times in rounds if len(times) > 1]
+    return Spread(
+        inferences=float(np.median(within)) if within else None,
+        sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
+    )
+
+
+def _has_two_above(count: int, above: float, confidence: float) -> bool:
+    return bool(scipy_stats.binom.cdf(1, count, above) <= 1.0 - confidence)
+
+
+def _pool(rounds: Sequence[Times]) -> _Floats:
+    return np.concatenate([np.asarray(times, dtype=np.float64) for times in rounds])
+
+
+def _log(times: npt.ArrayLike) -> _Floats:
+    return np.log(np.maximum(np.asarray(times, dtype=np.float64), _SHORTEST_NS))
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, _LARGEST_LOG))
+
+
+def _t_half_width(values: _Floats, confidence: float) -> float:
+    quantile = scipy_stats.t.ppf((1.0 + confidence) / 2.0, len(values) - 1)
+    return float(quantile * scipy_stats.sem(values))
+
+
+def _median_interval(
+    rounds: Sequence[Times], pooled: _Floats, value: float, share: float, confidence: float
+) -> tuple[float, float]:
+    """The t interval of the logs of the rounds' own medians."""
+    del pooled, value, share
+    logs = _log([float(np.median(times)) for times in rounds])
+    half = _t_half_width(logs, confidence)
+    return _exp(float(logs.mean()) - half), _exp(float(logs.mean()) + half)
+
+
+def _tail_interval(
+    rounds: Sequence[Times], pooled: _Floats, value: float, share: float, confidence: float
+) -> tuple[float, float]:
+    """The quantiles at the bounds of how many samples truly lie below the percentile.
+
+    The mean of the rounds' own quantiles is not the quantile of all samples, and resampling few
+    rounds sees too little of a tail, so the interval is that of a survey in clusters: Woodruff,
+    "Confidence intervals for medians and other position measures", JASA 47 (1952), with the
+    bounds of the share by Korn and Graubard, "Confidence intervals for proportions with small
+    expected number of positive counts", Survey Methodology 24 (1998). It is the interval of
+    Clopper and Pearson for as many independent samples as would vary like these rounds do.
+    """
+    sizes = np.array([len(times) for times in rounds])
+    below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
+    count, total = len(rounds), len(pooled)
+    excess = below - sizes * below.sum() / total
+    variance = count / (count - 1) * float(excess @ excess) / total**2
+    independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
+    upper = (1.0 + confidence) / 2.0
+    few_rounds = scipy_stats.t.ppf(upper, total - 1) / scipy_stats.t.ppf(upper, count - 1)
+    # More independent samples than were taken is chance; less than one is no sample.
+    effective = min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
+    hits = share * effective
+    low = scipy_stats.beta.ppf(1.0 - upper, hits, effective - hits + 1.0)
+    high = scipy_stats.beta.ppf(upper, hits + 1.0, effective - hits)
+    return float(np.quantile(pooled, low)), float(np.quantile(pooled, high))
+
+
+def _round_differences(pairs: Sequence[PairedTimes]) -> _Floats:
+    return np.array([float(np.median(_log(after) - _log(before))) for before, after in pairs])
+
+
+def _detectable(
+    pairs: Sequence[PairedTimes], level: float, power: float, counts: npt.NDArray[np.int_]
+) -> _Floats:
+    """For each number of rounds the slowdown at which the test rejects with this power."""
+    spread = float(_round_differences(pairs).std(ddof=1))
+    freedom = counts - 1
+    critical = scipy_stats.t.ppf(1.0 - level, freedom)
+    # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
+    shift = special.nctdtrinc(freedom, 1.0 - power, critical)
+    return np.expm1(np.asarray(shift, dtype=np.float64) * spread / np.sqrt(counts))

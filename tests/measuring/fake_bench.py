@@ -1,0 +1,122 @@
+"""A bench whose time is a number: models with known costs, for tests of what samples them."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pytest_modelperf.measurements import Block, Noise
+
+US = 1_000
+MS = 1_000_000
+S = 1_000_000_000
+
+# The time of an inference by its number within its session.
+Curve = Callable[[int], int]
+
+
+def steady(time_ns: int) -> Curve:
+    return lambda _: time_ns
+
+
+class FakeClock:
+    """Time that passes only when something is said to take it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 5 * S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def pass_ns(self, duration_ns: int) -> None:
+        self.now_ns += duration_ns
+
+
+@dataclass
+class FakeBench:
+    """A model that takes `curve` for an inference, a factor of its own in each session, and noise.
+
+    `sessions` and `jitter` are the standard deviations of the logs of both; `blocks` are the
+    numbers of inferences that were asked for and taken, session by session.
+    """
+
+    clock: FakeClock
+    curve: Curve
+    load_ns: int = 10 * MS
+    sessions: float = 0.0
+    jitter: float = 0.0
+    seed: int = 1
+    is_open: bool = False
+    opened: int = 0
+    blocks: list[list[tuple[int, int]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)  # noise, no secret
+        self._factor = 1.0
+        self._done = 0
+
+    def open(self) -> int:
+        assert not self.is_open, "the session before was not closed"
+        self.clock.pass_ns(self.load_ns)
+        self.is_open = True
+        self.opened += 1
+        self._factor = math.exp(self._random.gauss(0.0, self.sessions))
+        self._done = 0
+        self.blocks.append([])
+        return self.load_ns
+
+    def block(self, count: int, max_ns: int) -> Block:
+        """As the worker does it: what was begun within `max_ns` is ended, and counts."""
+        assert self.is_open
+        assert count > 0
+        assert max_ns > 0
+        end = self.clock() + max_ns
+        times: list[int] = []
+        while len(times) < count and self.clock() <= end:
+            times.append(self.infer())
+        self.blocks[-1].append((count, len(times)))
+        return Block(times_ns=tuple(times), noise=Noise(wall_ns=sum(times)))
+
+    def infer(self) -> int:
+        noise = math.exp(self._random.gauss(0.0, self.jitter))
+        time_ns = max(round(self.curve(self._done) * self._factor * noise), 1)
+        self._done += 1
+        self.clock.pass_ns(time_ns)
+        return time_ns
+
+    def close(self) -> None:
+        self.is_open = False
+
+    @property
+    def timed(self) -> Sequence[int]:
+        """The inferences of the timed block of each round."""
+        return [blocks[-1][1] for blocks in self.blocks]
+
+
+@dataclass
+class FakeDuetBench:
+    """Two fake models that run in turn."""
+
+    before: FakeBench
+    after: FakeBench
+
+    def open(self) -> int:
+        return self.before.open() + self.after.open()
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        clock = self.before.clock
+        end = clock() + max_ns
+        sides: tuple[list[int], list[int]] = ([], [])
+        while len(sides[0]) < count and clock() <= end:
+            sides[0].append(self.before.infer())
+            sides[1].append(self.after.infer())
+        first, second = (
+            Block(times_ns=tuple(times), noise=Noise(wall_ns=sum(times))) for times in sides
+        )
+        return first, second
+
+    def close(self) -> None:
+        self.before.close()
+        self.after.close()
