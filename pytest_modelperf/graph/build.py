@@ -27,9 +27,11 @@ from pytest_modelperf.graph.model_file import (
     ModelFile,
     dtype_name,
 )
+from pytest_modelperf.graph.observation import Observation, Place
 from pytest_modelperf.graph.parameters import count_params, find_zero_point
 from pytest_modelperf.graph.resolve import Resolver, refined
 from pytest_modelperf.graph.scope import Scope
+from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import (
     Graph,
     Node,
@@ -84,10 +86,16 @@ class TypeSources:
 
 
 def build_graph(
-    file: ModelFile, block: Block, types: TypeSources, resolver: Resolver
+    file: ModelFile,
+    block: Block,
+    types: TypeSources,
+    resolver: Resolver,
+    observation: Observation | None = None,
 ) -> BuiltGraph:
-    """The records of a model whose inputs are bound."""
-    builder = _Builder(file, resolver, trusts_bodies=types.declared is not None)
+    """The records of a model whose inputs are bound; `observation` is what a run of it saw."""
+    builder = _Builder(
+        file, resolver, observation or Observation(), trusts_bodies=types.declared is not None
+    )
     scope = Scope(None, "", resolver.opsets.get("", 1))
     scope.types.update(types.inferred)
     scope.declared = types.declared or {}
@@ -156,9 +164,17 @@ class _Weights:
 class _Builder:
     """Builds the graph of one model, and the bodies in it."""
 
-    def __init__(self, file: ModelFile, resolver: Resolver, *, trusts_bodies: bool) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        resolver: Resolver,
+        observation: Observation,
+        *,
+        trusts_bodies: bool,
+    ) -> None:
         self.file = file
         self.resolver = resolver
+        self.observation = observation
         self.trusts_bodies = trusts_bodies
         self.weights = _Weights()
         self.nodes_left = MAX_NODES
@@ -267,7 +283,7 @@ class _Builder:
             node = self.with_bodies(scope, node, call)
         for tensor in outputs:
             if tensor is not None and not (tensor.is_complete or scope.is_no_tensor(tensor.name)):
-                outputs = self.resolver.outputs(node, call, scope)
+                outputs = self.observed(scope, call, self.resolver.outputs(node, call, scope))
                 node = replace(node, outputs=outputs)
                 break
         folded = not call.bodies and node.op_type not in _RANDOM and _takes_constants(node)
@@ -278,6 +294,18 @@ class _Builder:
             if tensor is not None:
                 scope.tensors[tensor.name] = tensor
         return None if folded else node
+
+    def observed(
+        self, scope: Scope, call: Call, outputs: tuple[Tensor | None, ...]
+    ) -> tuple[Tensor | None, ...]:
+        """`outputs` with what a run saw where nothing else tells their shapes."""
+        seen = self.observation.nodes.get(_place(scope, call))
+        if seen is None:
+            return outputs
+        return tuple(
+            None if tensor is None else refined(tensor, OutputType(None, shape))
+            for tensor, shape in zip(outputs, seen.outputs, strict=True)
+        )
 
     def source(self, scope: Scope, name: str, call: Call) -> Tensor | None:
         if not name:
@@ -316,44 +344,53 @@ class _Builder:
     # -- control flow
 
     def with_bodies(self, scope: Scope, node: Node, call: Call) -> Node:
-        bodies = call.bodies
+        bodies, place = call.bodies, _place(scope, call)
         if node.op_type == "If" and not node.domain:
             condition = scope.value_of(call.inputs[0]) if call.inputs else None
+            taken = self.observation.branches.get(place)
             if condition is not None and condition.size == 1:
                 taken = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+            if taken is not None:
                 bodies = {name: body for name, body in bodies.items() if name == taken}
-            built = {name: self.body(scope, node, name, body) for name, body in bodies.items()}
+            built = {n: self.body(scope, node, (*place, n), b) for n, b in bodies.items()}
             return replace(node, bodies=built)
         if node.op_type == "Loop" and "body" in bodies and not node.domain:
             return self.with_loop_body(scope, node, call)
         if node.op_type == "Scan" and "body" in bodies and not node.domain:
             scanned = control_flow.scan_inputs(node)
-            body = self.body(scope, node, "body", bodies["body"], scanned.given)
-            return replace(node, bodies={"body": body}, trips=scanned.trips)
-        built = {name: self.body(scope, node, name, body) for name, body in bodies.items()}
+            body = self.body(scope, node, (*place, "body"), bodies["body"], scanned.given)
+            return replace(node, bodies={"body": body}, trips=self.trips(place, scanned.trips))
+        built = {n: self.body(scope, node, (*place, n), b) for n, b in bodies.items()}
         # FlexAttention applies each body to all scores at once. A SequenceMap runs as often as
         # its sequence is long, a custom operator as it likes.
         once = node.qualified_op == "ai.onnx.preview::FlexAttention"
-        return replace(node, bodies=built, trips=1 if once else None)
+        return replace(node, bodies=built, trips=self.trips(place, 1 if once else None))
 
     def body(
-        self, scope: Scope, node: Node, name: str, block: Block, given: Sequence[Tensor] = ()
+        self, scope: Scope, node: Node, place: Place, block: Block, given: Sequence[Tensor] = ()
     ) -> Graph:
-        inner = Scope(scope, f"{scope.path}{node.name or node.id}/{name}/", scope.opset)
+        path = f"{scope.path}{node.name or node.id}/{place[-1]}/"
+        inner = Scope(scope, path, scope.opset, place)
         if self.trusts_bodies:
             infos = (*block.proto.value_info, *block.proto.output, *block.proto.input)
             inner.declared = {info.name: info.type for info in infos}
         return self.build(block, inner, given)
 
     def with_loop_body(self, scope: Scope, node: Node, call: Call) -> Node:
-        block = call.bodies["body"]
+        block, place = call.bodies["body"], _place(scope, call)
+        inside = (*place, "body")
+        trips = self.trips(place, self.loop_trips(scope, call))
         given = control_flow.loop_inputs(node)
-        body = self.body(scope, node, "body", block, given)
+        body = self.body(scope, node, inside, block, given)
         # A value that a trip changes the shape of has no one shape: know only what stays.
         stable = control_flow.stable_inputs(given, body.outputs)
-        if any(a.shape != b.shape for a, b in zip(given, stable, strict=False)):
-            body = self.body(scope, node, "body", block, stable)
-        return replace(node, bodies={"body": body}, trips=self.loop_trips(scope, call))
+        if trips != 1 and any(a.shape != b.shape for a, b in zip(given, stable, strict=False)):
+            body = self.body(scope, node, inside, block, stable)
+        return replace(node, bodies={"body": body}, trips=trips)
+
+    def trips(self, place: Place, stated: int | None) -> int | None:
+        """How often a body runs: what the graph says, else what a run saw."""
+        return self.observation.trips.get(place) if stated is None else stated
 
     def loop_trips(self, scope: Scope, call: Call) -> int | None:
         """How often a Loop runs: its trip count, unless a condition may end it before."""
@@ -371,6 +408,10 @@ class _Builder:
 
     def is_true(self, tensor: TensorProto) -> bool:
         return prod(tensor.dims) == 1 and bool(self.file.read_tensor(tensor).reshape(-1)[0])
+
+
+def _place(scope: Scope, call: Call) -> Place:
+    return (*scope.place, next((name for name in call.outputs if name), call.proto.name))
 
 
 def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tuple[Tensor, ...]:

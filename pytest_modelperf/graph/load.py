@@ -24,6 +24,7 @@ from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
 from pytest_modelperf.graph.convert import Block, read_block
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
+from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Tensor
@@ -52,7 +53,7 @@ class BoundModel:
 
     `proto` is the model as it has to run at these dimensions, its weights still in the file.
     `rewritten` names the nodes that had to be changed for another batch size than the model's
-    own.
+    own. `notes` say what is to be known of its shapes.
     """
 
     file: ModelFile
@@ -62,6 +63,7 @@ class BoundModel:
     tensors: Mapping[str, Tensor]
     stored: Mapping[str, onnx.TensorProto]
     rewritten: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def read_weight(self, name: str) -> Value | None:
         """The values of a stored weight; None for one that a node generates."""
@@ -73,10 +75,12 @@ def load_model(
     file: ModelFile,
     binding: Binding | None = None,
     shape_rules: Mapping[str, ShapeRule] | None = None,
+    observation: Observation | None = None,
 ) -> BoundModel:
     """The model in `file` with every input bound as `binding` says.
 
-    `shape_rules` are those of plugins, by `domain::Op`; they go before ours.
+    `shape_rules` are those of plugins, by `domain::Op`; they go before ours. `observation` is
+    what a run of this very model saw.
     """
     binding = binding or Binding()
     rules = shape_rules or {}
@@ -104,6 +108,9 @@ def load_model(
         raise refusal(error.where, bound, file.name) from error
     if before is not None:
         verify_rebound(before, built.graph, bound, file.name)
+    if observation is not None:
+        # Once more, because what a batch does to shapes was verified without it.
+        built = build(proto, block, declared, observation)
     return BoundModel(file, proto, bound, built.graph, built.tensors, built.stored, rewritten)
 
 
@@ -233,11 +240,15 @@ class _Build:
     values: Mapping[str, Value]
 
     def __call__(
-        self, proto: onnx.ModelProto, block: Block, declared: Mapping[str, TypeProto] | None
+        self,
+        proto: onnx.ModelProto,
+        block: Block,
+        declared: Mapping[str, TypeProto] | None,
+        observation: Observation | None = None,
     ) -> BuiltGraph:
         inferred = _inferred_types(self.file, _without_traps(proto, block))
         types = TypeSources(inferred, declared, self.values)
-        return build_graph(self.file, block, types, self.resolver)
+        return build_graph(self.file, block, types, self.resolver, observation)
 
 
 def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:

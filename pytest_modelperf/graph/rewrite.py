@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import difflib
 import filecmp
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from onnx import TensorProto, ValueInfoProto, helper
 
-from pytest_modelperf.errors import ModelError, OutputError, UsageError
+from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import (
     DATA_TYPES,
-    MAX_PROTO_BYTES,
     external_location,
     is_external,
 )
+from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Shape, Tensor
-from pytest_modelperf.graph.wire import chunk_size, restore_model
-from pytest_modelperf.units import format_bytes, printable
-
-_PIECE_BYTES = 1 << 20
+from pytest_modelperf.units import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +39,10 @@ def write_shaped_model(bound: BoundModel, path: Path, names: Sequence[str] = ())
     proto.CopyFrom(bound.proto)
     new_outputs = _add_outputs(bound, proto.graph, names)
     known = _add_shapes(bound, proto.graph)
-    chunks = restore_model(proto.SerializeToString(), bound.file.name)
-    size = sum(map(chunk_size, chunks))
-    if size > MAX_PROTO_BYTES:
-        raise ModelError(
-            f"{bound.file.name} with its shapes would have {format_bytes(size)}; an ONNX file can "
-            f"have {format_bytes(MAX_PROTO_BYTES)} at most. Store its weights as external data "
-            "first (onnx.save with save_as_external_data=True)."
-        )
+    chunks = restored_chunks(proto, bound.file, "with its shapes")
     try:
         _copy_external_data(bound, path)
-        _write_chunks(bound, path, chunks)
+        write_chunks(bound.file, path, chunks)
     except OSError as error:
         raise OutputError(
             f"cannot write {printable(str(path))}: {error.strerror or error}."
@@ -109,7 +96,7 @@ def _value_info(tensor: Tensor) -> ValueInfoProto:
 def _copy_external_data(bound: BoundModel, path: Path) -> None:
     """Put the external data beside the copy, where its locations then point."""
     source, target = bound.file.folder, path.parent.resolve()
-    for location in sorted(_external_files(bound)):
+    for location in sorted(external_files(bound)):
         copy = target / location.relative_to((source or target).resolve())
         if path.resolve() in (location, copy):
             raise OutputError(
@@ -127,44 +114,10 @@ def _copy_external_data(bound: BoundModel, path: Path) -> None:
         shutil.copyfile(location, copy)
 
 
-def _external_files(bound: BoundModel) -> set[Path]:
+def external_files(bound: BoundModel) -> set[Path]:
+    """The files beside the model in which some of its weights lie."""
     return {
         external_location(bound.file, tensor).path
         for tensor in bound.stored.values()
         if is_external(tensor)
     }
-
-
-def _write_chunks(bound: BoundModel, path: Path, chunks: Sequence[bytes | tuple[int, int]]) -> None:
-    """Write to a temporary file first, so that the model may be written over itself."""
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
-            for piece in _pieces(bound, chunks):
-                file.write(piece)
-            file.close()
-            Path(file.name).chmod(0o666 & ~_umask())
-            Path(file.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(file.name).unlink()
-            raise
-
-
-def _pieces(bound: BoundModel, chunks: Sequence[bytes | tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes to write, in pieces; those of weights as the model file has them."""
-    with bound.file.open_bytes() as source:
-        for chunk in chunks:
-            if isinstance(chunk, bytes):
-                yield chunk
-                continue
-            source.seek(chunk[0])
-            for start in range(chunk[0], chunk[1], _PIECE_BYTES):
-                yield source.read(min(_PIECE_BYTES, chunk[1] - start))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

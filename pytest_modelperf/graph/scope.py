@@ -26,9 +26,13 @@ MAX_FOLD_DEPTH = 100
 class Scope:
     """One graph while it is read. Tensors are added as they are made, in execution order."""
 
-    def __init__(self, outer: Scope | None, path: str, opset: int) -> None:
+    def __init__(
+        self, outer: Scope | None, path: str, opset: int, place: tuple[str, ...] = ()
+    ) -> None:
         self.outer = outer
         self.path = path
+        # Unlike the path, told by what no two nodes of a graph share.
+        self.place = place
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.opset = opset
         self.tensors: dict[str, Tensor] = {}

@@ -209,3 +209,27 @@ class Graph:
             yield node
             for body in node.bodies.values():
                 yield from body.walk()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanNode:
+    """One step of an engine's plan. The name of an input or output that is left out is empty."""
+
+    name: str
+    op_type: str
+    domain: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    bodies: Mapping[str, Plan] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """The graph that an engine made of a model, or of a body in it, and what it folded.
+
+    `constants` are the names of the tensors that it stores, those among them that the model
+    computes.
+    """
+
+    nodes: tuple[PlanNode, ...]
+    constants: frozenset[str] = frozenset()

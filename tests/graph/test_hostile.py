@@ -121,7 +121,7 @@ def test_what_is_odd_and_yet_valid_is_profiled(
 
 def test_mutated_models_give_a_profile_or_an_error_of_ours(tmp_path: Path) -> None:
     """In a child, for what it finds may well be a crash."""
-    rng = random.Random(0)  # noqa: S311  # the same models on every run
+    rng = random.Random(0)  # the same models on every run
     seeds = [build().SerializeToString() for build in hostile.SEEDS]
     count = 700
     for number in range(count):
@@ -144,7 +144,7 @@ def test_mutated_models_give_a_profile_or_an_error_of_ours(tmp_path: Path) -> No
 def test_a_light_model_with_wrong_bytes_gives_a_profile_or_an_error_of_ours(
     light_models: Mapping[str, str], seed: int, name: str
 ) -> None:
-    rng = random.Random(seed)  # noqa: S311  # drawn by hypothesis
+    rng = random.Random(seed)  # drawn by hypothesis
     data = bytearray(Path(light_models[name]).read_bytes())
     for _ in range(rng.choice((1, 3, 10))):
         data[rng.randrange(len(data))] = rng.randrange(256)

@@ -66,7 +66,7 @@ def _typed_values(name: str, count: int, rng: random.Random) -> tuple[str, list[
 def tensors(draw: st.DrawFn) -> TensorProto:
     """A tensor of any type and either encoding, around the sizes where it stops being kept."""
     name = draw(st.sampled_from([*_BITS, "STRING"]))
-    rng = random.Random(draw(st.integers(0, 2**32)))  # noqa: S311  # content, not secrets
+    rng = random.Random(draw(st.integers(0, 2**32)))  # content, not secrets
     bits = _BITS.get(name, 64)
     limit = 8 * (KEEP_INTEGER_BYTES if name in _INTEGERS else KEEP_BYTES) // bits
     count = draw(st.sampled_from([0, 1, 7, limit - 1, limit, limit + 1, limit + 40]))
@@ -131,7 +131,7 @@ def encoded_models(draw: st.DrawFn) -> bytes:
         tensor = draw(tensors())
         tensor.name = f"t{number}"
         draw(st.sampled_from(_PLACES))(model, tensor)
-    rng = random.Random(draw(st.integers(0, 2**32)))  # noqa: S311  # order, not secrets
+    rng = random.Random(draw(st.integers(0, 2**32)))  # order, not secrets
     plain = model.SerializeToString(deterministic=True)
     return plain if draw(st.booleans()) else _shuffled(plain, model.DESCRIPTOR, rng)
 

@@ -1,0 +1,29 @@
+"""The graph that an engine made of a model, read from the ONNX file that it saves it as."""
+
+from __future__ import annotations
+
+from pytest_modelperf.graph.convert import Block, read_block
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.structure import Plan, PlanNode
+
+
+def read_plan(data: bytes) -> Plan:
+    """The plan in the bytes of an ONNX file; the data of its weights need not be there."""
+    file = open_model(data)
+    return _plan(read_block(file.proto.graph, "the plan of the engine"))
+
+
+def _plan(block: Block) -> Plan:
+    graph = block.proto
+    constants = {tensor.name for tensor in graph.initializer}
+    constants |= {tensor.values.name for tensor in graph.sparse_initializer}
+    nodes = []
+    for call in block.calls:
+        if call.op_type == "Constant" and not call.domain:
+            constants.update(call.outputs)
+            continue
+        bodies = {name: _plan(body) for name, body in call.bodies.items()}
+        nodes.append(
+            PlanNode(call.proto.name, call.op_type, call.domain, call.inputs, call.outputs, bodies)
+        )
+    return Plan(tuple(nodes), frozenset(constants))

@@ -1,0 +1,37 @@
+"""What one run of a model saw of its nodes: shapes, trip counts, and which branches were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pytest_modelperf.graph.structure import Shape
+
+# Where a node stands: the ids of the nodes around it, each with the name of its body, and its own.
+Place: TypeAlias = "tuple[str, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """How often a node ran, and the shapes of its outputs, as far as they were the same each time.
+
+    `varies` says that they were not.
+    """
+
+    calls: int
+    outputs: tuple[Shape | None, ...]
+    varies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a run saw, by the place of the node.
+
+    `trips` is how often the body of a node runs each time, where that is a whole number;
+    `branches` is which body of an If ran, where it was always the same.
+    """
+
+    nodes: Mapping[Place, SeenNode] = field(default_factory=dict)
+    trips: Mapping[Place, int] = field(default_factory=dict)
+    branches: Mapping[Place, str] = field(default_factory=dict)

@@ -1,0 +1,276 @@
+"""A model completed by what one run of it saw, where the graph alone does not tell its shapes.
+
+What the graph does tell stays, also where a run saw something else: it holds for all inputs, and a
+profile is not to depend on whether there was a reason for a run. The difference is noted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.load import BoundModel, load_model
+from pytest_modelperf.graph.observation import Observation, Place, SeenNode
+from pytest_modelperf.graph.runnable import nodes_by_name
+from pytest_modelperf.graph.shape_rule import ShapeRule
+from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
+from pytest_modelperf.units import format_shape, printable
+
+# In these only a sequence, an optional or a map is without a type.
+_TYPED_DOMAINS = frozenset({"", "ai.onnx.ml"})
+# ONNX Runtime unfolds operators that are defined by others, and names what was in them so.
+_UNFOLDED = re.compile(r"_inlfunc_[A-Za-z0-9]+_(.+)", re.DOTALL)
+# More differences than this are one and the same.
+_MAX_NOTES = 3
+
+
+def needs_observation(graph: Graph) -> bool:
+    """Whether a run of the model can tell more of it than the graph does."""
+    return any(
+        node.trips is None
+        or (node.op_type == "If" and len(node.bodies) > 1)
+        or any(
+            _is_open(tensor)
+            for tensor in node.outputs
+            if tensor is not None
+            and (tensor.dtype is not None or node.domain not in _TYPED_DOMAINS)
+        )
+        for node in graph.walk()
+    )
+
+
+def complete_model(
+    bound: BoundModel,
+    seen: Sequence[Mapping[str, Any]],
+    binding: Binding | None = None,
+    shape_rules: Mapping[str, ShapeRule] | None = None,
+) -> BoundModel:
+    """The model `bound`, loaded again with what a run of it saw.
+
+    `seen` has a `name` and `calls` for each node that ran, as `Engine.observe_shapes` gives them;
+    the other arguments are those that it was loaded with. The notes of the result say what comes
+    from the run.
+    """
+    observation = read_observation(seen, nodes_by_name(bound), bound.graph)
+    completed = load_model(bound.file, binding, shape_rules, observation)
+    notes = (
+        *_completions(bound.graph, completed.graph),
+        *_contradictions(completed.graph, observation),
+        *_changes(completed.graph, observation),
+    )
+    return replace(completed, notes=(*completed.notes, *notes))
+
+
+def read_observation(
+    seen: Sequence[Mapping[str, Any]], names: Mapping[str, Node], graph: Graph
+) -> Observation:
+    """What a run saw, by the places of the nodes that have these names."""
+    calls: dict[Node, list[Sequence[Sequence[int] | None]]] = {}
+    for each in seen:
+        node = _named(each["name"], names)
+        if node is not None:
+            calls.setdefault(node, []).extend(each["calls"])
+    reader = _Reader(calls)
+    reader.enter(graph, (), 1)
+    return Observation(reader.nodes, reader.trips, reader.branches)
+
+
+def _named(name: str, names: Mapping[str, Node]) -> Node | None:
+    node = names.get(name)
+    if node is None:
+        match = _UNFOLDED.fullmatch(name)
+        return None if match is None else _named(match[1], names)
+    return node
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Counts and shapes of the calls of each node, while a graph is walked."""
+
+    calls: Mapping[Node, Sequence[Sequence[Sequence[int] | None]]]
+    nodes: dict[Place, SeenNode] = field(default_factory=dict)
+    trips: dict[Place, int] = field(default_factory=dict)
+    branches: dict[Place, str] = field(default_factory=dict)
+
+    def enter(self, graph: Graph, around: Place, runs: int) -> None:
+        """Read the nodes of a graph that ran so often."""
+        for node in graph.nodes:
+            place = (*around, node.id)
+            calls = self.calls.get(node, ())
+            if calls:
+                self.nodes[place] = _merged(node, calls)
+            if not node.bodies:
+                continue
+            # A SequenceMap is unfolded into a Loop that has none of the names of the model.
+            times = runs if node.op_type == "SequenceMap" else len(calls)
+            self.read_bodies(node, place, times)
+            for name, body in node.bodies.items():
+                self.enter(body, (*place, name), self.runs(body) or 0)
+
+    def read_bodies(self, node: Node, place: Place, times: int) -> None:
+        """How often the bodies of a node ran, which itself ran so many times."""
+        runs = {name: self.runs(body) for name, body in node.bodies.items()}
+        if not times:
+            return
+        if node.op_type == "If":
+            ran = [name for name, count in runs.items() if count]
+            # Where no branch is seen to run, it is one that has nothing to run.
+            ran = ran or [name for name, count in runs.items() if count is None][:1]
+            if len(ran) == 1:
+                self.branches[place] = ran[0]
+            return
+        (count,) = runs.values() if len(runs) == 1 else (None,)
+        if count is None:
+            # Nothing in the body is counted, so once is as good as any number.
+            self.trips[place] = 1
+        elif count == 0 and node.op_type == "SequenceMap":
+            # More likely are its nodes called otherwise than that a sequence is empty.
+            return
+        elif count % times == 0:
+            self.trips[place] = count // times
+
+    def runs(self, body: Graph) -> int | None:
+        """How often a body ran: as often as each of its nodes. None for one without nodes."""
+        counts = [len(self.calls.get(node, ())) for node in body.nodes]
+        return max(counts, default=None)
+
+
+def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> SeenNode:
+    """The shapes that all calls have in common."""
+    first, *others = [_aligned(node, shapes) for shapes in calls]
+    merged = list(first)
+    for shapes in others:
+        merged = [_common(a, b) for a, b in zip(merged, shapes, strict=True)]
+    varies = any(
+        shape is not None and (common is None or None in common)
+        for shape, common in zip(first, merged, strict=True)
+    )
+    return SeenNode(len(calls), tuple(merged), varies)
+
+
+def _aligned(node: Node, shapes: Sequence[Sequence[int] | None]) -> list[Shape | None]:
+    """One shape for each output; engines leave out what is left out, and what is no tensor."""
+    outputs = node.outputs
+    present = [index for index, tensor in enumerate(outputs) if tensor is not None]
+    typed = [index for index in present if outputs[index].dtype is not None]  # type: ignore[union-attr]  # present
+    places = next(
+        (p for p in (range(len(outputs)), present, typed) if len(p) == len(shapes)), range(0)
+    )
+    aligned: list[Shape | None] = [None] * len(outputs)
+    for index, shape in zip(places, shapes, strict=False):
+        aligned[index] = None if shape is None else tuple(map(int, shape))
+    return aligned
+
+
+def _common(a: Shape | None, b: Shape | None) -> Shape | None:
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else None for x, y in zip(a, b, strict=True))
+
+
+def _is_open(tensor: Tensor | None) -> bool:
+    return tensor is not None and (tensor.shape is None or None in tensor.shape)
+
+
+# -- what is said of it
+
+
+def _completions(before: Graph, after: Graph) -> Iterator[str]:
+    known = dict(_places(before))
+    shapes = trips = branches = 0
+    for place, node in _places(after):
+        old = known.get(place)
+        if old is None:
+            continue
+        shapes += any(map(_is_open, old.outputs)) and not any(map(_is_open, node.outputs))
+        trips += old.trips is None and node.trips is not None
+        branches += len(old.bodies) > len(node.bodies)
+    parts = [
+        _counted(number, what)
+        for number, what in (
+            (shapes, "the output shapes of {} layer{}"),
+            (trips, "how often {} loop{} run{}"),
+            (branches, "the branch of {} If{}"),
+        )
+        if number
+    ]
+    if parts:
+        yield f"only a run could tell {' and '.join(parts)}: other inputs may give others"
+
+
+def _counted(number: int, what: str) -> str:
+    return what.format(number, "" if number == 1 else "s", "s" if number == 1 else "")
+
+
+def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:
+    found = []
+    for place, node in _places(graph):
+        seen = observation.nodes.get(place)
+        for tensor, shape in zip(node.outputs, () if seen is None else seen.outputs, strict=False):
+            if tensor is not None and _differ(tensor.shape, shape):
+                found.append(
+                    f"a run saw {format_shape(shape)} come out of {_shown(node)}, where the graph "
+                    f"says {format_shape(tensor.shape)}: the graph's word is counted"
+                )
+    yield from found[:_MAX_NOTES]
+    if len(found) > _MAX_NOTES:
+        yield f"a run saw other shapes than the graph says at {len(found)} places"
+
+
+def _differ(stated: Shape | None, seen: Shape | None) -> bool:
+    if stated is None or seen is None:
+        return False
+    return len(stated) != len(seen) or any(
+        a != b for a, b in zip(stated, seen, strict=True) if a is not None and b is not None
+    )
+
+
+def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
+    """What differs from call to call, and so has no one count."""
+    for place, node in _places(graph):
+        seen = observation.nodes.get(place)
+        if node.trips is None and seen is not None:
+            inside = _inside(node, place, observation)
+            runs = max((inner.calls for inner in inside), default=0)
+            yield (
+                f"{_shown(node)} runs its body {runs} times in {seen.calls} calls, so not equally "
+                "often each time"
+            )
+        if node.op_type == "If" and len(node.bodies) > 1 and seen is not None:
+            yield f"{_shown(node)} does not take the same branch each time"
+        for name, body in node.bodies.items():
+            varying = [
+                inner
+                for inner in body.nodes
+                if (ran := observation.nodes.get((*place, name, inner.id))) and ran.varies
+            ]
+            if varying:
+                yield (
+                    f"in the body of {_shown(node)} the shapes of {len(varying)} of "
+                    f"{len(body.nodes)} layers change from trip to trip, first of "
+                    f"{_shown(varying[0])}: what depends on them has no one count"
+                )
+
+
+def _inside(node: Node, place: Place, observation: Observation) -> Iterator[SeenNode]:
+    """What ran directly in the bodies of a node."""
+    for name, body in node.bodies.items():
+        for inner in body.nodes:
+            seen = observation.nodes.get((*place, name, inner.id))
+            if seen is not None:
+                yield seen
+
+
+def _places(graph: Graph, around: Place = ()) -> Iterator[tuple[Place, Node]]:
+    for node in graph.nodes:
+        place = (*around, node.id)
+        yield place, node
+        for name, body in node.bodies.items():
+            yield from _places(body, (*place, name))
+
+
+def _shown(node: Node) -> str:
+    return f"{printable(node.op_type)} {printable(node.name or node.id)!r}"

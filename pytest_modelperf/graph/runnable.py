@@ -1,0 +1,131 @@
+"""A copy of a model in which every node can be told by its name; weights stream from file to file.
+
+An engine tells what a kernel did by the name of its node. Nodes without a name are lost in its
+profile, those that share one cannot be told apart, and a name with a quote in it breaks the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.stream import restored_chunks, write_chunks
+from pytest_modelperf.graph.structure import Graph, Node
+from pytest_modelperf.units import printable
+
+
+def needs_copy(bound: BoundModel) -> bool:
+    """Whether the model's own file does not do: names are missing, or it is another model."""
+    if bound.file.path is None or bound.inputs.rebound or bound.file.proto.functions:
+        return True
+    names = Counter(node.name for node in _walk(bound.file.proto.graph))
+    return any(count > 1 or not _is_safe(name) for name, count in names.items())
+
+
+def write_runnable(bound: BoundModel, path: Path) -> None:
+    """Write the model as it has to run, each of its nodes with a name of its own.
+
+    Names that are unique are kept. Weights in external data stay in the folder of the model, and
+    are looked for there.
+    """
+    proto = _as_it_runs(bound)
+    _name_nodes(proto.graph)
+    chunks = restored_chunks(proto, bound.file, "with the names of its nodes")
+    try:
+        write_chunks(bound.file, path, chunks)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+
+
+def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
+    """The nodes that run by their names in the copy; where none is needed these are their own."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(bound.proto)
+    _name_nodes(proto.graph)
+    return dict(_pairs(proto.graph, bound.graph))
+
+
+def _as_it_runs(bound: BoundModel) -> onnx.ModelProto:
+    """The model, with no more said of its shapes than its file says.
+
+    What an engine makes of a model depends on which shapes it knows, and the copy is to run as
+    the file does. Where the batch was changed, what the file says of shapes is wrong.
+    """
+    original = bound.file.proto
+    proto = onnx.ModelProto()
+    if bound.inputs.rebound:
+        proto.CopyFrom(bound.proto)
+        return proto
+    if not original.functions:
+        proto.CopyFrom(original)
+        return proto
+    proto.CopyFrom(bound.proto)
+    for kept, own in (
+        (proto.graph.input, original.graph.input),
+        (proto.graph.output, original.graph.output),
+        (proto.graph.value_info, original.graph.value_info),
+    ):
+        del kept[:]
+        kept.extend(own)
+    return proto
+
+
+def _walk(graph: GraphProto) -> Iterator[NodeProto]:
+    """All nodes that an engine may run, those of bodies directly after the node that holds them."""
+    for node in graph.node:
+        if node.op_type != "Constant":
+            yield node
+        for _, body in _bodies(node):
+            yield from _walk(body)
+
+
+def _bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.name, attribute.g
+
+
+def _name_nodes(graph: GraphProto) -> None:
+    """Give a name to each node that has none of its own; the first of several keeps theirs."""
+    nodes = list(_walk(graph))
+    taken = {node.name for node in nodes}
+    kept: set[str] = set()
+    for node in nodes:
+        if node.name not in kept and _is_safe(node.name):
+            kept.add(node.name)
+            continue
+        wish = next(filter(None, node.output), "") or node.name
+        wish = wish if _is_safe(wish) else node.op_type
+        name, count = wish, 1
+        while name in taken:
+            count += 1
+            name = f"{wish}#{count}"
+        node.name = name
+        taken.add(name)
+        kept.add(name)
+
+
+def _is_safe(name: str) -> bool:
+    """Whether a name can stand in a profile: older versions of ONNX Runtime escape nothing."""
+    return bool(name) and name.isprintable() and not {'"', "\\"} & set(name)
+
+
+def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
+    """The name and the record of each node that is in both."""
+    made = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
+    for call in proto.node:
+        node = next((made[name] for name in call.output if name in made), None)
+        if node is None:
+            continue
+        yield call.name, node
+        for name, body in _bodies(call):
+            if name in node.bodies:
+                yield from _pairs(body, node.bodies[name])
