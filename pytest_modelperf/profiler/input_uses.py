@@ -1,0 +1,442 @@
+"""What the values of an input have to be, told by what the graph does with them.
+
+An input is followed to where its values matter: as the rows of a table, as a size, as a mask, as
+a condition. On the way lie operators that hand values on as they are, sums with constants, and
+the bodies of control flow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_modelperf.graph.shape_arithmetic import dim
+from pytest_modelperf.graph.structure import Graph, Node, Tensor
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Shape
+
+# Tensors that are looked at for one input. A model that needs more is not looked at further.
+_MAX_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the uses of an input ask for: bounds, both included, and a value that fits best.
+
+    `decides` says what of the work depends on the value: then no made value is as good as one
+    that the user gives.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    value: float | None = None
+    decides: str = ""
+
+    def shifted(self, low: float, high: float) -> Demand:
+        """The demand on x where this one is on x plus something from `low` to `high`."""
+        value = None if self.value is None else self.value - low
+        return replace(self, low=self.low - low, high=self.high - high, value=value)
+
+    def loosened(self) -> Demand:
+        """The demand on x where this one is on something computed from x and from others."""
+        is_bounded = math.isfinite(self.low) and self.value is None
+        return replace(self, value=self.low) if is_bounded else self
+
+    def and_also(self, other: Demand) -> Demand:
+        """Both demands; this one alone where they exclude each other."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        if low > high:
+            return self
+        return Demand(
+            low,
+            high,
+            self.value if self.value is not None else other.value,
+            self.decides or other.decides,
+        )
+
+
+def demand_on(tensor: Tensor, graph: Graph, uses: Uses | None = None) -> Demand:
+    """What all uses of a tensor ask for together.
+
+    The tightest bounds win. Where two exclude each other, one of them is on a value that is only
+    taken in some cases (as an index that is negative is made positive first): that which the
+    input reaches unchanged stays.
+    """
+    found = sorted((uses or find_uses(graph)).demands(tensor), key=lambda f: f.is_changed)
+    total = Demand()
+    for each in found:
+        total = total.and_also(each.demand)
+    return total
+
+
+def find_uses(graph: Graph) -> Uses:
+    """Who takes each tensor of a graph and of its bodies."""
+    uses = Uses()
+    _add_uses(graph, uses)
+    return uses
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A demand on an input, and whether the input is computed with before it gets there."""
+
+    demand: Demand
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A tensor on the way, and what was added to the input so far; None where that is unknown."""
+
+    tensor: Tensor
+    added: tuple[float, float] | None = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """The nodes that take each tensor, and the names that it has inside and outside of bodies."""
+
+    nodes: dict[Tensor, list[tuple[Node, int]]] = field(default_factory=dict)
+    aliases: dict[Tensor, list[Tensor]] = field(default_factory=dict)
+
+    def demands(self, tensor: Tensor) -> Iterator[_Found]:
+        is_float = tensor.is_float
+        first = _Step(tensor)
+        waiting, seen = [first], {(first.tensor, first.added)}
+        while waiting and len(seen) < _MAX_STEPS:
+            step = waiting.pop()
+            steps = [replace(step, tensor=t) for t in self.aliases.get(step.tensor, ())]
+            for node, index in self.nodes.get(step.tensor, ()):
+                demand = _demand(node, index, is_float=is_float)
+                if demand is not None:
+                    yield _moved(demand, step.added)
+                steps.extend(_passed_on(node, index, step))
+            for each in steps:
+                if (each.tensor, each.added) not in seen:
+                    seen.add((each.tensor, each.added))
+                    waiting.append(each)
+
+
+def _add_uses(graph: Graph, uses: Uses) -> None:
+    for node in graph.nodes:
+        for index, tensor in enumerate(node.inputs):
+            if tensor is not None and not tensor.is_constant:
+                uses.nodes.setdefault(tensor, []).append((node, index))
+        for body in node.bodies.values():
+            _add_uses(body, uses)
+            for outer, inner in _names_in(node, body):
+                if outer is not None:
+                    uses.aliases.setdefault(outer, []).append(inner)
+            for made, outer in _names_out(node, body):
+                if outer is not None:
+                    uses.aliases.setdefault(made, []).append(outer)
+
+
+def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]:
+    """What is given to a body, and what it is called there."""
+    if node.op_type == "Loop":
+        yield from zip(node.inputs[2:], body.inputs[2:], strict=False)
+        yield from zip(body.outputs[1:], body.inputs[2:], strict=False)
+    elif node.op_type == "Scan":
+        yield from zip(node.inputs, body.inputs, strict=False)
+
+
+def _names_out(node: Node, body: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """What a body gives out, and what it is called outside."""
+    first = 1 if node.op_type == "Loop" else 0
+    yield from zip(body.outputs[first:], node.outputs, strict=False)
+
+
+def _moved(demand: Demand, added: tuple[float, float] | None) -> _Found:
+    if added is None:
+        return _Found(demand.loosened(), is_changed=True)
+    return _Found(demand.shifted(*added), is_changed=added != (0.0, 0.0))
+
+
+# -- what hands values on
+
+# The inputs whose elements are those of the outputs, or some of them.
+_PASSES: Mapping[str, Sequence[int]] = {
+    **dict.fromkeys(
+        (
+            "Abs", "Cast", "CastLike", "Ceil", "Clip", "Compress", "Dropout", "Expand", "Flatten",
+            "Floor", "Gather", "GatherElements", "GatherND", "Identity", "Not", "Pad",
+            "ReduceMax", "ReduceMin", "Reshape", "ReverseSequence", "Round", "Slice", "Split",
+            "Squeeze", "Tile", "TopK", "Transpose", "Trilu", "Unique", "Unsqueeze",
+        ),
+        (0,),
+    ),
+    "And": (0, 1),
+    "Concat": range(1 << 20),
+    "Max": range(1 << 20),
+    "Min": range(1 << 20),
+    "Or": (0, 1),
+    "ScatterElements": (0, 2),
+    "ScatterND": (0, 2),
+    "Where": (1, 2),
+    "com.microsoft::ExpandDims": (0,),
+}  # fmt: skip
+# Of these only the first output has them.
+_FIRST_OUTPUT = frozenset({"Dropout", "TopK", "Unique"})
+_SUMS = frozenset({"Add", "Sub"})
+# With what is computed here the smallest index is the safest.
+_COMPUTES = frozenset({"Mul", "Mod", "ReduceSum", "Sum"})
+
+
+def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
+    op = node.qualified_op
+    added = step.added
+    if op in _SUMS:
+        added = _sum(node, index, added)
+    elif op in _COMPUTES:
+        added = None
+    elif index not in _PASSES.get(op, ()):
+        return []
+    outputs = node.outputs[:1] if op in _FIRST_OUTPUT else node.outputs
+    return [_Step(tensor, added) for tensor in outputs if tensor is not None]
+
+
+def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
+    """What was added after a sum; None where the other term is not known, or this one negated."""
+    term = node.optional_input(1 - index)
+    value = None if term is None else term.value
+    if added is None or value is None or not value.size or value.dtype.kind not in "iuf":
+        return None
+    low, high = float(value.min()), float(value.max())
+    if node.op_type == "Add":
+        return added[0] + low, added[1] + high
+    return None if index == 1 else (added[0] - high, added[1] - low)
+
+
+# -- what asks for certain values
+
+_Rule: TypeAlias = Callable[[Node, int], "Demand | None"]
+_ZERO, _ONE = Demand(value=0), Demand(value=1)
+
+
+def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:
+    rule = _RULES.get(node.qualified_op, {}).get(index)
+    demand = rule(node, index) if callable(rule) else rule
+    return demand if demand is not None or is_float else _mask_demand(node, index)
+
+
+def _mask_demand(node: Node, index: int) -> Demand | None:
+    """Ones for what chooses between values, or is taken from 1, as masks are."""
+    op = node.qualified_op
+    if op == "Where" and index == 0:
+        return _ONE
+    if op == "Cast" and node.output().dtype == "bool":
+        return _ONE if node.input(0).dtype != "bool" else None
+    if op == "Sub" and index == 1:
+        other = node.input(0).value
+        is_one = other is not None and other.size and bool((other == 1).all())
+        return _ONE if is_one else None
+    return None
+
+
+def _below(size: int | None) -> Demand | None:
+    """An index into so many rows; 0 where their number is unknown."""
+    if size is None:
+        return Demand(low=0, value=0)
+    return Demand(low=0, high=size - 1) if size > 0 else None
+
+
+def _shape(node: Node, index: int) -> Shape | None:
+    tensor = node.optional_input(index)
+    return None if tensor is None else tensor.shape
+
+
+def _along_axis(node: Node, _: int) -> Demand | None:
+    return _below(dim(_shape(node, 0), node.attr_int("axis", 0)))
+
+
+def _gather_nd(node: Node, _: int) -> Demand | None:
+    data, indices = _shape(node, 0), _shape(node, 1)
+    first = node.attr_int("batch_dims", 0)
+    depth = dim(indices, -1)
+    if data is None or depth is None:
+        return _below(None)
+    sizes = data[first : first + depth]
+    return _below(None if None in sizes else min((s for s in sizes if s is not None), default=1))
+
+
+def _one_hot(node: Node, _: int) -> Demand | None:
+    depth = node.optional_input(1)
+    if depth is None or depth.value is None or depth.value.size != 1:
+        return _below(None)
+    return _below(int(depth.value.reshape(-1)[0]))
+
+
+def _rows_of(table: int, axis: int = 0) -> _Rule:
+    """Indices of the rows of another input."""
+    return lambda node, _: _below(dim(_shape(node, table), axis))
+
+
+def _block_quantized(node: Node, _: int) -> Demand | None:
+    return _below(dim(_shape(node, 0), node.attr_int("gather_axis", 0)))
+
+
+def _all_of(table: int, axis: int) -> _Rule:
+    """As many as another input is long: nothing of it is left out."""
+
+    def rule(node: Node, _: int) -> Demand:
+        size = dim(_shape(node, table), axis)
+        return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
+
+    return rule
+
+
+def _whole_sequence(node: Node, _: int) -> Demand:
+    size = dim(_shape(node, 0), node.attr_int("time_axis", 0))
+    return Demand(low=1, high=math.inf if size is None else size, value=size or 1)
+
+
+def _end_of_slice(node: Node, _: int) -> Demand:
+    """The end of the longest dimension, so that a slice keeps what follows its start."""
+    sizes = [size for size in _shape(node, 0) or () if size is not None]
+    return Demand(value=max(sizes, default=1), decides=_what(node, "how much {} keeps"))
+
+
+def _attention_mask(sequence: int) -> _Rule:
+    """Ones, or where a mask tells each sequence's length by a number, the whole length."""
+
+    def rule(node: Node, index: int) -> Demand:
+        mask, length = _shape(node, index), dim(_shape(node, sequence), 1)
+        return _ONE if mask is None or len(mask) > 1 else Demand(value=length or 1)
+
+    return rule
+
+
+def _past_length(past: int, axis: int) -> _Rule:
+    """As much as fits into the buffer of past keys beside the new ones."""
+
+    def rule(node: Node, _: int) -> Demand:
+        buffer, new = dim(_shape(node, past), axis), dim(_shape(node, 0), 1)
+        return Demand(low=0, value=max(0, (buffer or 0) - (new or 1)))
+
+    return rule
+
+
+def _total_length(*, minus: int) -> _Rule:
+    """All past keys and the new ones, for attention that takes (query, key, value, past key)."""
+
+    def rule(node: Node, _: int) -> Demand:
+        past, new = dim(_shape(node, 3), 2) or 0, dim(_shape(node, 0), 1) or 1
+        return Demand(low=0, value=past + new - minus)
+
+    return rule
+
+
+def _rotary_start(node: Node, index: int) -> Demand | None:
+    """Positions in the table of angles; one that tells the first leaves room for the others."""
+    table, positions = dim(_shape(node, 2), 0), _shape(node, index)
+    length = dim(_shape(node, 0), -2)
+    if table is None or positions is None or len(positions) > 1:
+        return _below(table)
+    return _below(max(1, table - (length or 1) + 1))
+
+
+def _cache_position(node: Node, _: int) -> Demand:
+    """Where a cache is written so that all of the update fits."""
+    axis = node.attr_int("axis", -2)
+    cache, update = dim(_shape(node, 0), axis), dim(_shape(node, 1), axis)
+    last = 0 if cache is None or update is None else max(0, cache - update)
+    return Demand(low=0, high=last)
+
+
+def _divisor(node: Node, _: int) -> Demand | None:
+    """Not 0, which ends the process where integers are divided."""
+    return None if node.input(1).is_float else Demand(low=1)
+
+
+def _text_of_number(node: Node, _: int) -> Demand | None:
+    return Demand(low=0, high=9) if node.input(0).dtype == "string" else None
+
+
+def _what(node: Node, text: str) -> str:
+    return text.format(f"{node.op_type} {printable(node.name or node.id)!r}")
+
+
+def _size(text: str, value: float = 1) -> _Rule:
+    """A number that decides how much a node makes."""
+    return lambda node, _: Demand(low=0, value=value, decides=_what(node, text))
+
+
+_LENGTH = _size("how much {} makes")
+
+_RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
+    "Gather": {1: _along_axis},
+    "GatherElements": {1: _along_axis},
+    "GatherND": {1: _gather_nd},
+    "Scatter": {1: _along_axis},
+    "ScatterElements": {1: _along_axis},
+    "ScatterND": {1: _gather_nd},
+    "TensorScatter": {2: _cache_position},
+    "OneHot": {0: _one_hot, 1: _LENGTH},
+    "ai.onnx.ml::ArrayFeatureExtractor": {1: _rows_of(0, -1)},
+    "CropAndResize": {2: _rows_of(0)},
+    "RoiAlign": {2: _rows_of(0)},
+    "MaxUnpool": {1: _rows_of(0, -1)},
+    "RotaryEmbedding": {3: _rows_of(1)},
+    # Sizes
+    "ConstantOfShape": {0: _LENGTH},
+    "Expand": {1: _LENGTH},
+    "Range": {0: Demand(value=0), 1: _LENGTH, 2: _ONE},
+    "Reshape": {1: _LENGTH},
+    "Resize": {2: Demand(value=1), 3: _LENGTH},
+    "Upsample": {1: Demand(value=1)},
+    "Tile": {1: _LENGTH},
+    "TopK": {1: _LENGTH},
+    "Pad": {1: _ZERO, 3: _ZERO},
+    "Slice": {1: _ZERO, 2: _end_of_slice, 3: _ZERO, 4: _ONE},
+    "NonMaxSuppression": {
+        2: _LENGTH,
+        3: Demand(low=0, high=1, value=0.5),
+        4: Demand(low=0, high=1, value=0.5),
+    },
+    "CenterCropPad": {1: _LENGTH},
+    # Axes and the like
+    "CumSum": {1: _ZERO},
+    "Squeeze": {1: _ZERO},
+    "Unsqueeze": {1: _ZERO},
+    "Trilu": {1: _ZERO},
+    "BitShift": {1: Demand(low=0, high=7)},
+    "Div": {1: _divisor},
+    "Mod": {1: _divisor},
+    "Cast": {0: _text_of_number},
+    # Inference, not training
+    "Dropout": {1: _ZERO, 2: _ZERO},
+    # Control flow
+    "If": {0: _size("which branch of {} runs")},
+    "Loop": {0: _size("how often {} runs"), 1: _size("whether {} runs")},
+    # Lengths of sequences
+    "RNN": {4: _all_of(0, 0)},
+    "LSTM": {4: _all_of(0, 0)},
+    "GRU": {4: _all_of(0, 0)},
+    "ReverseSequence": {1: _whole_sequence},
+    "Attention": {3: _ONE, 6: _all_of(1, -2)},
+    # ONNX Runtime's own
+    "com.microsoft::Attention": {3: _attention_mask(0), 6: _past_length(4, 3)},
+    "com.microsoft::QAttention": {5: _attention_mask(0)},
+    "com.microsoft::MultiHeadAttention": {4: _attention_mask(1), 8: _past_length(6, 2)},
+    "com.microsoft::DecoderMaskedMultiHeadAttention": {
+        3: _ONE, 7: _past_length(5, 2), 8: _ONE, 9: _ZERO,
+    },
+    "com.microsoft::DecoderMaskedSelfAttention": {
+        3: _ONE, 6: _past_length(4, 3), 7: _ONE, 8: _ZERO,
+    },
+    "com.microsoft::GroupQueryAttention": {
+        5: _total_length(minus=1), 6: _total_length(minus=0), 9: _rows_of(7),
+    },
+    "com.microsoft::EmbedLayerNormalization": {
+        0: _rows_of(2), 1: _rows_of(4), 7: _ONE, 8: _rows_of(3),
+    },
+    "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
+    "com.microsoft::GatherND": {1: _gather_nd},
+    "com.microsoft::RotaryEmbedding": {1: _rotary_start},
+    "com.microsoft::CropAndResize": {2: _rows_of(0)},
+}  # fmt: skip
