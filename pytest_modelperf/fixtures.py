@@ -86,7 +86,7 @@ def _in_python(message: str) -> str:
 def _operators_of(config: pytest.Config) -> Operators:
     """What installed extensions and every conftest of this run say about operators."""
     from pytest_modelperf.hookspecs import (
-        collect_operators,
+        collect_extensions,
         is_hook_name,
         make_plugin_manager,
         register_plugin,
@@ -96,4 +96,4 @@ def _operators_of(config: pytest.Config) -> Operators:
     for plugin in config.pluginmanager.get_plugins():
         if any(map(is_hook_name, dir(plugin))):
             register_plugin(manager, plugin)
-    return collect_operators(manager)
+    return collect_extensions(manager).operators

@@ -8,8 +8,9 @@ every conftest. Hooks register things once; nothing is dispatched per node.
 from __future__ import annotations
 
 import importlib
+import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,12 +18,17 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from pytest_modelperf.errors import ExtensionError, ModelPerfError, UsageError
+from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule, find_source
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.shape_rule import ShapeRule
     from pytest_modelperf.profiler.static.cost import Counter
 
 PROJECT = "modelperf"
+
+# It becomes a part of a case's id.
+_ENGINE_NAME = re.compile(r"[A-Za-z0-9_.]{1,40}")
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -65,12 +71,53 @@ class Operators:
         return MappingProxyType(self._shape_rules)
 
 
+@dataclass(slots=True)
+class Engines:
+    """What can run a model, by name: the built-in engines, and those of extensions."""
+
+    _modules: dict[str, EngineModule] = field(default_factory=lambda: dict(BUILT_IN))
+
+    def register(self, name: str, *, module: str, install: str = "") -> None:
+        """Say which module implements an engine (see docs/engines.md).
+
+        Its source is sent to a worker, so `module` is its full name. `install` is what to type
+        where its runtime is missing. A built-in name may be registered again: the last one counts.
+        """
+        if not _ENGINE_NAME.fullmatch(name):
+            raise ExtensionError(
+                f"the engine {name!r} must be named by letters, digits, `_`, and `.`."
+            )
+        find_source(module)
+        self._modules[name] = EngineModule(name, module, install)
+
+    def find(self, name: str) -> EngineModule:
+        """The engine of that name; UsageError lists those that there are."""
+        if name not in self._modules:
+            raise UsageError(
+                f"there is no engine {printable(name)!r}. There are: "
+                f"{', '.join(sorted(self._modules))}."
+            )
+        return self._modules[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """All that extensions have registered."""
+
+    operators: Operators = field(default_factory=Operators)
+    engines: Engines = field(default_factory=Engines)
+
+
 class Hooks:
     """The hooks that an extension can implement."""
 
     @hookspec
     def modelperf_register_operators(self, operators: Operators) -> None:
         """Register counters and shape rules for operators that the built-in tables lack."""
+
+    @hookspec
+    def modelperf_register_engines(self, engines: Engines) -> None:
+        """Register modules that run models."""
 
 
 _HOOK_NAMES = frozenset(name for name in vars(Hooks) if name.startswith(f"{PROJECT}_"))
@@ -121,8 +168,9 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
         ) from error
     if not any(map(is_hook_name, dir(module))):
         raise UsageError(
-            f"the plugin {name!r} has no hook: define modelperf_register_operators(operators) in "
-            "it (see docs/operators.md)."
+            f"the plugin {name!r} has no hook: define modelperf_register_operators(operators) or "
+            "modelperf_register_engines(engines) in it (see docs/operators.md and "
+            "docs/engines.md)."
         )
     register_plugin(manager, module)
 
@@ -137,18 +185,23 @@ def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
         raise ExtensionError(f"a hook does not take what it is given: {error}") from error
 
 
-def collect_operators(manager: pluggy.PluginManager) -> Operators:
-    """What all registered extensions say about operators."""
-    operators = Operators()
-    register: Callable[..., object] = manager.hook.modelperf_register_operators
+def collect_extensions(manager: pluggy.PluginManager) -> Extensions:
+    """What all registered extensions say about operators and engines."""
+    extensions = Extensions()
+    hook = manager.hook
+    _call(hook.modelperf_register_operators, operators=extensions.operators)
+    _call(hook.modelperf_register_engines, engines=extensions.engines)
+    return extensions
+
+
+def _call(hook: pluggy.HookCaller, **arguments: object) -> None:
     try:
-        register(operators=operators)
+        hook(**arguments)
     except ModelPerfError:
         raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ExtensionError(
-            f"modelperf_register_operators failed in {frame.filename}:{frame.lineno}: "
+            f"{hook.name} failed in {frame.filename}:{frame.lineno}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return operators

@@ -1,0 +1,92 @@
+"""What an engine is: a module that loads a model, runs it, and says what it is.
+
+The source of the module is sent to a worker, so it imports only the standard library, numpy and
+its own runtime, and nothing of this package. Its functions are those of `Engine`; the last two
+are optional. Names of element types are those of numpy, and `bfloat16`, `float8e4m3fn`, `int4`
+and so on for what numpy lacks: such an input comes as the unsigned integers that hold its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[np.generic]
+
+
+class ModelRef(Protocol):
+    """Where the model is: a file, and the folder of its external data if that is another."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def folder(self) -> str | None: ...
+
+
+class Session(Protocol):
+    """A model that is loaded and ready to run."""
+
+    def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
+        """A function that runs one inference on these inputs and returns when it is complete."""
+        ...
+
+    def peak_bytes(self) -> int | None:
+        """The most memory that the engine itself says it used; None where it does not tell."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the session holds."""
+        ...
+
+
+class ProfiledSession(Session, Protocol):
+    """A session that writes down how long each of its kernels takes."""
+
+    def report(self, runs: int) -> dict[str, Any]:
+        """What the last `runs` inferences took, kernel by kernel. The session is over after it.
+
+        `kernels` is a list of dicts: `name`, `op_type`, `provider` and `precision` (or None),
+        `calls` in one run, `originals` (names of nodes of the model that it stands for, or None),
+        and `self_ns`, one number a run, without what ran inside of the kernel. `plan` is the
+        engine's own graph as the bytes of an ONNX file without weights, or None; `peak_bytes`
+        the most memory in use, or None.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """The functions of an engine's module. `options` are texts, as users write them."""
+
+    def describe(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """`name`, `version`, `options` (those that were set) and `providers`."""
+        ...
+
+    def load(self, model: ModelRef, threads: int, options: Mapping[str, str]) -> Session:
+        """The model, ready to run on so many threads."""
+        ...
+
+    def load_profiled(
+        self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
+    ) -> ProfiledSession:
+        """The same with times for each kernel; its files go into `folder`."""
+        ...
+
+    def observe_shapes(
+        self,
+        model: ModelRef,
+        options: Mapping[str, str],
+        inputs: Mapping[str, Array],
+        dtypes: Mapping[str, str],
+        folder: str,
+    ) -> list[dict[str, Any]]:
+        """What one run with no optimization saw of each node that ran.
+
+        A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
+        its outputs. What is no tensor may be None or left out.
+        """
+        ...

@@ -1,0 +1,466 @@
+"""ONNX Runtime as an engine. Its source is sent to the worker: it needs numpy and the runtime.
+
+Options are texts. `provider` names the execution providers in order of preference, with a comma
+between them (CPU by default), `provider.<key>` an option of the first of them. A name with a dot
+that starts otherwise is an entry of the session's configuration (`session.force_spinning_stop`),
+`custom_ops` is the path of a library of operators, any other an attribute of `SessionOptions`
+(`graph_optimization_level=basic`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnxruntime as ort
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Array, ModelRef
+
+NAME = "onnxruntime"
+
+# The threads of an idle session would go on spinning, on processors that something else is timed
+# on: with this they stop when an inference ends, at no cost to the next.
+_DEFAULTS = {"session.force_spinning_stop": "1"}
+_LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+_PROVIDER = "provider"
+_SUFFIX = "ExecutionProvider"
+# Errors only: warnings about a provider that a node fell back to are told by the layers.
+_LOG_SEVERITY = 3
+_CUSTOM_OPS = "custom_ops"
+# Types of inputs that numpy lacks, as `TensorProto.DataType` numbers them.
+_ONNX_TYPES = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+}
+# Types of tensors as a profile names them, where numpy has another name.
+_PROFILE_TYPES = {"float": "float32", "double": "float64"}
+# Types that tell where or whether, not what is computed.
+_INDEX_TYPES = ("bool", "int32", "int64")
+# A profile's durations are whole microseconds, cut off: on average they lack half of one.
+_NS_PER_US = 1000
+_CUT_OFF_US = 0.5
+# A profile takes no more events than this.
+_MAX_EVENTS = 1_000_000
+_KERNEL_EVENT = "_kernel_time"
+_PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class OptionError(ValueError):
+    """An option that the runtime does not have, or a value that it does not take."""
+
+
+def describe(options: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": NAME,
+        "version": ort.__version__,
+        "options": {**_DEFAULTS, **options},
+        "providers": [name for name, _ in _providers(options)],
+    }
+
+
+def load(model: ModelRef, threads: int, options: Mapping[str, str]) -> _Session:
+    return _Session(_open(model, _session_options(threads, options), options))
+
+
+def load_profiled(
+    model: ModelRef, threads: int, options: Mapping[str, str], folder: str
+) -> _ProfiledSession:
+    own = Path(tempfile.mkdtemp(prefix="profile-", dir=folder))
+    try:
+        made = _profiled_options(threads, options, own)
+        _save_plan(made, own)
+        try:
+            session = _open(model, made, options)
+        except OptionError:
+            raise
+        except Exception:  # noqa: BLE001  # whatever it was, it is raised again if it stays
+            # A provider that compiles its part of the graph can save no plan.
+            made.optimized_model_filepath = ""
+            session = _open(model, made, options)
+        return _ProfiledSession(session, own)
+    except BaseException:
+        shutil.rmtree(own, ignore_errors=True)
+        raise
+
+
+def observe_shapes(
+    model: ModelRef,
+    options: Mapping[str, str],
+    inputs: Mapping[str, Array],
+    dtypes: Mapping[str, str],
+    folder: str,
+) -> list[dict[str, Any]]:
+    """See `Engine`. The runtime tells nothing of outputs that are left out or no tensors."""
+    own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
+    try:
+        plain = {**options, "graph_optimization_level": "none"}
+        session = _open(model, _profiled_options(1, plain, own), plain)
+        _Session(session).prepare(inputs, dtypes)()
+        calls: dict[str, list[list[list[int]]]] = {}
+        for event in _read_events(_end_profiling(session)):
+            if _is_kernel(event):
+                shapes = [list(shape) for _, shape in _types(event["args"], "output_type_shape")]
+                calls.setdefault(_kernel_name(event), []).append(shapes)
+        return [{"name": name, "calls": seen} for name, seen in calls.items()]
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+class _Session:
+    """An `InferenceSession`, and how to call it."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+        # Values of types that numpy lacks lie on top of these arrays.
+        self._kept: Mapping[str, Array] = {}
+
+    def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
+        if not any(dtype in _ONNX_TYPES for dtype in dtypes.values()):
+            return functools.partial(self._session.run, None, dict(inputs))
+        values = {name: _ort_value(array, dtypes[name]) for name, array in inputs.items()}
+        self._kept = inputs
+        outputs = [output.name for output in self._session.get_outputs()]
+        return functools.partial(self._session.run_with_ort_values, outputs, values)
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        del self._session
+
+
+class _ProfiledSession(_Session):
+    """A session that writes a profile, and the plan that it made of the model, into `folder`."""
+
+    def __init__(self, session: ort.InferenceSession, folder: Path) -> None:
+        super().__init__(session)
+        self._folder = folder
+
+    def report(self, runs: int) -> dict[str, Any]:
+        """See `ProfiledSession`. There are fewer runs where a profile cannot hold so many."""
+        try:
+            profile = _Profile(runs)
+            profile.read(_end_profiling(self._session))
+            plan = self._folder / _PLAN_FILE
+            return {
+                "kernels": profile.kernels(),
+                "plan": plan.read_bytes() if plan.exists() else None,
+                "peak_bytes": profile.peak_bytes,
+            }
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _open(
+    model: ModelRef, session_options: ort.SessionOptions, options: Mapping[str, str]
+) -> ort.InferenceSession:
+    source: str | bytes = model.path
+    if model.folder is not None:
+        # Read here, for the runtime looks for external data beside the file that it opens itself.
+        session_options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", model.folder
+        )
+        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+            source = file.read()
+    providers = _providers(options)
+    # Before 1.21 that entry is not heeded: a model in memory is one of the working folder.
+    with _working_in(model.folder):
+        session = ort.InferenceSession(source, session_options, providers=providers)
+    missing = [name for name, _ in providers if name not in session.get_providers()]
+    if missing:
+        raise OptionError(
+            f"{missing[0]} could not be set up. Its libraries may be missing, or its device."
+        )
+    return session
+
+
+@contextlib.contextmanager
+def _working_in(folder: str | None) -> Iterator[None]:
+    before = os.getcwd()  # noqa: PTH109  # a path is a text on this side
+    os.chdir(before if folder is None else folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOptions:
+    made = ort.SessionOptions()
+    made.intra_op_num_threads = threads
+    made.inter_op_num_threads = 1
+    made.log_severity_level = _LOG_SEVERITY
+    for name, value in {**_DEFAULTS, **options}.items():
+        if name == _PROVIDER or name.startswith(f"{_PROVIDER}."):
+            continue
+        if name == _CUSTOM_OPS:
+            made.register_custom_ops_library(value)
+        elif "." in name:
+            made.add_session_config_entry(name, value)
+        else:
+            _set_attribute(made, name, value)
+    return made
+
+
+def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) -> None:
+    known = sorted(n for n in dir(ort.SessionOptions) if _is_setting(n))
+    if name not in known:
+        raise OptionError(
+            f"onnxruntime {ort.__version__} has no session option {name!r}. "
+            f"There are: {', '.join(known)}, custom_ops, provider, provider.<key>, and entries "
+            "of the session's configuration, which have a dot in their name."
+        )
+    present = getattr(session_options, name)
+    try:
+        setattr(session_options, name, _parsed(text, present))
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"the session option {name} cannot be {text!r}: it is now {present}."
+        ) from error
+
+
+def _is_setting(name: str) -> bool:
+    return not name.startswith("_") and isinstance(getattr(ort.SessionOptions, name), property)
+
+
+def _parsed(text: str, present: object) -> object:
+    """`text` as the type that the option has now."""
+    if isinstance(present, bool):
+        if text.lower() not in (*_TRUE, *_FALSE):
+            raise ValueError(text)
+        return text.lower() in _TRUE
+    if isinstance(present, int):
+        return int(text)
+    if isinstance(present, str):
+        return text
+    kind = type(present)
+    member = getattr(kind, _LEVELS.get(text.lower(), text), None)
+    if not isinstance(member, kind):
+        raise ValueError(text)  # noqa: TRY004  # the text names no member
+    return member
+
+
+def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
+    """The providers with their options, the CPU always last: it runs what the others cannot."""
+    available = ort.get_available_providers()
+    names = []
+    for part in options.get(_PROVIDER, "CPU").split(","):
+        name = part.strip()
+        full = next(
+            (a for a in available if a.lower() in (name.lower(), f"{name}{_SUFFIX}".lower())), None
+        )
+        if full is None:
+            raise OptionError(
+                f"this onnxruntime has no execution provider {name!r}. There are: "
+                f"{', '.join(available)}."
+            )
+        names.append(full)
+    if "CPUExecutionProvider" not in names:
+        names.append("CPUExecutionProvider")
+    prefix = f"{_PROVIDER}."
+    first = {k[len(prefix) :]: v for k, v in options.items() if k.startswith(prefix)}
+    return [(name, first if index == 0 else {}) for index, name in enumerate(names)]
+
+
+def _ort_value(array: Array, dtype: str) -> ort.OrtValue:
+    """A value of a type that numpy lacks, on top of the bits in `array`."""
+    if dtype not in _ONNX_TYPES:
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
+
+
+# -- profiles
+
+
+def _profiled_options(threads: int, options: Mapping[str, str], folder: Path) -> ort.SessionOptions:
+    made = _session_options(threads, options)
+    made.enable_profiling = True
+    made.profile_file_prefix = str(folder / "profile")
+    return made
+
+
+def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
+    """Have the optimized graph saved without its weights, which may be gigabytes."""
+    session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
+    # A link, and not the device itself: the runtime removes a file of weights that stayed empty.
+    (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
+    prefix = "session.optimized_model_external_initializers"
+    session_options.add_session_config_entry(f"{prefix}_file_name", _WEIGHTS_FILE)
+    session_options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "64")
+
+
+def _end_profiling(session: ort.InferenceSession) -> Path:
+    return Path(session.end_profiling())
+
+
+def _read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a profile, which has one in a line, in the order in which they ended."""
+    try:
+        file = path.open(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise _incomplete(path) from None
+    with file:
+        for line in file:
+            text = line.strip().rstrip(",")
+            if text == "]":
+                return
+            if text == "[":
+                continue
+            try:
+                event = json.loads(text)
+            except ValueError:
+                # The last line is one that the disk had no room for.
+                if next(file, None) is None:
+                    break
+                raise ValueError(
+                    f"a line of the profile is not JSON, perhaps for a name in it: {text[:200]}"
+                ) from None
+            yield event
+    raise _incomplete(path)
+
+
+def _incomplete(path: Path) -> OSError:
+    """The runtime does not tell when it could not write: only the file shows it."""
+    return OSError(errno.ENOSPC, "the profile file is incomplete", str(path))
+
+
+def _is_kernel(event: Mapping[str, Any]) -> bool:
+    # Before 1.21 there are also events for the fences around a kernel.
+    return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL_EVENT))
+
+
+def _kernel_name(event: Mapping[str, Any]) -> str:
+    name: str = event["name"]
+    return name[: -len(_KERNEL_EVENT)]
+
+
+def _types(args: Mapping[str, Any], key: str) -> list[tuple[str, list[int]]]:
+    """Type and shape of the inputs or outputs of a kernel, of those that are tensors."""
+    return [pair for entry in args.get(key, ()) for pair in entry.items()]
+
+
+def _precision(args: Mapping[str, Any]) -> str | None:
+    """The type that a kernel computes in: its first input's, unless that is only an index."""
+    names = [name for name, _ in _types(args, "input_type_shape")[:1]]
+    if not names or names[0] in _INDEX_TYPES:
+        names = [name for name, _ in _types(args, "output_type_shape")[:1]] or names
+    return _PROFILE_TYPES.get(names[0], names[0]) if names else None
+
+
+class _Profile:
+    """What the last `runs` inferences in a profile took, kernel by kernel."""
+
+    def __init__(self, runs: int) -> None:
+        self.peak_bytes: int | None = None
+        self._wanted = runs
+        self._facts: dict[tuple[str, str, str], dict[str, Any]] = {}
+        # Of each run the microseconds and the number of calls by kernel.
+        self._runs: deque[dict[tuple[str, str, str], tuple[float, int]]] = deque(maxlen=runs)
+
+    def read(self, path: Path) -> None:
+        run: dict[tuple[str, str, str], tuple[float, int]] = {}
+        threads: dict[Any, _Nesting] = {}
+        events = complete = 0
+        for event in _read_events(path):
+            events += 1
+            name = event["name"]
+            nesting = threads.setdefault(event["tid"], _Nesting())
+            if _is_kernel(event):
+                key = self._noted(event)
+                spent, calls = run.get(key, (0.0, 0))
+                own = nesting.end_kernel(event["ts"], event["dur"] + _CUT_OFF_US)
+                run[key] = spent + own, calls + 1
+            elif name.endswith("::Execute"):
+                nesting.end_graph(event["ts"])
+            elif name == "model_run":
+                self._runs.append(run)
+                complete += 1
+                run, threads = {}, {}
+        if complete < self._wanted:
+            self._allow_fewer(path, complete, is_full=events >= _MAX_EVENTS)
+
+    def _allow_fewer(self, path: Path, complete: int, *, is_full: bool) -> None:
+        if not is_full:
+            raise _incomplete(path)
+        if complete < 2:
+            raise ValueError(
+                f"a profile holds {_MAX_EVENTS:,} events, and two inferences of this model "
+                "make more"
+            )
+        # The first was there to warm up.
+        self._runs.popleft()
+
+    def _noted(self, event: Mapping[str, Any]) -> tuple[str, str, str]:
+        """The key of a kernel; what is known of it is kept."""
+        args = event["args"]
+        # Inserted kernels may share a name: the index tells them apart.
+        key = (_kernel_name(event), str(args.get("op_name")), str(args.get("node_index")))
+        peak = int(args.get("mem_in_use_peak") or 0)
+        if peak > (self.peak_bytes or 0):
+            self.peak_bytes = peak
+        if key not in self._facts:
+            self._facts[key] = {
+                "name": key[0],
+                "op_type": key[1],
+                "provider": args.get("provider"),
+                "precision": _precision(args),
+                "originals": None,
+            }
+        return key
+
+    def kernels(self) -> list[dict[str, Any]]:
+        nothing = (0.0, 0)
+        kernels = []
+        for key, facts in self._facts.items():
+            seen = [run.get(key, nothing) for run in self._runs]
+            calls = max((calls for _, calls in seen), default=0)
+            if calls:
+                self_ns = [_NS_PER_US * spent for spent, _ in seen]
+                kernels.append({**facts, "calls": calls, "self_ns": self_ns})
+        return kernels
+
+
+class _Nesting:
+    """What ended on one thread and may still turn out to have run inside of something."""
+
+    def __init__(self) -> None:
+        # Start, duration, and whether it is the body of a Loop, an If or a Scan.
+        self._ended: list[tuple[int, float, bool]] = []
+
+    def end_graph(self, start: int) -> None:
+        """A graph has run: all kernels that started after it ran inside."""
+        inside = 0.0
+        while self._ended and self._ended[-1][0] >= start:
+            inside += self._ended.pop()[1]
+        self._ended.append((start, inside, True))
+
+    def end_kernel(self, start: int, duration: float) -> float:
+        """A kernel has run; how long without the bodies inside of it."""
+        inside = 0.0
+        while self._ended and self._ended[-1][2] and self._ended[-1][0] >= start:
+            inside += self._ended.pop()[1]
+        self._ended.append((start, duration, False))
+        return max(0.0, duration - inside)

@@ -1,0 +1,64 @@
+"""The source of what is sent to a worker: found without importing it, for it need not work here."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from types import MappingProxyType
+
+from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.units import printable
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a module, and the file that it comes from."""
+
+    text: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModule:
+    """Which module implements an engine, and what to type where its runtime is not installed."""
+
+    name: str
+    module: str
+    install: str = ""
+
+
+def _built_in(name: str, install: str = "") -> EngineModule:
+    return EngineModule(name, f"{__package__}.{name}", install)
+
+
+DEFAULT_ENGINE = "onnxruntime"
+CALLABLE_ENGINE = "callable"
+BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
+    {
+        engine.name: engine
+        for engine in (
+            _built_in(DEFAULT_ENGINE, "pip install onnxruntime"),
+            _built_in("openvino", "pip install 'pytest-modelperf[openvino]'"),
+            _built_in(CALLABLE_ENGINE),
+        )
+    }
+)
+
+
+def find_source(module: str) -> Source:
+    """The source of a module; ExtensionError where there is none to be found."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    loader = None if spec is None else spec.loader
+    text = loader.get_source(module) if isinstance(loader, SourceFileLoader) else None
+    if text is None or not isinstance(loader, SourceFileLoader):
+        raise ExtensionError(
+            f"the engine module {printable(module)!r} has no source that could be found. Give the "
+            "full name of a Python module that can be imported here, such as "
+            "my_package.my_engine."
+        )
+    return Source(text, loader.get_filename(module))

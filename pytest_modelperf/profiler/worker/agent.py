@@ -1,0 +1,546 @@
+"""What runs inside a worker: it loads models, times inferences, and answers one request at a time.
+
+Its source is sent through the gateway, and the engine's after it, so it needs the standard
+library, numpy and the engine, but not this package. It decides nothing: how often to run and when
+to stop is told by the other side, over a channel that carries plain values.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import faulthandler
+import gc
+import io
+import linecache
+import os
+import platform
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Engine, Session
+
+
+Clock = Callable[[], int]
+
+ENGINE_MODULE = "modelperf_engine"
+# Inferences of both sides of a profiled run before any is kept.
+_PROFILE_WARMUP = 3
+# prctl(PR_SET_PDEATHSIG): see prctl(2).
+_PR_SET_PDEATHSIG = 1
+_KIB = 1024
+_NS_PER_S = 1_000_000_000
+
+
+class ModelRef:
+    """Where the model is: a file, and the folder of its external data if that is another."""
+
+    def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
+        self.path = path
+        self.folder = folder
+
+
+class Agent:
+    """The models that are loaded, and what can be asked about them."""
+
+    def __init__(self, clock: Clock = time.perf_counter_ns, meter: Meter | None = None) -> None:
+        self._clock = clock
+        self._engine: Engine | None = None
+        self._sessions: dict[str, Session] = {}
+        self._infer: dict[str, Callable[[], Any]] = {}
+        self._inputs: dict[str, Any] = {}
+        self._dtypes: dict[str, str] = {}
+        self._meter = meter or Meter((), None)
+        self._folder = ""
+        self._affinity: frozenset[int] | None = None
+
+    def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one request: what it asked for, or what went wrong."""
+        arguments = dict(request)
+        command = arguments.pop("command")
+        try:
+            return {"ok": getattr(self, f"do_{command}")(**arguments)}
+        except Exception as error:  # noqa: BLE001  # told to the other side, which raises it
+            return {"error": describe_error(error)}
+
+    # -- the process
+
+    def do_begin(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+        self,
+        cores: int,
+        is_child: bool = True,  # noqa: FBT001, FBT002  # by keyword
+        cgroup_files: Sequence[str] = (),
+        folder: str | None = None,
+        log: str | None = None,
+        paths: Sequence[str] = (),
+        memory_limit: int | None = None,
+    ) -> dict[str, Any]:
+        """Make this process ready: its own group, its log, its processors."""
+        if is_child:
+            become_group_leader()
+        if log is not None:
+            redirect_output(log)
+        sys.path.extend(path for path in paths if path not in sys.path)
+        if memory_limit is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
+        self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
+        if hasattr(os, "sched_getaffinity"):
+            self._affinity = frozenset(os.sched_getaffinity(0))
+        told = describe_platform()
+        pinned, why = pin(cores)
+        self._meter = Meter(tuple(cgroup_files), pinned)
+        return {
+            "pid": os.getpid(),
+            "processors": pinned,
+            "unpinned_because": why,
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "processors_allowed": None if self._affinity is None else len(self._affinity),
+            "platform": told,
+        }
+
+    def do_put(self, name: str, data: bytes, start: bool) -> str:  # noqa: FBT001  # by keyword
+        """Write a piece of a file into the worker's own folder; the path of that file."""
+        path = os.path.join(self._folder, name)  # noqa: PTH118  # paths are texts on this side
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        with open(path, "wb" if start else "ab") as file:  # noqa: PTH123
+            file.write(data)
+        return path
+
+    def do_engine(self, source: str, file: str, options: Mapping[str, str]) -> dict[str, Any]:
+        """Take the engine from its source, and let it say what it is."""
+        module = types.ModuleType(ENGINE_MODULE)
+        module.__file__ = file
+        # So that a traceback shows lines of a file that may not be on this machine.
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        sys.modules[ENGINE_MODULE] = module
+        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102  # our own, or a plugin's
+        self.use_engine(cast("Engine", module))
+        return dict(module.describe(dict(options)))
+
+    def use_engine(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # -- models
+
+    def do_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Keep the inputs of all inferences to come; each is (dtype, shape, bits or texts)."""
+        import numpy as np
+
+        self._inputs, self._dtypes = {}, {}
+        for name, (dtype, stored, shape, data) in inputs.items():
+            values = (
+                np.array(data, dtype=object)
+                if dtype == "string"
+                else np.frombuffer(bytearray(data), dtype=stored)
+            )
+            self._inputs[name] = values.reshape(shape)
+            self._dtypes[name] = dtype
+
+    def do_open(
+        self,
+        side: str,
+        model: Any,  # noqa: ANN401  # a path, or a function where no process lies between
+        folder: str | None,
+        threads: int,
+        options: Mapping[str, str],
+    ) -> dict[str, Any]:
+        """Load a model as `side`; how long that took."""
+        engine = self._require_engine()
+        gc.collect()
+        start = self._clock()
+        session = engine.load(ModelRef(model, folder), threads, dict(options))
+        load_ns = self._clock() - start
+        self._sessions[side] = session
+        self._infer[side] = session.prepare(self._inputs, self._dtypes)
+        return {"load_ns": load_ns}
+
+    def do_close(self, side: str) -> None:
+        self._infer.pop(side, None)
+        session = self._sessions.pop(side, None)
+        if session is not None:
+            session.close()
+
+    def do_block(
+        self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
+    ) -> dict[str, Any]:
+        """Times of up to `count` inferences a side, in random order within each turn."""
+        infers = [self._infer[side] for side in sides]
+        before = self._meter.read()
+        with paused_gc():
+            times = (
+                [time_one(infers[0], count, max_ns, self._clock)]
+                if len(infers) == 1
+                else time_in_turn(infers, count, max_ns, self._clock, random.Random(seed))  # noqa: S311  # an order, no secret
+            )
+        noise = self._meter.since(before)
+        return {
+            "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
+            "noise": noise,
+        }
+
+    def do_layers(  # noqa: PLR0913, PLR0917  # the same
+        self,
+        model: str,
+        folder: str | None,
+        threads: int,
+        options: Mapping[str, str],
+        min_runs: int,
+        max_runs: int,
+        max_ns: int,
+        beside: str | None,
+    ) -> dict[str, Any] | None:
+        """Kernel times of a profiled session; None where the engine has none.
+
+        The session loaded as `beside` runs in turn with it, so that both see the same machine.
+        """
+        engine = self._require_engine()
+        if not hasattr(engine, "load_profiled"):
+            return None
+        profiled = engine.load_profiled(
+            ModelRef(model, folder), threads, dict(options), self._folder
+        )
+        infers = [profiled.prepare(self._inputs, self._dtypes)]
+        if beside is not None:
+            infers.append(self._infer[beside])
+        with paused_gc():
+            time_in_turn(infers, _PROFILE_WARMUP, max_ns, self._clock, random.Random(0))  # noqa: S311
+            first = time_in_turn(infers, min_runs, sys.maxsize, self._clock, random.Random(1))  # noqa: S311
+            left = max_ns - sum(map(sum, first))
+            count = max_runs - min_runs if left > 0 else 0
+            more = time_in_turn(infers, count, left, self._clock, random.Random(2))  # noqa: S311
+        runs = [a + b for a, b in zip(first, more)]  # noqa: B905
+        report = profiled.report(len(runs[0]))
+        profiled.close()
+        return {
+            **report,
+            "run_ns": runs[0].tolist(),
+            "plain_ns": runs[1].tolist() if beside is not None else [],
+        }
+
+    def do_shapes(
+        self, model: str, folder: str | None, options: Mapping[str, str]
+    ) -> list[dict[str, Any]] | None:
+        """The shapes that one run saw; None where the engine cannot tell."""
+        engine = self._require_engine()
+        if not hasattr(engine, "observe_shapes"):
+            return None
+        ref = ModelRef(model, folder)
+        return engine.observe_shapes(ref, dict(options), self._inputs, self._dtypes, self._folder)
+
+    def do_memory(self) -> dict[str, Any]:
+        peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]
+        return {
+            "peak_rss_bytes": peak_rss_bytes(),
+            "engine_peak_bytes": max(peaks, default=None),
+            "available_bytes": available_bytes(),
+        }
+
+    def do_end(self) -> None:
+        """Close everything and leave no file behind; a server takes the next from here."""
+        for side in list(self._sessions):
+            self.do_close(side)
+        if self._affinity is not None:
+            os.sched_setaffinity(0, self._affinity)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _require_engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("no engine was chosen")
+        return self._engine
+
+
+# -- timing
+
+
+def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) -> array.array[int]:
+    """The times of up to `count` inferences, at least one; it stops when `max_ns` are over."""
+    times = array.array("q", bytes(8 * count))
+    done = 0
+    end = clock() + max_ns
+    while done < count:
+        start = clock()
+        infer()
+        stop = clock()
+        times[done] = stop - start
+        done += 1
+        if stop > end:
+            break
+    return times[:done]
+
+
+def time_in_turn(
+    infers: Sequence[Callable[[], Any]],
+    count: int,
+    max_ns: int,
+    clock: Clock,
+    choose: random.Random,
+) -> list[array.array[int]]:
+    """The times of up to `count` turns in which each of `infers` runs once, in random order.
+
+    At least one turn, unless `count` is 0; none is begun after `max_ns`.
+    """
+    times = [array.array("q") for _ in infers]
+    order = list(range(len(infers)))
+    end = clock() + max_ns
+    for _ in range(count):
+        choose.shuffle(order)
+        for index in order:
+            infer = infers[index]
+            start = clock()
+            infer()
+            stop = clock()
+            times[index].append(stop - start)
+        if clock() > end:
+            break
+    return times
+
+
+@contextlib.contextmanager
+def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib wants it
+    """The garbage collector switched off for as long as something is timed."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# -- noise
+
+
+class Meter:
+    """Counters of the system around a block; what a platform does not have is None."""
+
+    def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
+        self._cgroup_files = cgroup_files
+        self._processors = None if processors is None else frozenset(processors)
+        self._tick_ns = _NS_PER_S // os.sysconf("SC_CLK_TCK")
+
+    def read(self) -> dict[str, int | None]:
+        busy, stolen = self._processor_times()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "wall_ns": time.perf_counter_ns(),
+            "cpu_ns": int((usage.ru_utime + usage.ru_stime) * _NS_PER_S),
+            "involuntary_switches": usage.ru_nivcsw,
+            "busy_ns": busy,
+            "stolen_ns": stolen,
+            "throttled_ns": self._throttled(),
+        }
+
+    def since(self, before: Mapping[str, int | None]) -> dict[str, int | None]:
+        """What has passed; `others_ns` is what the processors did beside this process.
+
+        That can be a little below 0: processors are counted in ticks of 10 ms.
+        """
+        now = self.read()
+        spent: dict[str, int | None] = {}
+        for name, value in now.items():
+            past = before[name]
+            spent[name] = None if value is None or past is None else value - past
+        busy, own = spent.pop("busy_ns"), spent["cpu_ns"]
+        spent["others_ns"] = None if busy is None or own is None else busy - own
+        return spent
+
+    def _processor_times(self) -> tuple[int | None, int | None]:
+        """Busy and stolen time of the pinned processors (proc_stat(5))."""
+        if self._processors is None:
+            return None, None
+        busy = stolen = 0
+        try:
+            with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
+                for line in file:
+                    name, _, rest = line.partition(" ")
+                    if not name.startswith("cpu"):
+                        break
+                    if name[3:].isdigit() and int(name[3:]) in self._processors:
+                        user, nice, system, _, _, irq, softirq, steal = map(int, rest.split()[:8])
+                        busy += user + nice + system + irq + softirq
+                        stolen += steal
+        except (OSError, ValueError):
+            return None, None
+        return busy * self._tick_ns, stolen * self._tick_ns
+
+    def _throttled(self) -> int | None:
+        """How long the cgroups halted their processes, the longest of those that hold this one."""
+        times = [t for path in self._cgroup_files if (t := throttled_ns(path)) is not None]
+        return max(times, default=None)
+
+
+def throttled_ns(path: str) -> int | None:
+    """What a `cpu.stat` says: microseconds in version 2, nanoseconds in version 1."""
+    factors = {"throttled_usec": 1000, "throttled_time": 1}
+    try:
+        with open(path, encoding="ascii") as file:  # noqa: PTH123
+            for line in file:
+                name, _, value = line.partition(" ")
+                if name in factors:
+                    return int(value) * factors[name]
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def peak_rss_bytes() -> int:
+    """The most memory that this process ever had: in bytes on macOS, in KiB elsewhere."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * _KIB
+
+
+def available_bytes() -> int | None:
+    """The memory that a process can still get without others being moved out (proc_meminfo(5))."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(b"MemAvailable:"):
+                return int(line.split()[1]) * _KIB
+    return None
+
+
+# -- the process
+
+
+def become_group_leader() -> None:
+    """A group of its own, so that all of it can be ended; and an end when the starter ends."""
+    with contextlib.suppress(OSError):
+        os.setsid()
+    if sys.platform == "linux":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def redirect_output(path: str) -> None:
+    """All output, that of native code too, goes into a file; a crash leaves its stack there."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
+    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
+    # One thread: to walk the others, which still run, may crash once more.
+    faulthandler.enable(file=2, all_threads=False)
+
+
+def pin(cores: int) -> tuple[list[int] | None, str | None]:
+    """Bind this process to so many processors: which, or why not."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None, f"{sys.platform} has no way to pin a process"
+    wanted = choose_processors(cores, sorted(os.sched_getaffinity(0)), siblings)
+    try:
+        os.sched_setaffinity(0, wanted)
+    except OSError as error:
+        return None, f"pinning failed: {error.strerror}"
+    if sorted(os.sched_getaffinity(0)) != wanted:
+        return None, "the system did not keep the process where it was pinned"
+    return wanted, None
+
+
+def choose_processors(
+    cores: int, allowed: Sequence[int], siblings_of: Callable[[int], frozenset[int]]
+) -> list[int]:
+    """The last of the allowed ones, one of each physical core before a second of any.
+
+    The last, because systems tend to run their own business on the first.
+    """
+    first: list[int] = []
+    second: list[int] = []
+    taken: set[int] = set()
+    for processor in reversed(allowed):
+        if taken & siblings_of(processor):
+            second.append(processor)
+        else:
+            first.append(processor)
+            taken.add(processor)
+    return sorted((first + second)[:cores])
+
+
+def siblings(processor: int) -> frozenset[int]:
+    """The processors that share a physical core with this one, itself included."""
+    path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
+    found = {processor}
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
+        for part in file.read().strip().split(","):
+            low, _, high = part.partition("-")
+            found.update(range(int(low), int(high or low) + 1))
+    return frozenset(found)
+
+
+def describe_platform() -> dict[str, str | int | None]:
+    """What can be told of this machine without this package."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cpu = platform.processor() or None
+    lines: list[str] = []
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            cpu = value.strip()
+            break
+    return {
+        "system": platform.system() or None,
+        "kernel": platform.release() or None,
+        "architecture": platform.machine() or None,
+        "cpu": cpu,
+        "logical_cores": os.cpu_count(),
+        "usable_cores": usable,
+        "python": platform.python_version(),
+    }
+
+
+# -- errors
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """What the other side needs to say what happened."""
+    return {
+        "kind": error_kind(error),
+        "type": type(error).__name__,
+        "message": str(error),
+        "name": getattr(error, "name", None),
+        "traceback": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+    }
+
+
+def error_kind(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return "missing"
+    if type(error).__name__ == "OptionError":
+        return "option"
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or "bad_alloc" in text or "failed to allocate" in text:
+        return "memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk"
+    return "failed"
+
+
+def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
+    """Answer what comes through the channel, until it ends."""
+    agent = Agent()
+    for request in channel:
+        channel.send(agent.handle(request))
+        if request["command"] == "end":
+            return
+
+
+if __name__ == "__channelexec__":
+    serve(channel)  # type: ignore[name-defined]  # noqa: F821  # execnet puts it there

@@ -1,0 +1,415 @@
+"""The way to a worker: starts it where a gateway spec says, asks it, and ends it whatever happens.
+
+A spec is execnet's: `popen`, `popen//python=/other/venv/bin/python`, `ssh=host//python=python3`,
+`socket=host:port`. Only Python with numpy and the engine must be there.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import execnet
+
+from pytest_modelperf.errors import (
+    EngineError,
+    MeasureError,
+    MissingModuleError,
+    ModelPerfError,
+    TooFewCoresError,
+    UsageError,
+)
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+AGENT_MODULE = "pytest_modelperf.profiler.worker.agent"
+LOCAL = "popen"
+
+# How long a worker may stay silent in one step: a model of many gigabytes loads in less.
+DEFAULT_LIMIT_S = 300.0
+# How long a worker is given to say how it ended, and to end by itself.
+_GRACE_S = 5.0
+_LOG_TAIL_BYTES = 4096
+_LOG_TAIL_LINES = 12
+# What execnet raises where a spec is wrong, and where nothing answers.
+_START_ERRORS = (
+    AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
+)  # fmt: skip
+_PIECE_BYTES = 4 << 20
+# Lines of a crash report that are about the worker's own code, and tell nobody anything.
+_OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
+
+
+class Worker(Protocol):
+    """A place where a model is measured: another process, or this one."""
+
+    @property
+    def is_own_process(self) -> bool:
+        """Whether its memory and its processors are its alone."""
+        ...
+
+    @property
+    def processors(self) -> tuple[int, ...] | None:
+        """Those that it is pinned to; None where it is not pinned."""
+        ...
+
+    @property
+    def unpinned_because(self) -> str | None:
+        """Why it is not pinned; None where it is."""
+        ...
+
+    @property
+    def machine(self) -> MachineFacts | None:
+        """What it tells of its machine; None where that is this one."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """A folder of this machine for files to be sent; it goes when the worker ends."""
+        ...
+
+    def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
+        """Load an engine; what it says of itself."""
+        ...
+
+    def send_file(self, path: Path, name: str) -> str:
+        """The path of a file as the worker sees it."""
+        ...
+
+    def ask(
+        self, command: str, step: str, limit_s: float | None = None, **arguments: object
+    ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
+        """The answer to a command; MeasureError where there is none. `step` names it to people."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRequest:
+    """What a worker is started with."""
+
+    spec: str = LOCAL
+    cores: int = 1
+    limit_s: float = DEFAULT_LIMIT_S
+    cgroup_files: Sequence[str] = ()
+    paths: Sequence[str] = ()
+    memory_limit_bytes: int | None = None
+
+
+class ProcessWorker:
+    """A worker in a process of its own. A context: whatever happens, no process is left behind."""
+
+    def __init__(self, request: WorkerRequest) -> None:
+        self._request = request
+        self._group = execnet.Group()
+        self._channel: Any = None
+        self._pid: int | None = None
+        self._is_over = False
+        self._folder = Path(tempfile.mkdtemp(prefix="modelperf-"))
+        self.is_local = is_local(request.spec)
+        self.processors: tuple[int, ...] | None = None
+        self.unpinned_because: str | None = None
+        self.executable = ""
+        self.machine: MachineFacts | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    @property
+    def folder(self) -> Path:
+        """A folder of this machine for files to be sent; it goes when the worker ends."""
+        return self._folder
+
+    def ask(
+        self, command: str, step: str, limit_s: float | None = None, **arguments: object
+    ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
+        if self._is_over:
+            raise MeasureError(f"the worker was no longer there {step}.")
+        limit_s = self._request.limit_s if limit_s is None else limit_s
+        try:
+            self._channel.send({"command": command, **arguments})
+            answer = self._channel.receive(limit_s)
+        except self._channel.TimeoutError:
+            self._give_up()
+            raise MeasureError(
+                f"no answer for {limit_s:g} s {step}: the worker was ended. If the model takes "
+                "that long, allow more with --timeout."
+            ) from None
+        except (EOFError, OSError, self._channel.RemoteError) as error:
+            self._is_over = True
+            if command == "begin":
+                raise self._describe_start(error) from None
+            raise MeasureError(self._describe_end(step, error)) from None
+        if "error" in answer:
+            raise failure(answer["error"], step, self.executable)
+        return answer["ok"]
+
+    @property
+    def is_own_process(self) -> bool:
+        return True
+
+    def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
+        source = find_source(engine.module)
+        try:
+            described: Mapping[str, Any] = self.ask(
+                "engine",
+                f"as the engine {engine.name} was loaded",
+                source=source.text,
+                file=source.file,
+                options=dict(options),
+            )
+        except MissingModuleError as error:
+            hint = f" Install it there: {engine.install}." if engine.install else ""
+            raise EngineError(f"the engine {engine.name!r} cannot run: {error}{hint}") from None
+        return described
+
+    def send_file(self, path: Path, name: str) -> str:
+        """The path of a file as the worker sees it; to another machine, the file is sent."""
+        if self.is_local:
+            return str(path.resolve())
+        target = ""
+        with path.open("rb") as file:
+            is_first = True
+            while (piece := file.read(_PIECE_BYTES)) or is_first:
+                target = self.ask(
+                    "put", f"sending {printable(name)}", name=name, data=piece, start=is_first
+                )
+                is_first = False
+        return str(target)
+
+    def send_model(self, path: Path, beside: Sequence[Path]) -> str:
+        """The same for a model and the files beside it in which its weights lie."""
+        folder = path.parent.resolve()
+        for file in beside:
+            self.send_file(file, file.relative_to(folder).as_posix())
+        return self.send_file(path, path.name)
+
+    def end(self) -> None:
+        """End the worker and all that it started, and remove its files."""
+        if not self.is_local and self._channel is not None and not self._is_over:
+            with suppress(Exception):
+                self._channel.send({"command": "end"})
+                self._channel.receive(_GRACE_S)
+        self._give_up()
+        gateways = list(self._group)
+        with suppress(Exception):
+            self._group.terminate(timeout=_GRACE_S)
+        for gateway in gateways:
+            _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _give_up(self) -> None:
+        """Ask it nothing more, and end it where it is ours to end."""
+        self._is_over = True
+        if self.is_local and self._pid is not None:
+            _kill(self._pid)
+
+    # -- start
+
+    def _start(self) -> None:
+        agent = find_source(AGENT_MODULE)
+        self._channel = self._open_channel(agent.text)
+        begun = self.ask(
+            "begin",
+            "as it started",
+            cores=self._request.cores,
+            is_child=self.is_local,
+            cgroup_files=list(self._request.cgroup_files) if self.is_local else [],
+            folder=str(self._folder) if self.is_local else None,
+            log=str(self._log) if self.is_local else None,
+            paths=list(self._request.paths) if self.is_local else [],
+            memory_limit=self._request.memory_limit_bytes,
+        )
+        self._pid = int(begun["pid"]) if self.is_local else None
+        self.processors = None if begun["processors"] is None else tuple(begun["processors"])
+        self.unpinned_because = begun["unpinned_because"]
+        self.executable = str(begun["executable"])
+        if not self.is_local:
+            self.machine = MachineFacts(**begun["platform"])
+        allowed = begun["processors_allowed"]
+        if allowed is not None and allowed < self._request.cores:
+            raise TooFewCoresError(
+                f"it wants {self._request.cores} cores, but the worker may use {allowed}"
+            )
+
+    def _open_channel(self, source: str) -> Any:  # noqa: ANN401  # execnet's own
+        with warnings.catch_warnings():
+            # Where a process does not start, execnet leaves its pipes to the garbage collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                return self._group.makegateway(self._request.spec).remote_exec(source)
+            except _START_ERRORS as error:
+                problem = self._describe_start(error)
+            gc.collect()
+        raise problem
+
+    def _describe_start(self, error: Exception) -> ModelPerfError:
+        shown = printable(self._request.spec)
+        reason = printable(str(error)) or "it ended at once"
+        if isinstance(error, (ValueError, AttributeError)):
+            return UsageError(
+                f"the gateway {shown!r} cannot be read: {reason}. Give popen, "
+                "popen//python=/path/to/python, ssh=host or socket=host:port."
+            )
+        if self.is_local:
+            return MeasureError(
+                f"no worker could be started through {shown!r}: {reason}. Is it a Python "
+                "interpreter that runs?"
+            )
+        return MeasureError(f"the gateway {shown!r} cannot be reached: {reason}.")
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "output.txt"
+
+    # -- what went wrong
+
+    def _describe_end(self, step: str, error: Exception) -> str:
+        """How the worker ended, and the last that it wrote."""
+        if not self.is_local:
+            return (
+                f"the connection to the worker was lost {step}: {_first_line(str(error))}. "
+                "The log on that machine may say why."
+            )
+        ending = None if self._pid is None else wait_for_end(self._pid)
+        parts = [f"the worker {'ended' if ending is None else ending.text} {step}."]
+        if ending is not None and ending.signal == signal.SIGKILL:
+            parts.append("The system kills a process so when memory runs out.")
+        tail = read_tail(self._log)
+        if tail:
+            parts.append(f"The last it wrote:\n{tail}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended: by a signal, or with an exit status."""
+
+    signal: int | None = None
+    status: int | None = None
+
+    @property
+    def text(self) -> str:
+        if self.signal is not None:
+            return f"was killed by {signal_name(self.signal)}"
+        return f"ended with status {self.status}"
+
+
+def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
+    """What an exception in a worker is to its user."""
+    kind, message = told["kind"], printable_lines(str(told["message"]))
+    if kind == "missing":
+        where = executable or "its Python"
+        return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
+    if kind == "option":
+        return UsageError(message)
+    if kind == "memory":
+        return MeasureError(f"memory ran out {step}: {told['type']}: {message}")
+    if kind == "disk":
+        return MeasureError(
+            f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
+            "TMPDIR to another folder."
+        )
+    return MeasureError(f"failed {step}: {told['type']}: {message}")
+
+
+def wait_for_end(pid: int, limit_s: float = _GRACE_S) -> Ending | None:
+    """How a child ended, left for its owner to collect; None where that cannot be told."""
+    if not hasattr(os, "waitid"):
+        return None
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except OSError:
+            return None
+        if found is not None:
+            if found.si_code == os.CLD_EXITED:
+                return Ending(status=found.si_status)
+            return Ending(signal=found.si_status)
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.01)
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV (segmentation fault)`."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    meaning = signal.strsignal(number)
+    return f"{name} ({meaning.split(':')[0].lower()})" if meaning else name
+
+
+def read_tail(path: Path) -> str:
+    """The last lines of a log, made safe to show."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line for line in text.strip().splitlines() if not _OWN_FRAME.match(line)]
+    return printable_lines("\n".join(lines[-_LOG_TAIL_LINES:]))
+
+
+def printable_lines(text: str) -> str:
+    return "\n".join(printable(line) for line in text.splitlines())
+
+
+def is_local(spec: str) -> bool:
+    """Whether a gateway leads to a process of this machine that we start ourselves."""
+    parts = spec.split("//")
+    return parts[0] == LOCAL and not any(part.startswith("via=") for part in parts)
+
+
+def _first_line(text: str) -> str:
+    return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
+
+
+def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
+    """What execnet leaves to the garbage collector, which warns of it."""
+    for close in (
+        io.close_read,
+        io.close_write,
+        io.sock.close if hasattr(io, "sock") else io.close_read,
+    ):
+        with suppress(OSError):
+            close()
+
+
+def _kill(pid: int) -> None:
+    """End a process and its group, which holds all that it started."""
+    for end in (os.killpg, os.kill):
+        with suppress(OSError):
+            end(pid, signal.SIGKILL)

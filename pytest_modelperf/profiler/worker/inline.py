@@ -1,0 +1,73 @@
+"""A worker that is this process: for a function that only exists here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.worker.agent import Agent, Meter, choose_processors, siblings
+from pytest_modelperf.profiler.worker.gateway import failure
+
+
+class InlineWorker:
+    """Answers what a worker answers, without a process between."""
+
+    is_own_process = False
+    machine = None
+
+    def __init__(self, folder: Path, processors: tuple[int, ...] | None = None) -> None:
+        self.folder = folder
+        self._agent = Agent(meter=Meter((), processors))
+        self.processors = processors
+        self.unpinned_because = None if processors else "the platform has no way to do it"
+
+    def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
+        module: Any = importlib.import_module(engine.module)
+        self._agent.use_engine(module)
+        described: Mapping[str, Any] = module.describe(dict(options))
+        return described
+
+    def send_file(self, path: Path, name: str) -> str:  # noqa: ARG002  # the worker's interface
+        return str(path)
+
+    def ask(
+        self,
+        command: str,
+        step: str,
+        limit_s: float | None = None,  # noqa: ARG002  # the worker's interface
+        **arguments: object,
+    ) -> Any:  # noqa: ANN401  # the worker's interface
+        answer = self._agent.handle({"command": command, **arguments})
+        if "error" in answer:
+            raise failure(answer["error"], step)
+        return answer["ok"]
+
+
+@contextmanager
+def work_inline(cores: int) -> Iterator[InlineWorker]:
+    """The process itself as a worker, pinned for as long as it is one where the platform can."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelperf-")))
+        processors = stack.enter_context(_pinned(cores))
+        yield InlineWorker(folder, processors)
+
+
+@contextmanager
+def _pinned(cores: int) -> Iterator[tuple[int, ...] | None]:
+    """The thread on so many processors; which, or None where that cannot be had."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield None
+        return
+    before = os.sched_getaffinity(0)
+    chosen = choose_processors(cores, sorted(before), siblings)
+    os.sched_setaffinity(0, chosen)
+    try:
+        yield tuple(chosen)
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,10 @@
+"""An extension that brings the faulty engine."""
+
+from __future__ import annotations
+
+from pytest_modelperf.hookspecs import Engines
+
+
+def modelperf_register_engines(engines: Engines) -> None:
+    engines.register("faulty", module="tests.measuring.faulty", install="pip install faulty")
+    engines.register("lost", module="tests.measuring.lost_engine", install="pip install lost")
