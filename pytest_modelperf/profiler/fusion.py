@@ -1,0 +1,322 @@
+"""Which nodes of the model each kernel of an engine stands for, through fusion and layout changes.
+
+An engine keeps the names of tensors that it still computes, so most kernels are told by their
+outputs. Where the layout of a tensor was changed it has a new name; then the kernel's own name
+tells, which is made from the old one, and what takes the tensor: the first input of a convolution
+in the plan is the first input of that convolution in the model. All nodes between what a kernel
+computes and what other kernels do are fused into it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pytest_modelperf.graph.structure import Graph, Node, Plan, PlanNode, Tensor
+from pytest_modelperf.measurements import Kernel, RowKind
+
+# Operators that an engine puts in to change how a tensor lies in memory, or of what type it is.
+_MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
+_CONVERSIONS = frozenset({"Cast", "Convert", "Identity", "MemcpyFromHost", "MemcpyToHost"})
+# To an engine these are one, another shape for the same values; it puts them in as well.
+_VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+# How ONNX Runtime names the same tensor in another type.
+_COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
+# It names a kernel of its blocked layout after the output of the node that it replaces.
+_BLOCKED = re.compile(r"(?P<output>.*?)(?P<part>_bn|_mul)?_nchwc(_token_\d+)?")
+_UNNAMED = re.compile(r"\w+_\d+")
+# What it puts before an operator's name where it fuses or quantizes it.
+_PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a kernel belongs: the nodes that it stands for, or what kind of insertion it is."""
+
+    kind: RowKind
+    nodes: tuple[Node, ...] = ()
+
+
+def inserted_kind(op_type: str) -> RowKind:
+    """What a kernel is that stands for no node of the model."""
+    return RowKind.LAYOUT if op_type in _MOVES else RowKind.OTHER
+
+
+def is_same_operator(planned: str, op_type: str) -> bool:
+    """Whether an operator of a plan is that of the model, fused or quantized or not."""
+    if planned == op_type or {planned, op_type} <= _VIEWS:
+        return True
+    if op_type == "Transpose" and planned in _MOVES:
+        # A change of layout can do the work of a transposition of the model on the way.
+        return True
+    return any(planned == prefix + op_type for prefix in _PREFIXES)
+
+
+class Places:
+    """Where each kernel of a plan belongs, and each name of the model."""
+
+    def __init__(self, graph: Graph, names: Mapping[str, Node]) -> None:
+        self.order = {node: index for index, node in enumerate(graph.walk())}
+        self._names = names
+        self._producers = {
+            tensor: node for node in self.order for tensor in node.outputs if tensor is not None
+        }
+        self._tensors: dict[str, Tensor] = {}
+        for tensor in self._producers:
+            self._tensors.setdefault(tensor.name, tensor)
+        self._planned: dict[tuple[str, str], Place] = {}
+        self._unnamed: dict[str, list[Place]] = {}
+
+    def add_plan(self, plan: Plan, graph: Graph) -> None:
+        """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
+        self._add(plan, graph, {})
+
+    def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[Place, ...]:
+        """Where each kernel belongs, by what the engine tells, by the plan, or by its name."""
+        # A step without a name: the engine makes one of its operator and a number of its own.
+        # Kernels run in the order of the plan, so the first of an operator is the first there.
+        unnamed = {op: deque(places) for op, places in self._unnamed.items()}
+        found = []
+        for kernel in kernels:
+            place = self._of_kernel(kernel)
+            if place is None and _UNNAMED.fullmatch(kernel.name) and unnamed.get(kernel.op_type):
+                place = unnamed[kernel.op_type].popleft()
+            found.append(place or Place(inserted_kind(kernel.op_type)))
+        return tuple(found)
+
+    def _of_kernel(self, kernel: Kernel) -> Place | None:
+        if kernel.originals is not None:
+            nodes = {n for text in kernel.originals if (n := self._node(text)) is not None}
+            return self._place(kernel.op_type, nodes)
+        placed = self._planned.get((kernel.name, kernel.op_type))
+        if placed is not None:
+            return placed
+        blocked = _blocked_output(kernel.name, self._tensors)
+        node = self._names.get(kernel.name) if blocked is None else self._producers[blocked]
+        return None if node is None else self._place(kernel.op_type, (node,))
+
+    def _node(self, text: str) -> Node | None:
+        """The node of that name, or that makes the tensor of that name."""
+        if text in self._names:
+            return self._names[text]
+        tensor = self._tensors.get(text)
+        return None if tensor is None else self._producers[tensor]
+
+    def _place(self, op_type: str, nodes: Iterable[Node]) -> Place:
+        ordered = tuple(sorted(nodes, key=self.order.__getitem__))
+        return Place(RowKind.LAYER, ordered) if ordered else Place(inserted_kind(op_type))
+
+    def _add(self, plan: Plan, graph: Graph, outer: Mapping[str, Tensor]) -> None:
+        visible = dict(outer)
+        for tensor in (*graph.inputs, *(t for node in graph.nodes for t in node.outputs)):
+            if tensor is not None:
+                visible[tensor.name] = tensor
+        scope = _Scope(plan, visible, self._producers, self._names)
+        for step, nodes in scope.match().items():
+            holder = next((node for node in nodes if node.op_type == step.op_type), None)
+            for name, body in step.bodies.items():
+                if holder is not None and name in holder.bodies:
+                    self._add(body, holder.bodies[name], visible)
+            place = self._place(step.op_type, nodes)
+            if step.name:
+                self._planned.setdefault((step.name, step.op_type), place)
+            else:
+                self._unnamed.setdefault(step.op_type, []).append(place)
+
+
+def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """The tensor that a kernel of the blocked layout is named after."""
+    found = _BLOCKED.fullmatch(name)
+    if found is None:
+        return None
+    whole = found["output"] + (found["part"] or "")
+    return tensors.get(whole) or tensors.get(found["output"])
+
+
+@dataclass(slots=True)
+class _Scope:
+    """One graph of the model and what the engine made of it.
+
+    `visible` are the tensors of the model that can be named here. `meaning` grows to say which
+    of them a tensor of the plan is that has another name. `anchors` are tensors of the model that
+    a step computes, on the way to its outputs at least.
+    """
+
+    plan: Plan
+    visible: Mapping[str, Tensor]
+    producers: Mapping[Tensor, Node]
+    names: Mapping[str, Node]
+    meaning: dict[str, Tensor] = field(default_factory=dict)
+    anchors: dict[PlanNode, tuple[Tensor, ...]] = field(default_factory=dict)
+    anchored: set[Tensor] = field(default_factory=set)
+
+    def match(self) -> dict[PlanNode, set[Node]]:
+        """The nodes that each step stands for; none for one that was put in."""
+        steps = self.plan.nodes
+        self.find_copies()
+        inserted = {step for step in steps if self.is_inserted(step)}
+        kept = [step for step in steps if step not in inserted]
+        for step in kept:
+            anchor = self.anchor(step)
+            if anchor:
+                self.anchors[step] = anchor
+                self.anchored.update(anchor)
+        self.find_meanings(inserted)
+        exits = {step: tensors for step in kept if (tensors := self.exits(step))}
+        ends = {tensor for tensors in exits.values() for tensor in tensors}
+        ends |= {self.visible[name] for name in self.plan.constants if name in self.visible}
+        taken: set[Node] = set()
+        placed: dict[PlanNode, set[Node]] = {}
+        for step, tensors in exits.items():
+            placed[step] = set(self.walk_back(tensors, ends, self.sources(step))) - taken
+            taken |= placed[step]
+        views = [step for step in steps if step in inserted and step.op_type in _VIEWS]
+        self.place_views(views, placed)
+        self.place_parts([step for step in (*kept, *views) if step not in placed], placed)
+        return {step: placed.get(step, set()) for step in steps}
+
+    # -- names
+
+    def tensor(self, name: str) -> Tensor | None:
+        """What a tensor of the plan is in the model."""
+        return self.visible.get(name) or self.meaning.get(name)
+
+    def producer(self, name: str) -> Node | None:
+        """The node of the model that makes the tensor of that name."""
+        tensor = self.visible.get(name)
+        return None if tensor is None else self.producers.get(tensor)
+
+    def is_inserted(self, step: PlanNode) -> bool:
+        """Whether the step only passes a tensor on, and no node of the model does that here."""
+        if step.op_type not in _MOVES | _CONVERSIONS | _VIEWS or step.name in self.names:
+            return False
+        makers = [node for name in step.outputs if (node := self.producer(name)) is not None]
+        return not any(is_same_operator(step.op_type, node.op_type) for node in makers)
+
+    def anchor(self, step: PlanNode) -> tuple[Tensor, ...]:
+        outputs = [self.visible[name] for name in step.outputs if self.producer(name) is not None]
+        if outputs:
+            return tuple(outputs)
+        blocked = _blocked_output(step.name, self.visible)
+        if blocked is not None and blocked in self.producers:
+            return (blocked,)
+        node = self.names.get(step.name)
+        return () if node is None else tuple(t for t in node.outputs if t is not None)
+
+    def head(self, step: PlanNode) -> Node | None:
+        """The node whose operator the step is named for, so that their inputs are the same."""
+        anchor = self.anchors.get(step)
+        if anchor is None:
+            return None
+        for node in self.walk_back(anchor, self.anchored):
+            if is_same_operator(step.op_type, node.op_type):
+                return node
+        if step.name in self.names or _BLOCKED.fullmatch(step.name):
+            return self.producers[anchor[0]]
+        return None
+
+    # -- tensors of another name
+
+    def find_copies(self) -> None:
+        for step in self.plan.nodes:
+            for name in (*step.inputs, *step.outputs):
+                for prefix in _COPIES:
+                    self.equate([name], [self.visible.get(name.removeprefix(prefix))])
+
+    def find_meanings(self, inserted: set[PlanNode]) -> None:
+        heads = {step: self.head(step) for step in self.plan.nodes if step not in inserted}
+        count = -1
+        while count != len(self.meaning):
+            count = len(self.meaning)
+            for step in reversed(self.plan.nodes):
+                if step in inserted:
+                    self.equate(step.inputs[:1], [self.tensor(n) for n in step.outputs[:1]])
+                    continue
+                head = heads[step]
+                if head is not None:
+                    self.equate(step.inputs, self.head_inputs(step, head))
+            for step in self.plan.nodes:
+                if step in inserted:
+                    self.equate(step.outputs[:1], [self.tensor(n) for n in step.inputs[:1]])
+
+    def head_inputs(self, step: PlanNode, head: Node) -> Sequence[Tensor | None]:
+        if not step.op_type.startswith("QLinear") or head.op_type.startswith("QLinear"):
+            return head.inputs
+        # What goes in is the integers that the model dequantizes first.
+        made = [None if t is None else self.producers.get(t) for t in head.inputs[:1]]
+        return [
+            node.inputs[0] if node is not None and node.op_type == "DequantizeLinear" else tensor
+            for node, tensor in zip(made, head.inputs, strict=False)
+        ]
+
+    def equate(self, names: Sequence[str], tensors: Sequence[Tensor | None]) -> None:
+        for name, tensor in zip(names, tensors, strict=False):
+            is_open = name and self.tensor(name) is None and name not in self.plan.constants
+            if is_open and tensor is not None and not tensor.is_constant:
+                self.meaning[name] = tensor
+
+    # -- nodes
+
+    def sources(self, step: PlanNode) -> set[Tensor]:
+        """What the step takes, in the model's terms."""
+        return {t for name in step.inputs if (t := self.tensor(name)) is not None}
+
+    def exits(self, step: PlanNode) -> tuple[Tensor, ...]:
+        """The last tensors of the model that the step computes."""
+        anchor = self.anchors.get(step, ())
+        known = [t for name in step.outputs if (t := self.tensor(name)) is not None]
+        found = tuple(tensor for tensor in known if tensor in self.producers)
+        # What takes the outputs is a guess where it goes beyond the anchor: the way back decides.
+        is_sure = not anchor or self.leads_back(found, anchor)
+        return found if found and is_sure else anchor
+
+    def leads_back(self, found: Sequence[Tensor], anchor: Sequence[Tensor]) -> bool:
+        passed = set(found)
+        for node in self.walk_back(found, self.anchored):
+            passed.update(tensor for tensor in node.inputs if tensor is not None)
+        return passed.issuperset(anchor)
+
+    def walk_back(self, start: Iterable[Tensor], *ends: set[Tensor]) -> Iterator[Node]:
+        """The nodes that `start` is made by, nearest first, as far as `ends`."""
+        seen: set[Node] = set()
+        queue = deque(self.producers[tensor] for tensor in start)
+        while queue:
+            node = queue.popleft()
+            if node in seen:
+                continue
+            seen.add(node)
+            yield node
+            queue.extend(
+                self.producers[tensor]
+                for tensor in node.inputs
+                if tensor is not None
+                and tensor in self.producers
+                and not any(tensor in end for end in ends)
+            )
+
+    def place_views(self, views: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
+        """A view of what a step computes, put in behind it, moves nothing: it belongs to it."""
+        owners = {node: nodes for nodes in placed.values() for node in nodes}
+        for view in views:
+            made = self.producer(view.outputs[0])
+            if made is not None and made in owners:
+                placed[view] = owners[made]
+
+    def place_parts(self, parts: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
+        """Steps that compute a part of what the model has one node for belong to the whole."""
+        takers: dict[str, list[PlanNode]] = {}
+        for step in self.plan.nodes:
+            for name in step.inputs:
+                takers.setdefault(name, []).append(step)
+        for part in reversed(parts):
+            queue, seen = deque([part]), {part}
+            while queue:
+                step = queue.popleft()
+                if placed.get(step):
+                    placed[part] = placed[step]
+                    break
+                following = [t for name in step.outputs for t in takers.get(name, ())]
+                queue.extend(taker for taker in following if taker not in seen)
+                seen.update(following)

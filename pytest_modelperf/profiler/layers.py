@@ -1,0 +1,170 @@
+"""From the times of an engine's kernels to those of the model's layers, which sum to the latency.
+
+The time of a kernel is shown at one layer: of those that it stands for the one with the most MACs;
+where none has any, the one whose operator the kernel's is, or else the last. What the engine put
+in to change the layout of a tensor is a row for each operator, as are other kernels that stand for
+no layer. What a plain inference takes longer than all of its kernels is the overhead of the
+runtime.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, median_grouped
+
+from pytest_modelperf.graph.structure import Graph, Node, Plan
+from pytest_modelperf.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
+from pytest_modelperf.records import StaticLayer
+
+_KINDS = tuple(RowKind)
+# No engine's clock is coarser. The times of a few kernels can be further apart by chance.
+_COARSEST_TICK_NS = 1000
+
+
+def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the model's
+    run: KernelRun,
+    plan: Plan | None,
+    graph: Graph,
+    layers: Sequence[StaticLayer],
+    latency_ns: float,
+    names: Mapping[str, Node] | None = None,
+) -> tuple[LayerTime, ...]:
+    """The times of the layers in graph order, then those of what belongs to none.
+
+    `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
+    the engine knows them by; without it, by their own.
+    """
+    if names is None:
+        names = {node.name: node for node in graph.walk() if node.name}
+    places = Places(graph, names)
+    if plan is not None:
+        places.add_plan(plan, graph)
+    table = _Table(layers, layer_indexes(graph, layers))
+    step_ns = _resolution_ns(run.kernels)
+    for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
+        table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
+    return table.finished(median(run.plain_ns or run.run_ns), latency_ns)
+
+
+def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
+    """Which layer each node is. One of a branch that was not counted is the layer of its If."""
+    indexes: dict[Node, int] = {}
+    end = _pair(graph, layers, 0, indexes)
+    if end != len(layers):
+        raise ValueError("the layers are not those of this graph")
+    return indexes
+
+
+def _pair(graph: Graph, layers: Sequence[StaticLayer], at: int, found: dict[Node, int]) -> int:
+    """Pair the nodes of `graph` with the layers from `at` on; where those of it end, or -1."""
+    for node in graph.nodes:
+        if at >= len(layers) or (layers[at].id, layers[at].op_type) != (node.id, node.op_type):
+            return -1
+        found[node] = holder = at
+        at += 1
+        bodies = list(node.bodies.values())
+        if node.op_type == "If" and len(bodies) > 1:
+            at = _pair_branch(bodies, layers, at, found)
+        else:
+            for body in bodies:
+                at = _pair(body, layers, at, found)
+                if at < 0:
+                    return -1
+        for body in bodies:
+            for inner in body.walk():
+                found.setdefault(inner, holder)
+    return at
+
+
+def _pair_branch(
+    branches: Sequence[Graph], layers: Sequence[StaticLayer], at: int, found: dict[Node, int]
+) -> int:
+    """Of an If one branch was counted: the longest that is there."""
+    for branch in sorted(branches, key=lambda branch: -sum(1 for _ in branch.walk())):
+        tried: dict[Node, int] = {}
+        end = _pair(branch, layers, at, tried)
+        if end >= 0:
+            found.update(tried)
+            return end
+    return -1
+
+
+def _resolution_ns(kernels: Iterable[Kernel]) -> int:
+    """What all times differ by a multiple of: the tick of the clock that the engine reads."""
+    return math.gcd(
+        _COARSEST_TICK_NS,
+        *(round(value - kernel.self_ns[0]) for kernel in kernels for value in kernel.self_ns),
+    )
+
+
+def _typical_ns(values: Sequence[float], resolution_ns: int) -> float:
+    """The median. Of a few ticks of a coarse clock it is taken between the ticks."""
+    if resolution_ns < 2:
+        return median(values)
+    return max(0.0, median_grouped(values, resolution_ns))
+
+
+@dataclass(slots=True)
+class _Row:
+    """Kernels that are shown as one."""
+
+    kind: RowKind
+    layer: int | None
+    times: list[tuple[float, Kernel]] = field(default_factory=list)
+    covered: set[int] = field(default_factory=set)
+
+    @property
+    def ns(self) -> float:
+        return sum(ns for ns, _ in self.times)
+
+    def finished(self, scale: float) -> LayerTime:
+        _, main = max(self.times, key=lambda time: time[0])
+        known = [kernel.name for _, kernel in self.times]
+        return LayerTime(
+            kind=self.kind,
+            kernel=" + ".join(known) if self.kind is RowKind.LAYER else main.op_type,
+            ns=self.ns * scale,
+            layer=self.layer,
+            fused=tuple(sorted(self.covered - {self.layer})),
+            provider=main.provider,
+            precision=main.precision,
+        )
+
+
+class _Table:
+    """The rows, as kernels are added to them."""
+
+    def __init__(self, layers: Sequence[StaticLayer], indexes: Mapping[Node, int]) -> None:
+        self._layers = layers
+        self._indexes = indexes
+        self._rows: dict[tuple[RowKind, int | str], _Row] = {}
+
+    def add(self, kernel: Kernel, place: Place, ns: float) -> None:
+        covered = {self._indexes[node] for node in place.nodes}
+
+        def weight(index: int) -> tuple[int, bool, int]:
+            layer = self._layers[index]
+            return layer.macs or 0, is_same_operator(kernel.op_type, layer.op_type), index
+
+        shown = max(covered, key=weight, default=None)
+        key = kernel.op_type if shown is None else shown
+        row = self._rows.setdefault((place.kind, key), _Row(place.kind, shown))
+        row.times.append((ns, kernel))
+        row.covered |= covered
+
+    def finished(self, plain_ns: float, latency_ns: float) -> tuple[LayerTime, ...]:
+        rows = sorted(self._rows.values(), key=_position)
+        spent = sum(row.ns for row in rows)
+        whole = max(spent, plain_ns)
+        scale = latency_ns / whole if whole else 0.0
+        times = tuple(row.finished(scale) for row in rows)
+        rest = latency_ns - math.fsum(time.ns for time in times)
+        overhead = LayerTime(kind=RowKind.OVERHEAD, kernel="", ns=max(0.0, rest))
+        return (*times, overhead)
+
+
+def _position(row: _Row) -> tuple[int, int]:
+    return _KINDS.index(row.kind), -1 if row.layer is None else row.layer
