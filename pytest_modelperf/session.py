@@ -1,10 +1,11 @@
-"""One request from its arguments to its outcome: which cases there are, and the profile of each."""
+"""What is asked of a model: which cases that makes, and the static profile of each."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.load import BoundModel, load_model
@@ -24,6 +25,9 @@ from pytest_modelperf.records import (
 )
 from pytest_modelperf.units import printable
 
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.given_inputs import GivenInputs
+
 # A static profile reads no weights; the digest would have to. Small files are read at once.
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 
@@ -32,7 +36,8 @@ MAX_HASHED_BYTES = 64 * 1024 * 1024
 class ProfileRequest:
     """What to profile: a model at every combination of these values.
 
-    A batch size of None is the model's own, or 1. With `sparsity` the weights are read.
+    A batch size of None is the model's own, or 1. With `sparsity` the weights are read. `given`
+    are values for inputs of a model that is run; those of the others are made from `seed`.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -40,6 +45,21 @@ class ProfileRequest:
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[InputSpec, ...] = ()
     sparsity: bool = False
+    given: GivenInputs | None = None
+    seed: int = 0
+
+    def bindings(self) -> Iterator[Binding]:
+        """Every combination of batch size and dimensions."""
+        names = tuple(self.dims)
+        for batch_size in self.batch_sizes:
+            for sizes in itertools.product(*self.dims.values()):
+                yield Binding(batch_size, dict(zip(names, sizes, strict=True)), self.inputs)
+
+    def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
+        """The dimensions that tell the cases of this request apart."""
+        return tuple(
+            (name, binding.dims[name]) for name, sizes in self.dims.items() if len(sizes) > 1
+        )
 
 
 def profile_model(
@@ -52,14 +72,12 @@ def profile_model(
     operators = operators or Operators()
     file = open_model(source)
     cases: list[CaseProfile] = []
-    for binding in _bindings(request):
+    for binding in request.bindings():
         bound = load_model(file, binding, operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
-        varying = tuple(
-            (name, binding.dims[name]) for name, sizes in request.dims.items() if len(sizes) > 1
-        )
+        dims = request.varying(binding)
         cases.extend(
-            CaseProfile(Case(bound.inputs.batch_size, cores, varying), static)
+            CaseProfile(Case(bound.inputs.batch_size, cores, dims), static)
             for cores in request.cores
         )
     return Profile(model_facts(file), tuple(cases))
@@ -78,6 +96,7 @@ def profile_bound(
             f"follow {bound.inputs.batch_size} ({names}{more})"
         )
         profile = replace(profile, notes=(*profile.notes, note))
+    profile = replace(profile, notes=(*profile.notes, *bound.notes))
     if sparsity:
         # Imported here: only this needs numpy's more costly parts.
         from pytest_modelperf.profiler.static.weights import add_sparsity
@@ -94,20 +113,13 @@ def on_this_machine(profile: Profile) -> Profile:
     return replace(profile, machine=describe_machine())
 
 
-def model_facts(file: ModelFile) -> ModelFacts:
-    """Which file it is; the digest of a large one is left out, for no weight is read here."""
+def model_facts(file: ModelFile, *, reads_all: bool = False) -> ModelFacts:
+    """Which file it is; the digest of a large one only where its weights are read anyway."""
     return ModelFacts(
         name=file.name,
         path=None if file.path is None else str(file.path),
-        sha256=file.sha256() if file.size_bytes <= MAX_HASHED_BYTES else None,
+        sha256=file.sha256() if reads_all or file.size_bytes <= MAX_HASHED_BYTES else None,
         size_bytes=file.size_bytes,
         opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
         producer=file.producer,
     )
-
-
-def _bindings(request: ProfileRequest) -> Iterator[Binding]:
-    names = tuple(request.dims)
-    for batch_size in request.batch_sizes:
-        for sizes in itertools.product(*request.dims.values()):
-            yield Binding(batch_size, dict(zip(names, sizes, strict=True)), request.inputs)

@@ -82,13 +82,37 @@ def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
-def _scaled(value: int, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
+def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
     for factor, prefix in prefixes:
         # 999,999 is 1 M, not 1000 k: the bound lies where four digits would round up.
         if abs(value) >= factor * 0.99995 and abs(value) >= 1000:
             scaled = value / factor
-            # The exponent after rounding: 0.99999 M has four digits as 1.000 M.
-            rounded = abs(float(f"{scaled:.4g}"))
-            digits = max(0, 3 - math.floor(math.log10(rounded)))
-            return f"{scaled:.{digits}f} {prefix}"
+            return f"{scaled:.{_decimals(scaled)}f} {prefix}"
     return f"{value} {unit}".rstrip()
+
+
+def format_ms(ns: float | None, decimals: int | None = None) -> str:
+    """A time in milliseconds, with four digits unless `decimals` says how many: `6.708`."""
+    if ns is None:
+        return UNKNOWN
+    return f"{ns / 1e6:.{ms_decimals(ns) if decimals is None else decimals}f}"
+
+
+def ms_decimals(ns: float) -> int:
+    """How many decimals make four digits of a time in milliseconds; never less than a ns."""
+    return min(6, _decimals(ns / 1e6))
+
+
+def format_rate(value: float | None) -> str:
+    """How many of something in a second, or billions of them: `1.204 k`, `61.31`, `0.073`."""
+    if value is None:
+        return UNKNOWN
+    if value >= 1000:
+        return _scaled(value, _PREFIXES, "")
+    return f"{value:.{min(3, _decimals(value))}f}"
+
+
+def _decimals(value: float) -> int:
+    """How many decimals make four digits, counted after rounding: 0.99999 has four as 1.000."""
+    rounded = abs(float(f"{value:.4g}"))
+    return max(0, 3 - math.floor(math.log10(rounded))) if rounded else 0

@@ -13,9 +13,15 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.records import Profile, StaticLayer
+from pytest_modelperf.records import LayerRow, Profile
 from pytest_modelperf.report.csv_text import render_csv
-from pytest_modelperf.report.layer_columns import LAYER_COLUMNS, find_columns, sort_layers
+from pytest_modelperf.report.layer_columns import (
+    ALL_COLUMNS,
+    LAYER_COLUMNS,
+    TIME_COLUMNS,
+    find_columns,
+    sort_layers,
+)
 from pytest_modelperf.report.static_tables import summary_table
 from pytest_modelperf.report.text import LayerView, TextStyle, render_comparison, render_profile
 from pytest_modelperf.session import ProfileRequest, profile_model
@@ -364,9 +370,9 @@ def test_a_total_is_that_of_its_rows(sparse: Profile, name: str) -> None:
     static = sparse.cases[0].static
     column = LAYER_COLUMNS[name]
     assert column.total is not None
-    values = [column.read(layer) for layer in static.layers]
+    values = [column.read(row) for row in sparse.cases[0].layers]
     numbers = [value for value in values if isinstance(value, int)]
-    total = column.total(static)
+    total = column.total(sparse.cases[0])
     if name == "effective-macs":
         # A layer without weights has no such figure: all of its MACs are effective.
         numbers += [layer.macs or 0 for layer in static.layers if layer.effective_macs is None]
@@ -378,9 +384,9 @@ def test_a_total_is_that_of_its_rows(sparse: Profile, name: str) -> None:
 
 @pytest.mark.parametrize("name", LAYER_COLUMNS)
 def test_sorting_puts_the_largest_first_and_the_unknown_last(sparse: Profile, name: str) -> None:
-    layers = sparse.cases[0].static.layers
+    layers = sparse.cases[0].layers
     ordered = sort_layers(layers, name)
-    assert sorted(x.id for x in ordered) == sorted(x.id for x in layers)
+    assert sorted(map(layers.index, ordered)) == list(range(len(layers)))
     column = LAYER_COLUMNS[name]
     values = [column.read(layer) for layer in ordered]
     if column.is_text:
@@ -393,18 +399,29 @@ def test_sorting_puts_the_largest_first_and_the_unknown_last(sparse: Profile, na
 
 
 def test_sorting_keeps_graph_order_among_equals(profile: Profile) -> None:
-    static = profile.cases[0].static
-    free = [x.id for x in sort_layers(static.layers, "macs") if x.macs == 0]
-    assert free == [x.id for x in static.layers if x.macs == 0]
+    layers = profile.cases[0].layers
+    read = LAYER_COLUMNS["macs"].read
+    free = [row for row in sort_layers(layers, "macs") if read(row) == 0]
+    assert free == [row for row in layers if read(row) == 0]
+    assert len(free) > 1
 
 
 def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UsageError) as caught:
         find_columns(["name", "memroy"])
     assert str(caught.value) == (
-        "there is no column 'memroy'. Did you mean 'memory'? "
-        f"There are: {', '.join(LAYER_COLUMNS)}."
+        f"there is no column 'memroy'. Did you mean 'memory'? There are: {', '.join(ALL_COLUMNS)}."
     )
+
+
+@pytest.mark.parametrize("columns", [tuple(TIME_COLUMNS), ("name", "ms", "gmacs", "macs")])
+def test_a_static_profile_has_no_column_that_takes_a_run(
+    profile: Profile, columns: tuple[str, ...]
+) -> None:
+    text = render_profile(profile, LayerView(columns, sort="ms"), PLAIN)
+    asked = [name for name in columns if name in LAYER_COLUMNS]
+    instead = LayerView(asked or LayerView().columns, sort="macs")
+    assert text == render_profile(profile, instead, PLAIN)
 
 
 # -- CSV
@@ -450,12 +467,12 @@ def test_no_cell_of_csv_is_a_formula(start: str) -> None:
 def test_every_number_of_csv_is_that_of_the_record(sparse: Profile) -> None:
     names = [name for name in LAYER_COLUMNS if not name.endswith("%")]
     header, *rows = csv_of(sparse, *names)
-    for row, layer in zip(rows, sparse.cases[0].static.layers, strict=True):
+    for row, layer in zip(rows, sparse.cases[0].layers, strict=True):
         for name, cell in zip(header[1:], row[1:], strict=True):
             check_cell(name, cell, layer)
 
 
-def check_cell(name: str, cell: str, layer: StaticLayer) -> None:
+def check_cell(name: str, cell: str, layer: LayerRow) -> None:
     value = LAYER_COLUMNS[name].read(layer)
     if value is None:
         assert cell == ""

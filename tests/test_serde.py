@@ -12,7 +12,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.records import CaseProfile, MachineFacts, Profile
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.records import CaseProfile, Profile
 from pytest_modelperf.serde import (
     comparison_to_json,
     dump_comparison,
@@ -21,6 +22,13 @@ from pytest_modelperf.serde import (
 )
 from pytest_modelperf.session import ProfileRequest, on_this_machine, profile_model
 from tests.light_models import light_model
+from tests.measuring.profiles import (
+    make_latency,
+    make_round,
+    measured_cases,
+    measured_classifier,
+    measured_function,
+)
 from tests.small_models import ones, parse
 
 MODEL = """
@@ -104,11 +112,17 @@ def test_a_profile_as_json(linear: Profile) -> None:
       "batch_size": 1,
       "cores": 1,
       "dims": {},
+      "outcome": "not measured",
+      "reason": "it was profiled without running it",
       "engine": {
         "name": null,
         "version": null,
-        "options": null
+        "options": null,
+        "providers": null
       },
+      "processors": null,
+      "seconds": null,
+      "notes": [],
       "static": {
         "macs": 8,
         "elementwise_ops": 0,
@@ -135,11 +149,16 @@ def test_a_profile_as_json(linear: Profile) -> None:
         "mean_ms": null,
         "samples": null,
         "rounds": null,
-        "items_per_second": null
+        "items_per_second": null,
+        "confidence": null,
+        "intervals_ms": null,
+        "needed": null
       },
       "load_ms": null,
+      "first_load_ms": null,
       "first_inference_ms": null,
       "peak_rss_bytes": null,
+      "engine_peak_bytes": null,
       "layer_types": [
         {
           "op_type": "MatMul",
@@ -157,6 +176,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
       ],
       "layers": [
         {
+          "kind": "layer",
           "id": "y",
           "name": "linear",
           "op_type": "MatMul",
@@ -182,9 +202,12 @@ def test_a_profile_as_json(linear: Profile) -> None:
           ],
           "repeats": 1,
           "sparsity": null,
-          "fused": []
+          "kernel": null,
+          "fused": [],
+          "runs_in": null
         }
-      ]
+      ],
+      "raw": null
     }
   ]
 }
@@ -295,11 +318,176 @@ def test_json_has_no_number_that_is_none() -> None:
     assert json.loads(text)["cases"][0]["layers"][0]["sparsity"]["ratio"] == 0.0
 
 
+# -- of a measured profile
+
+
+def measured_case(profile: Profile | None = None) -> dict[str, Any]:
+    (case,) = loaded(profile or measured_classifier())["cases"]
+    assert isinstance(case, dict)
+    return case
+
+
+def test_the_percentiles_are_those_of_the_record_and_null_where_samples_do_not_support_them() -> (
+    None
+):
+    made = measured_classifier().cases[0].latency
+    latency = measured_case()["latency"]
+    for percentile in made.percentiles:
+        key = f"{percentile.name}_ms"
+        assert latency["needed"][key] == percentile.needed
+        if made.samples < percentile.needed:
+            assert latency[key] is None
+            assert latency["intervals_ms"][key] is None
+        else:
+            assert latency[key] * 1e6 == pytest.approx(percentile.value_ns)
+            low, high = latency["intervals_ms"][key]
+            assert low < latency[key] < high
+    assert latency["p97_ms"] is not None
+    assert latency["p99_ms"] is None
+    assert (latency["samples"], latency["rounds"]) == (made.samples, made.rounds)
+    assert latency["items_per_second"] == pytest.approx(1000 / latency["p50_ms"])
+
+
+def test_a_single_round_has_percentiles_without_intervals() -> None:
+    latency = measured_case(measured_classifier(half_width=None))["latency"]
+    assert latency["p50_ms"] is not None
+    assert set(latency["intervals_ms"].values()) == {None}
+
+
+@pytest.mark.parametrize("key", ["layers", "layer_types"])
+def test_the_times_of_all_rows_add_up_to_the_median(key: str) -> None:
+    case = measured_case()
+    total = sum(row["ms"] for row in case[key] if row["ms"] is not None)
+    assert total == pytest.approx(case["latency"]["p50_ms"])
+
+
+def test_the_times_of_a_layer_type_are_those_of_its_layers() -> None:
+    case = measured_case()
+    for kind in case["layer_types"]:
+        of_kind = [row["ms"] for row in case["layers"] if row["op_type"] == kind["op_type"]]
+        known = [ms for ms in of_kind if ms is not None]
+        assert kind["ms"] == (pytest.approx(sum(known)) if known else None)
+
+
+def test_what_shares_a_kernel_points_to_the_layer_that_has_its_time() -> None:
+    layers = {row["id"]: row for row in measured_case()["layers"]}
+    assert layers["c"]["fused"] == ["r"]
+    assert layers["r"]["runs_in"] == "c"
+    assert layers["r"]["ms"] is None
+    assert layers["c"]["kernel"] == "c_nchwc"
+    assert layers["c"]["provider"] == "CPUExecutionProvider"
+
+
+def test_time_of_no_layer_has_null_for_what_a_layer_has() -> None:
+    case = measured_case()
+    rows = [row for row in case["layers"] if row["id"] is None]
+    assert [(row["kind"], row["op_type"]) for row in rows] == [
+        ("layout", "layout"),
+        ("runtime overhead", "runtime overhead"),
+    ]
+    for row in rows:
+        assert {row[key] for key in ("name", "macs", "params", "output_shape", "repeats")} == {None}
+    kinds = [kind for kind in case["layer_types"] if kind["count"] is None]
+    assert [kind["op_type"] for kind in kinds] == ["layout", "runtime overhead"]
+    assert {kind[key] for kind in kinds for key in ("macs", "params", "weight_bytes")} == {None}
+
+
+def test_the_precision_of_the_kernel_comes_before_that_of_the_model() -> None:
+    profile = measured_classifier()
+    made = profile.cases[0]
+    assert made.measured is not None
+    assert made.measured.layer_times is not None
+    first, *others = made.measured.layer_times
+    times = (replace(first, precision="bfloat16"), replace(others[0], precision=None), *others[1:])
+    changed = replace(made, measured=replace(made.measured, layer_times=times))
+    layers = measured_case(replace(profile, cases=(changed,)))["layers"]
+    assert [layers[index]["precision"] for index in (0, 1, 2)] == ["bfloat16", "float32", "float32"]
+
+
+def test_raw_samples_are_kept_by_round_and_in_order() -> None:
+    made = measured_classifier().cases[0].measured
+    assert made is not None
+    raw = measured_case()["raw"]
+    assert [entry["times_ns"] for entry in raw] == [list(r.times_ns) for r in made.rounds]
+    assert raw[0]["noise"]["wall_ns"] == sum(made.rounds[0].times_ns)
+    assert (raw[0]["load_ms"], raw[0]["first_ms"], raw[0]["warmup_runs"]) == (21.3, 9.4, 8)
+
+
+def test_the_samples_of_a_round_take_one_line() -> None:
+    lines = dump_profile(measured_classifier()).splitlines()
+    of_samples = [line.strip() for line in lines if '"times_ns"' in line]
+    assert len(of_samples) == 6
+    assert all(line.endswith("]") for line in of_samples)
+
+
+def test_what_the_platform_does_not_tell_is_null() -> None:
+    profile = measured_classifier()
+    noise = {"others_ns": None, "stolen_ns": None, "throttled_ns": None}
+    rounds = (make_round([1_000_000] * 12, noise=noise),)
+    made = profile.cases[0]
+    assert made.measured is not None
+    measured = replace(
+        made.measured,
+        rounds=rounds,
+        latency=make_latency(rounds, half_width=None),
+        processors=None,
+        engine_peak_bytes=None,
+        layer_times=None,
+    )
+    case = measured_case(replace(profile, cases=(replace(made, measured=measured),)))
+    assert case["processors"] is None
+    assert case["engine_peak_bytes"] is None
+    assert {row["ms"] for row in case["layers"]} == {None}
+    assert {kind["ms"] for kind in case["layer_types"]} == {None}
+    assert case["raw"][0]["noise"]["stolen_ns"] is None
+    assert case["latency"]["min_ms"] == 1.0
+
+
+def test_each_case_says_what_became_of_it() -> None:
+    cases = {case["id"]: case for case in loaded(measured_cases())["cases"]}
+    assert {name: case["outcome"] for name, case in cases.items()} == {
+        "b1-c1": "measured",
+        "b1-c2": "measured",
+        "b8-c1": "measured",
+        "b8-c2": "measured",
+        "b1-c8": "skipped",
+        "b64-c2": "failed",
+    }
+    assert cases["b1-c1"]["reason"] is None
+    assert cases["b1-c8"]["reason"] == "the machine has 2 processors"
+    skipped = cases["b1-c8"]
+    assert skipped["raw"] is skipped["load_ms"] is skipped["latency"]["p50_ms"] is None
+    assert skipped["static"]["macs"] == cases["b1-c1"]["static"]["macs"]
+
+
+def test_a_function_has_a_latency_and_null_for_what_a_graph_tells() -> None:
+    case = measured_case(measured_function())
+    assert case["latency"]["p50_ms"] == pytest.approx(0.0105, rel=0.01)
+    assert case["static"].pop("notes") == []
+    assert set(case["static"].values()) == {None}
+    assert case["layers"] == case["layer_types"] == []
+    assert case["engine"]["name"] == "callable"
+
+
+def test_a_measured_figure_that_is_no_number_is_null() -> None:
+    profile = measured_classifier()
+    made = profile.cases[0]
+    assert made.measured is not None
+    latency = replace(made.measured.latency, mean_ns=float("nan"))
+    measured = replace(made.measured, latency=latency, seconds=float("inf"))
+    case = measured_case(replace(profile, cases=(replace(made, measured=measured),)))
+    assert case["latency"]["mean_ms"] is None
+    assert case["seconds"] is None
+
+
+# -- the page that documents it
+
+
 def _keys(value: object) -> set[str]:
     """Every key of a JSON value, but not those of mappings that are data themselves."""
     if isinstance(value, dict):
         own = {key for key in value if isinstance(key, str)}
-        named = {"opsets", "packages", "caches", "dims", "uncounted_ops"}
+        named = {"opsets", "packages", "caches", "dims", "uncounted_ops", "options"}
         inner = (_keys(child) for key, child in value.items() if key not in named)
         return own.union(*inner)
     return set[str]().union(*map(_keys, value)) if isinstance(value, list) else set()
@@ -309,6 +497,8 @@ def test_the_page_on_json_names_every_key() -> None:
     page = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
     profile = on_this_machine(profile_model(light_model("zfnet512"), ProfileRequest(sparsity=True)))
     comparison = comparison_to_json(compare_profiles(profile, profile))
-    keys = _keys(profile_to_json(profile)) | _keys(comparison)
-    assert len(keys) > 80
+    measured = _keys(profile_to_json(measured_classifier()))
+    assert {"times_ns", "stolen_ns", "needed", "runs_in"} <= measured
+    keys = _keys(profile_to_json(profile)) | measured | _keys(comparison)
+    assert len(keys) > 110
     assert {key for key in keys if f"`{key}`" not in page} == set()

@@ -16,14 +16,18 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def render_csv(profile: Profile, columns: Sequence[str]) -> str:
-    """All layers of all cases in graph order."""
+    """All layers of all cases in graph order, each case with the times that belong to no layer.
+
+    The times of a case add up to its median latency.
+    """
     chosen = find_columns([name for name in columns if not name.endswith("%")])
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["case", *(name for name, _ in chosen)])
     for case in profile.cases:
-        for layer in case.static.layers:
-            writer.writerow([case.case.id, *(_safe(column.read(layer)) for _, column in chosen)])
+        for layer in case.layers:
+            cells = (column.read(layer) for _, column in chosen)
+            writer.writerow(map(_safe, (case.case.id, *cells)))
     return file.getvalue()
 
 

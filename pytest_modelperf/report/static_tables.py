@@ -1,16 +1,8 @@
-"""The tables of a static profile: summary, layer types, layers."""
+"""The tables of a static profile: summary, layer types, what could not be counted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticLayer, StaticProfile
-from pytest_modelperf.report.layer_columns import (
-    DEFAULT_COLUMNS,
-    LayerColumn,
-    find_columns,
-    sort_layers,
-)
+from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticProfile
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.units import format_bytes, format_count, format_share, printable
 
@@ -22,8 +14,10 @@ def describe_model(profile: Profile) -> str:
         f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
         for domain, number in model.opsets.items()
     )
-    parts = [format_bytes(model.size_bytes), opsets, printable(model.producer)]
-    return f"{printable(model.name)}: {', '.join(part for part in parts if part)}"
+    # What is no file has no size.
+    size = format_bytes(model.size_bytes) if model.size_bytes else ""
+    facts = ", ".join(part for part in (size, opsets, printable(model.producer)) if part)
+    return f"{printable(model.name)}: {facts}" if facts else printable(model.name)
 
 
 def summary_table(case: CaseProfile) -> Table:
@@ -103,45 +97,6 @@ def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
         format_count(kind.params),
         format_bytes(kind.output_bytes),
     )
-
-
-def layer_table(
-    static: StaticProfile,
-    columns: Sequence[str] = DEFAULT_COLUMNS,
-    sort: str | None = None,
-    top: int | None = None,
-) -> Table:
-    """A row per layer: in graph order, or sorted, or the `top` ones of the sorted."""
-    chosen = [column for _, column in find_columns(columns)]
-    layers: Sequence[StaticLayer] = static.layers
-    if sort is not None:
-        layers = sort_layers(layers, sort)
-    shown = layers if top is None else layers[:top]
-    hidden = len(layers) - len(shown)
-    caption = f"{hidden} more layers: --top 0 shows all" if hidden else ""
-    return Table(
-        _layer_title(sort),
-        tuple(Column(column.title, column.is_text, column.is_name) for column in chosen),
-        tuple(
-            tuple(column.show(column.read(layer), static) for column in chosen) for layer in shown
-        ),
-        _layer_total(chosen, static),
-        caption,
-    )
-
-
-def _layer_title(sort: str | None) -> str:
-    return "by layer, in graph order" if sort is None else f"by layer, sorted by {sort}"
-
-
-def _layer_total(columns: Sequence[LayerColumn], static: StaticProfile) -> tuple[str, ...]:
-    cells = [
-        "" if column.total is None else column.show(column.total(static), static)
-        for column in columns
-    ]
-    if columns and columns[0].is_text:
-        cells[0] = "total"
-    return tuple(cells)
 
 
 def uncounted_table(static: StaticProfile) -> Table | None:

@@ -10,17 +10,24 @@ from pytest_modelperf.units import display_width
 
 Cell: TypeAlias = "str | int | float | None"
 
+# The least that is left of a text, unless its column says otherwise.
+MIN_TEXT = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
-    Names are cut in their middle, for both ends tell them apart; other text at its end.
+    Names are cut in their middle, for both ends tell them apart; other text at its end. Less than
+    `least` is never left of either. What is spare no one asked for, and no one is told that it is
+    left out.
     """
 
     title: str
     is_text: bool = False
     is_name: bool = False
+    least: int = MIN_TEXT
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +41,8 @@ class Table:
     caption: str = ""
 
 
-# Blanks between two columns, and the least that is left of a name.
+# Blanks between two columns.
 GAP = 2
-MIN_TEXT = 8
 CUT = "…"
 
 
@@ -48,10 +54,25 @@ def column_widths(table: Table) -> tuple[int, ...]:
     return tuple(max(map(display_width, cells)) for cells in zip(*lines, strict=True))
 
 
+def table_width(table: Table) -> int:
+    """The columns of text that the whole table takes."""
+    widths = column_widths(table)
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def transpose_table(table: Table) -> Table:
+    """The table with a column for each of its rows; it may have no total."""
+    corner, *titles = (column.title for column in table.columns)
+    columns = (Column(corner, is_text=True), *(Column(row[0]) for row in table.rows))
+    cells = zip(*(row[1:] for row in table.rows), strict=True)
+    rows = tuple((title, *row) for title, row in zip(titles, cells, strict=True))
+    return Table(table.title, columns, rows, None, table.caption)
+
+
 def fit_table(table: Table, width: int) -> Table:
     """The table in `width` columns of text: names give way first, then the last columns.
 
-    Numbers are never cut, and a column that is left out is said to be.
+    Numbers are never cut, and a column that is left out is said to be, unless it was spare.
     """
     count = len(table.columns)
     while True:
@@ -60,7 +81,7 @@ def fit_table(table: Table, width: int) -> Table:
             break
         count -= 1
     fitted = _cut(_first_columns(table, count), widths)
-    hidden = len(table.columns) - count
+    hidden = sum(not column.is_spare for column in table.columns[count:])
     if not hidden:
         return fitted
     note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
@@ -81,10 +102,10 @@ def _shrunk(table: Table, width: int) -> list[int]:
     widths = list(column_widths(table))
     texts = [index for index, column in enumerate(table.columns) if column.is_text]
     while sum(widths) + GAP * (len(widths) - 1) > width:
-        widest = max(texts, key=lambda index: widths[index], default=None)
-        if widest is None or widths[widest] <= MIN_TEXT:
+        long = [index for index in texts if widths[index] > table.columns[index].least]
+        if not long:
             break
-        widths[widest] -= 1
+        widths[max(long, key=lambda index: widths[index])] -= 1
     return widths
 
 

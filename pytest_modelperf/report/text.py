@@ -1,74 +1,65 @@
-"""Tables as terminal text: in colour and cut to the terminal, or plain and whole in a pipe."""
+"""The reports that a terminal shows: of a profile, static or measured, and of a comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from io import StringIO
 
-from rich.console import Console
-from rich.text import Text
-
-from pytest_modelperf.records import CaseProfile, Profile
+from pytest_modelperf.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.report.comparison_tables import layer_type_change_table, metric_table
-from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS
+from pytest_modelperf.report.conditions import (
+    describe_machine_line,
+    doubt_lines,
+    engine_lines,
+    unmeasured_lines,
+)
+from pytest_modelperf.report.layer_table import LayerView, layer_table
+from pytest_modelperf.report.measured_tables import (
+    latency_tables,
+    layer_type_time_table,
+    performance_table,
+)
+from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.static_tables import (
     describe_model,
-    layer_table,
     layer_type_table,
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.tables import GAP, Table, column_widths, fit_table
-from pytest_modelperf.units import display_width, printable
+from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import Comparison
+
+__all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile"]
 
 # The first reasons are those that explain most; the table has them all.
 MAX_REASONS = 4
 
-# Wide enough for any name, so that nothing is cut where no one looks at a screen.
-UNLIMITED_WIDTH = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class TextStyle:
-    """How text is written: its width in columns (None: as wide as needed), and in colour or not."""
-
-    width: int | None = None
-    color: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LayerView:
-    """Which layers a report shows: the columns, their order, and how many."""
-
-    columns: Sequence[str] = DEFAULT_COLUMNS
-    sort: str | None = None
-    top: int | None = None
-
 
 def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
-    """The whole report of a static profile."""
-    page = _Page(style)
+    """The whole report of a profile: what running it told, if it ran, and what it counts."""
+    page = Page(style)
     page.line(describe_model(profile), "bold")
-    distinct = _distinct(profile.cases)
-    for case in distinct:
-        if len(distinct) > 1:
+    if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
+        _write_performance(page, profile)
+    shown = _worth_showing(profile.cases)
+    known: set[int] = set()
+    for case in shown:
+        if len(shown) > 1:
             page.line("")
-            page.line(case.case.id, "bold")
-        _write_case(page, case, view)
+            page.line(printable(case.case.id), "bold")
+        _write_case(page, case, view, is_counted=id(case.counted) in known)
+        known.add(id(case.counted))
     return page.text()
 
 
 def render_comparison(comparison: Comparison, style: TextStyle) -> str:
     """The whole report of a comparison: the verdict first, then what it rests on."""
-    page = _Page(style)
+    page = Page(style)
     before, after = printable(comparison.before.name), printable(comparison.after.name)
     page.line(f"{before} -> {after}: {comparison.verdict.value}", "bold")
     for case in comparison.cases:
         if len(comparison.cases) > 1:
             page.line("")
-            page.line(f"{case.id}: {case.verdict.value}", "bold")
+            page.line(f"{printable(case.id)}: {case.verdict.value}", "bold")
         page.table(metric_table(case))
         page.table(layer_type_change_table(case))
         for reason in case.reasons[:MAX_REASONS]:
@@ -78,73 +69,56 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
     return page.text()
 
 
-def _distinct(cases: Sequence[CaseProfile]) -> list[CaseProfile]:
-    """One case for each static profile: the number of cores changes nothing in it."""
-    seen: dict[int, CaseProfile] = {}
+def _write_performance(page: Page, profile: Profile) -> None:
+    """Where it ran, how fast each case was, and how sure that is."""
+    cases = profile.cases
+    if profile.machine is not None:
+        page.item(describe_machine_line(profile.machine))
+    for line in engine_lines(cases):
+        page.item(line)
+    has_run = any(case.measured for case in cases)
+    if has_run:
+        page.table(performance_table(cases))
+    _write_items(page, unmeasured_lines(cases), "red")
+    if has_run:
+        page.table(*latency_tables(cases))
+    _write_items(page, doubt_lines(cases), "yellow")
+
+
+def _write_items(page: Page, lines: Sequence[str], style: str) -> None:
+    if lines:
+        page.line("")
+    for line in lines:
+        page.item(line, style=style)
+
+
+def _worth_showing(cases: Sequence[CaseProfile]) -> list[CaseProfile]:
+    """The cases with tables of their own: those with layer times, and one of each other graph."""
+    known = {id(case.counted) for case in cases if _has_layer_times(case)}
+    shown: list[CaseProfile] = []
     for case in cases:
-        seen.setdefault(id(case.static), case)
-    return list(seen.values())
+        is_new = case.counted is not None and id(case.counted) not in known
+        if is_new or _has_layer_times(case):
+            shown.append(case)
+            known.add(id(case.counted))
+    return shown
 
 
-def _write_case(page: _Page, case: CaseProfile, view: LayerView) -> None:
-    static = case.static
-    page.table(summary_table(case))
-    for note in static.notes:
-        page.line(f"note: {note}", "yellow")
-    uncounted = uncounted_table(static)
-    if uncounted is not None:
-        page.table(uncounted, "yellow")
-    page.table(layer_type_table(static))
-    page.table(layer_table(static, view.columns, view.sort, view.top))
+def _has_layer_times(case: CaseProfile) -> bool:
+    return case.measured is not None and case.measured.layer_times is not None
 
 
-class _Page:
-    """Collects styled text; rich does the layout."""
-
-    def __init__(self, style: TextStyle) -> None:
-        self._file = StringIO()
-        self._style = style
-        self._console = Console(
-            file=self._file,
-            force_terminal=style.color,
-            color_system="standard" if style.color else None,
-            no_color=not style.color,
-            width=style.width or UNLIMITED_WIDTH,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-
-    def text(self) -> str:
-        lines = self._file.getvalue().splitlines()
-        return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"
-
-    def line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style if self._style.color else ""))
-
-    def table(self, table: Table, style: str = "") -> None:
-        fitted = fit_table(table, self._console.width)
-        widths = column_widths(fitted)
-        self.line("")
-        if fitted.title:
-            self.line(fitted.title, "bold cyan")
-        if any(column.title for column in fitted.columns):
-            self.line(_aligned(fitted, [c.title for c in fitted.columns], widths), f"bold {style}")
-            self.line("─" * (sum(widths) + GAP * (len(widths) - 1)), style)
-        for row in fitted.rows:
-            self.line(_aligned(fitted, row, widths), style)
-        if fitted.total is not None:
-            self.line("")
-            self.line(_aligned(fitted, fitted.total, widths), "bold")
-        if fitted.caption:
-            self.line(fitted.caption, "dim")
-
-
-def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
-    """One line of a table. Not laid out by rich, whose releases differ in their spacing."""
-    parts = []
-    for column, cell, width in zip(table.columns, cells, widths, strict=True):
-        blanks = " " * (width - display_width(cell))
-        parts.append(cell + blanks if column.is_text else blanks + cell)
-    return (" " * GAP).join(parts)
+def _write_case(page: Page, case: CaseProfile, view: LayerView, *, is_counted: bool) -> None:
+    """The tables of one case; those that count the graph only if no case before had them."""
+    if case.counted is not None and not is_counted:
+        page.table(summary_table(case))
+        for note in case.counted.notes:
+            page.line(f"note: {note}", "yellow")
+        uncounted = uncounted_table(case.counted)
+        if uncounted is not None:
+            page.table(uncounted, style="yellow")
+    if _has_layer_times(case):
+        page.table(layer_type_time_table(case))
+    elif case.counted is not None:
+        page.table(layer_type_table(case.counted))
+    page.table(layer_table(case, view))

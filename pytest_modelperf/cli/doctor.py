@@ -1,0 +1,71 @@
+"""`modelperf doctor`: how noisy this machine is, and what change it could detect."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import click
+
+from pytest_modelperf.cli.options import (
+    Measuring,
+    load_extensions,
+    measuring_options,
+    model_options,
+    read_request,
+)
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, terminal_style, write
+
+
+@click.command()
+@click.argument("model", type=click.Path(), required=False)
+@click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
+@click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
+@model_options
+@measuring_options
+@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+def doctor(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: str | None,
+    batch: str | None,
+    cores: str,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    plugins: tuple[str, ...],
+    engine: str,
+    engine_options: tuple[str, ...],
+    gateway: str,
+    max_seconds: float,
+    timeout: float,
+    json_file: str | None,
+) -> None:
+    """Say how noisy this machine is: MODEL, or a small network, runs against itself.
+
+    Two sessions of one model take turns, so any difference between them is noise. From how much
+    it varies follows what change could be detected here, and in how many seconds.
+
+    \b
+    modelperf doctor
+    modelperf doctor model.onnx --cores 1,2 --max-seconds 20
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    extensions = load_extensions(plugins)
+    request = read_request(batch, cores, dims, inputs)
+    setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
+
+    from pytest_modelperf.doctor import check_machine
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.profiler.sampling import DUET_POLICY
+    from pytest_modelperf.report.doctor_text import render_checkups
+
+    setup = replace(setup, policy=replace(DUET_POLICY, max_seconds=max_seconds))
+    progress = ProgressLine()
+    try:
+        checkups = check_machine(setup, model, request, extensions, progress)
+    finally:
+        progress.clear()
+    machine = describe_machine()
+    if json_file is not None:
+        from pytest_modelperf.serde import dump_checkups
+
+        write(json_file, dump_checkups(machine, checkups))
+    if json_file != STDOUT:
+        click.echo(render_checkups(machine, checkups, terminal_style()), nl=False)

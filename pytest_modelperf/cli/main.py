@@ -1,0 +1,57 @@
+"""The group of commands: which there are, and how an error of ours reaches the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pytest_modelperf import __version__
+from pytest_modelperf.cli.compare import compare
+from pytest_modelperf.cli.doctor import doctor
+from pytest_modelperf.cli.profile import profile
+from pytest_modelperf.cli.shapes import shapes
+from pytest_modelperf.errors import ModelPerfError
+
+# What a shell gives to a program that was interrupted.
+_INTERRUPTED = 130
+
+
+class _Failure(click.ClickException):
+    """One of our errors as click shows its own."""
+
+    def __init__(self, error: ModelPerfError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click reads it and never sets it
+        return self.error.exit_code
+
+
+class _Group(click.Group):
+    """Shows our own errors as click shows its: one message, the exit code, no traceback."""
+
+    def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
+        try:
+            return super().invoke(context)
+        except ModelPerfError as error:
+            raise _Failure(error) from error
+        except KeyboardInterrupt:
+            # Not click's status of 1, which is that of a worse model.
+            click.echo("interrupted", err=True)
+            raise SystemExit(_INTERRUPTED) from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="modelperf")
+def main() -> None:
+    """Say what an ONNX model costs.
+
+    Exit codes: 0 nothing worse, 1 regressed or over budget, 2 wrong usage or bad input,
+    3 could not measure.
+    """
+
+
+for command in (profile, compare, doctor, shapes):
+    main.add_command(command)

@@ -1,0 +1,219 @@
+"""What several commands can be told, and how those texts are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.binding import InputSpec
+    from pytest_modelperf.hookspecs import Extensions
+    from pytest_modelperf.profiler.measure import Setup
+    from pytest_modelperf.session import ProfileRequest
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def model_options(command: _F) -> _F:
+    """What every command that opens a model can be told about it."""
+    return _with_options(
+        command,
+        click.option(
+            "--dim",
+            "dims",
+            multiple=True,
+            metavar="NAME=SIZE",
+            help="Size of a named dimension, as in seq=64; repeatable. "
+            "Several sizes (seq=64,128) make several cases.",
+        ),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="NAME:DTYPE:SHAPE[:VALUE]",
+            help="A whole input, as in ids:i64:1x64 or ratio:f32:1:0.25; repeatable.",
+        ),
+        click.option(
+            "--plugin",
+            "plugins",
+            multiple=True,
+            metavar="MODULE",
+            help="A module that registers operators or engines (see docs/operators.md and "
+            "docs/engines.md); repeatable.",
+        ),
+    )
+
+
+def case_options(command: _F) -> _F:
+    """Which cases a profile is made of."""
+    return _with_options(
+        command,
+        click.option("--static", is_flag=True, help="Count only: no engine runs."),
+        click.option(
+            "--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]"
+        ),
+        click.option(
+            "--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts."
+        ),
+    )
+
+
+def measuring_options(command: _F) -> _F:
+    """How something is measured."""
+    return _with_options(
+        command,
+        click.option(
+            "--engine",
+            metavar="NAME",
+            default="onnxruntime",
+            show_default=True,
+            help="What runs the model: onnxruntime, openvino, callable, or one of a plugin.",
+        ),
+        click.option(
+            "--engine-option",
+            "engine_options",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="An option of the engine (see docs/engines.md); repeatable.",
+        ),
+        click.option(
+            "--gateway",
+            metavar="SPEC",
+            default="popen",
+            show_default=True,
+            help="Where to run it: popen//python=PATH for another interpreter, ssh=HOST or "
+            "socket=HOST:PORT for another machine.",
+        ),
+        click.option(
+            "--max-seconds",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="S",
+            default=10.0,
+            show_default=True,
+            help="The longest that the rounds of a case may take.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="S",
+            default=300.0,
+            show_default=True,
+            help="Give a case up when its worker is silent for so long.",
+        ),
+    )
+
+
+def _with_options(command: _F, *options: Callable[[_F], _F]) -> _F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """The options of `measuring_options`, as they were given."""
+
+    engine: str
+    engine_options: tuple[str, ...]
+    gateway: str
+    max_seconds: float
+    timeout: float
+
+    def setup(self, extensions: Extensions) -> Setup:
+        """What they mean; UsageError where they mean nothing."""
+        # Found first: what is not there is said before scipy is imported.
+        engine = extensions.engines.find(self.engine)
+        options = parse_pairs("--engine-option", self.engine_options)
+
+        from pytest_modelperf.profiler.measure import Setup
+        from pytest_modelperf.profiler.sampling import SamplingPolicy
+
+        return Setup(
+            engine=engine,
+            options=options,
+            spec=self.gateway,
+            policy=SamplingPolicy(max_seconds=self.max_seconds),
+            limit_s=self.timeout,
+        )
+
+
+def read_request(
+    batch: str | None,
+    cores: str,
+    dims: Sequence[str],
+    inputs: Sequence[str],
+    input_file: str | None = None,
+) -> ProfileRequest:
+    from pytest_modelperf.session import ProfileRequest
+
+    given = None
+    if input_file is not None:
+        from pytest_modelperf.profiler.given_inputs import read_given
+
+        given = read_given(input_file)
+    return ProfileRequest(
+        batch_sizes=parse_numbers("--batch", batch) if batch is not None else (None,),
+        cores=parse_numbers("--cores", cores),
+        dims=parse_dims(dims),
+        inputs=parse_inputs(inputs),
+        given=given,
+    )
+
+
+def parse_numbers(option: str, text: str) -> tuple[int, ...]:
+    """The positive numbers of a comma-separated list."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"{option} takes numbers of 1 or more, such as 1,8; not {text!r}.")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple[int, ...]]:
+    from pytest_modelperf.graph.binding import parse_dim
+
+    dims: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        first, *more = text.split(",") if several else [text]
+        name, size = parse_dim(first)
+        values = (size, *(parse_dim(f"{name}={part}")[1] for part in more))
+        if name in dims:
+            raise UsageError(f"--dim {name} is given twice. Give several sizes as {name}=64,128.")
+        dims[name] = values
+    return dims
+
+
+def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
+    from pytest_modelperf.graph.binding import parse_input_spec
+
+    return tuple(parse_input_spec(text) for text in texts)
+
+
+def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """The values of a repeated KEY=VALUE by their keys."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key.strip():
+            raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.")
+        if key.strip() in pairs:
+            raise UsageError(f"{option} {key.strip()} is given twice.")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def load_extensions(plugins: Sequence[str]) -> Extensions:
+    from pytest_modelperf.hookspecs import collect_extensions, import_plugin, make_plugin_manager
+
+    manager = make_plugin_manager()
+    # As with `python -m`, modules of the current folder can be named.
+    if plugins and "" not in sys.path:
+        sys.path.insert(0, "")
+    for name in plugins:
+        import_plugin(manager, name)
+    return collect_extensions(manager)

@@ -1,0 +1,64 @@
+"""Where results go: files, standard output, and a line of progress on a terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.measurements import Progress
+    from pytest_modelperf.report.text import TextStyle
+
+STDOUT = "-"
+# Back to the start of the line, and clear to its end (ECMA-48).
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def write(target: str, text: str) -> None:
+    if target == STDOUT:
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(target)}: {error.strerror or error}."
+        ) from error
+
+
+def terminal_style() -> TextStyle:
+    """Colour and the terminal's width on a terminal; plain and whole in a pipe."""
+    from pytest_modelperf.report.text import TextStyle
+
+    on_terminal = sys.stdout.isatty()
+    color = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    if on_terminal or "COLUMNS" in os.environ:
+        return TextStyle(shutil.get_terminal_size().columns, color)
+    return TextStyle(None, color)
+
+
+class ProgressLine:
+    """One line on standard error that shows where the work stands; nothing where no one looks."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def __call__(self, progress: Progress) -> None:
+        if not self._is_shown:
+            return
+        from pytest_modelperf.report.progress import progress_line
+
+        line = progress_line(progress, shutil.get_terminal_size().columns - 1)
+        click.echo(_CLEAR_LINE + line, nl=False, err=True)
+
+    def clear(self) -> None:
+        if self._is_shown:
+            click.echo(_CLEAR_LINE, nl=False, err=True)

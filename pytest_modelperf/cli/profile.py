@@ -1,0 +1,185 @@
+"""`modelperf profile`: how long a model takes and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.options import (
+    Measuring,
+    case_options,
+    load_extensions,
+    measuring_options,
+    model_options,
+    read_request,
+)
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, terminal_style, write
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.hookspecs import Extensions
+    from pytest_modelperf.records import Profile
+    from pytest_modelperf.session import ProfileRequest
+
+DEFAULT_TOP = 20
+_NOT_MEASURED = 3
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@case_options
+@model_options
+@click.option(
+    "--input-file", metavar="F.npz", help="Arrays to run the model on, by the names of its inputs."
+)
+@measuring_options
+@click.option("--sparsity", is_flag=True, help="Read the weights and say how sparse they are.")
+@click.option(
+    "--columns", metavar="NAME[,NAME...]", help="Columns of the layer table; 'all' for every one."
+)
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help="Order of the layer table.  [default: ms (macs with --static), or graph order with "
+    "--top 0]",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=DEFAULT_TOP,
+    show_default=True,
+    help="How many layers to show; 0 for all.",
+)
+@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option("--csv", "csv_file", metavar="F", help="Write the layers as CSV; - for stdout.")
+def profile(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: str,
+    static: bool,
+    batch: str | None,
+    cores: str,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    plugins: tuple[str, ...],
+    input_file: str | None,
+    engine: str,
+    engine_options: tuple[str, ...],
+    gateway: str,
+    max_seconds: float,
+    timeout: float,
+    sparsity: bool,
+    columns: str | None,
+    sort: str | None,
+    top: int,
+    json_file: str | None,
+    csv_file: str | None,
+) -> None:
+    """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
+
+    With --engine callable, MODEL is a Python function: package.module:function.
+
+    \b
+    modelperf profile model.onnx --batch 1,8 --cores 1,2
+    modelperf profile model.onnx --dim seq=64 --max-seconds 30 --json profile.json
+    modelperf profile model.onnx --engine openvino --engine-option device=CPU
+    modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
+    modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
+    modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    if json_file == csv_file == STDOUT:
+        raise UsageError("only one of --json and --csv can go to standard output.")
+    if static and input_file is not None:
+        raise UsageError("--input-file is for a run of the model: leave out --static, or it.")
+
+    from pytest_modelperf.report.layer_columns import find_columns
+
+    names = _column_names(columns, sparsity=sparsity, static=static)
+    chosen = find_columns(names)
+    if sort is not None:
+        chosen += find_columns([sort])
+    timed = [name for name, column in chosen if column.needs_times]
+    if static and timed:
+        raise UsageError(f"the column {timed[0]!r} needs a run of the model: leave --static out.")
+    order = sort or (("macs" if static else "ms") if top else None)
+
+    extensions = load_extensions(plugins)
+    reads_weights = sparsity or any(column.needs_weights for _, column in chosen)
+    request = replace(read_request(batch, cores, dims, inputs, input_file), sparsity=reads_weights)
+    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    result = _profile(model, request, None if static else measuring, extensions)
+    _write_profile(result, json_file, csv_file, names)
+    if STDOUT not in (json_file, csv_file):
+        from pytest_modelperf.report.text import LayerView, render_profile
+
+        view = LayerView(names, order, top or None)
+        click.echo(render_profile(result, view, terminal_style()), nl=False)
+    if not static:
+        _end_unless_measured(result)
+
+
+def _profile(
+    model: str, request: ProfileRequest, measuring: Measuring | None, extensions: Extensions
+) -> Profile:
+    if measuring is None:
+        from pytest_modelperf.session import profile_model
+
+        return profile_model(model, request, extensions.operators)
+    setup = measuring.setup(extensions)
+
+    from pytest_modelperf.measuring import measure_function, measure_model
+    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+
+    progress = ProgressLine()
+    try:
+        if setup.engine.name == CALLABLE_ENGINE:
+            return measure_function(model, request, setup, progress)
+        return measure_model(model, request, setup, extensions, progress)
+    finally:
+        progress.clear()
+
+
+def _end_unless_measured(result: Profile) -> None:
+    """Exit status 3 where a case failed, or where nothing was measured at all."""
+    from pytest_modelperf.records import Outcome
+
+    failed = [case for case in result.cases if case.outcome is Outcome.FAILED]
+    if failed or all(case.measured is None for case in result.cases):
+        for case in result.cases:
+            if case.measured is None:
+                click.echo(f"{case.case.id}: {case.outcome.value}: {case.reason}", err=True)
+        raise SystemExit(_NOT_MEASURED)
+
+
+def _column_names(text: str | None, *, sparsity: bool, static: bool) -> tuple[str, ...]:
+    from pytest_modelperf.report.layer_columns import (
+        ALL_COLUMNS,
+        DEFAULT_COLUMNS,
+        LAYER_COLUMNS,
+        MEASURED_COLUMNS,
+        SPARSITY_COLUMNS,
+    )
+
+    if text == "all":
+        return tuple(LAYER_COLUMNS if static else ALL_COLUMNS)
+    if text is not None:
+        return tuple(name.strip() for name in text.split(","))
+    usual = DEFAULT_COLUMNS if static else MEASURED_COLUMNS
+    return (*usual, *SPARSITY_COLUMNS) if sparsity else usual
+
+
+def _write_profile(
+    result: Profile, json_file: str | None, csv_file: str | None, columns: Sequence[str]
+) -> None:
+    if json_file is not None:
+        from pytest_modelperf.serde import dump_profile
+        from pytest_modelperf.session import on_this_machine
+
+        known = result if result.machine is not None else on_this_machine(result)
+        write(json_file, dump_profile(known))
+    if csv_file is not None:
+        from pytest_modelperf.report.csv_text import render_csv
+
+        write(csv_file, render_csv(result, columns))

@@ -1,0 +1,76 @@
+"""How noisy this machine is: a model against itself, and what change that would let one detect."""
+
+from __future__ import annotations
+
+import time
+
+from pytest_modelperf.graph.model_file import ModelSource
+from pytest_modelperf.graph.sample_model import sample_model
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.measurements import Checkup, Outlook
+from pytest_modelperf.measuring import Model, Place, Watch, rigged
+from pytest_modelperf.profiler.measure import Duet, Setup
+from pytest_modelperf.profiler.sampling import sample_duet
+from pytest_modelperf.records import Case
+from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.stats import describe_spread, detectable_change, duet_ratio, summarize
+
+# Those of one comparison that is gated.
+LEVEL = 0.01
+POWER = 0.9
+# After so many rounds a comparison looks whether it is decided.
+LOOKS = (6, 9, 13, 18, 25, 35)
+_CONFIDENCE = 0.95
+_SAMPLE_NAME = "a small convolutional network"
+
+
+def check_machine(
+    setup: Setup,
+    source: ModelSource | None = None,
+    request: ProfileRequest | None = None,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> tuple[Checkup, ...]:
+    """What two sessions of one model, run in turn, tell of this machine, for each core count."""
+    request = request or ProfileRequest()
+    model = Model.load(source or sample_model(), request, extensions or Extensions())
+    name = _SAMPLE_NAME if source is None else model.file.name
+    checkups = []
+    for number, cores in enumerate(request.cores, 1):
+        case = Case(model.bound.inputs.batch_size, cores)
+        place = Place(case, number, len(request.cores), watch)
+        checkups.append(_check(name, model, setup, place))
+    return tuple(checkups)
+
+
+def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
+    with rigged(model, setup, place) as rig:
+        begun = time.monotonic()
+        pairs = sample_duet(
+            Duet(rig), setup.policy, time.perf_counter_ns, place.tell_round, lambda _: False
+        )
+        seconds = time.monotonic() - begun
+        facts, processors = rig.facts, rig.worker.processors
+    times = [(before.times_ns, after.times_ns) for before, after in pairs]
+    first = [before for before, _ in times]
+    return Checkup(
+        model=name,
+        engine=facts,
+        cores=place.case.cores,
+        processors=processors,
+        seconds=seconds,
+        median_ns=summarize(first, place.case.batch_size).median_ns,
+        ratio=duet_ratio(times, _CONFIDENCE),
+        spread=describe_spread(first),
+        noise=tuple(before.noise for before, _ in pairs),
+        level=LEVEL,
+        power=POWER,
+        outlook=tuple(
+            Outlook(
+                rounds=rounds,
+                seconds=rounds * seconds / len(pairs),
+                change=detectable_change(times, LEVEL, POWER, rounds),
+            )
+            for rounds in LOOKS
+        ),
+    )

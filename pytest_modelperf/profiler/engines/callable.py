@@ -1,0 +1,120 @@
+"""Any Python function as an engine. Its source is sent to the worker: it needs Python alone.
+
+The model is a function, or the name of one: `package.module:function`. It gets the inputs as
+keyword arguments, and what is timed is one call of it. It takes no options.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Array
+
+NAME = "callable"
+
+_FORM = "package.module:function"
+# How libraries of kernels are told how many threads to start. They look when they are imported.
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class OptionError(ValueError):
+    """A function that is not there, or that runs nothing when it is called; or any option."""
+
+
+def describe(options: Mapping[str, str]) -> dict[str, Any]:
+    if options:
+        raise OptionError(
+            f"the engine {NAME} takes no options, and {', '.join(sorted(options))} was given. "
+            "Set in the function's module what it needs."
+        )
+    return {"name": NAME, "version": None, "options": {}, "providers": []}
+
+
+def load(model: Any, threads: int, options: Mapping[str, str]) -> _Session:  # noqa: ANN401, ARG001  # its path may be a function; `describe` has refused options
+    function = model.path
+    reference = getattr(function, "__qualname__", str(function))
+    if isinstance(function, str):
+        os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+        function = _find(function)
+    _check(function, reference)
+    return _Session(function)
+
+
+class _Session:
+    """A function that is ready to be called."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def prepare(
+        self,
+        inputs: Mapping[str, Array],
+        dtypes: Mapping[str, str],  # noqa: ARG002  # arrays come as they are
+    ) -> Callable[[], Any]:
+        return functools.partial(self._function, **inputs) if inputs else self._function
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        del self._function
+
+
+def _find(reference: str) -> Any:  # noqa: ANN401  # whatever has that name
+    """What `package.module:function` names; there may be dots after the colon too."""
+    name, _, path = reference.partition(":")
+    if not name or not path:
+        raise OptionError(f"{reference!r} names no function. It must read {_FORM}.")
+    try:
+        found: Any = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A module that the function's own module lacks is another matter.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise OptionError(
+            f"there is no module {error.name!r} for {reference!r}. Start from the folder that it "
+            "is in, or put that folder into PYTHONPATH."
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise OptionError(
+                f"there is no {part!r} in {name!r} for {reference!r}. Functions there: "
+                f"{', '.join(_functions(found)) or 'none'}."
+            )
+        found = getattr(found, part)
+    return found
+
+
+def _functions(owner: object) -> list[str]:
+    return [name for name, _ in inspect.getmembers(owner, inspect.isroutine) if name[0] != "_"]
+
+
+def _check(function: Any, reference: str) -> None:  # noqa: ANN401
+    """OptionError for what would be called and yet run nothing."""
+    if not callable(function):
+        raise OptionError(
+            f"{reference!r} is a {type(function).__name__}, which cannot be called. "
+            f"Name a function: {_FORM}."
+        )
+    if isinstance(function, type):
+        raise OptionError(
+            f"{reference!r} is a class: to call it makes an instance and runs nothing. Name a "
+            "function, or the method of an instance: package.module:instance.method."
+        )
+    called = (function, type(function).__call__)
+    if any(map(inspect.iscoroutinefunction, called)):
+        raise OptionError(
+            f"{reference!r} is a coroutine function: to call it runs nothing. Write a function "
+            "that runs it to its end, with asyncio.run, and name that."
+        )
+    if any(inspect.isgeneratorfunction(f) or inspect.isasyncgenfunction(f) for f in called):
+        raise OptionError(
+            f"{reference!r} is a generator function: to call it runs nothing. Write a function "
+            "that goes through all that it yields, and name that."
+        )

@@ -1,0 +1,490 @@
+"""OpenVINO as an engine. Its source is sent to the worker: it needs numpy and the runtime alone.
+
+Options are texts. `device` names where the model runs (`CPU` by default, `GPU.0`, `AUTO`), any
+other is a property that the device compiles the model with (`INFERENCE_PRECISION_HINT=f32`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import mmap
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import openvino as ov
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.contract import Array, ModelRef
+
+NAME = "openvino"
+
+_DEVICE = "device"
+_DEFAULT_DEVICE = "CPU"
+_THREADS = "INFERENCE_NUM_THREADS"
+# One request at a time is what is measured, so all threads work for it.
+_DEFAULTS = {"NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
+_PROFILING = "PERF_COUNT"
+# These hand the model to other devices, and are not listed among the available ones.
+_VIRTUAL_DEVICES = ("AUTO", "BATCH", "HETERO", "MULTI")
+
+# A model that hands its input through.
+_SMALLEST = b"""<net name="smallest" version="11"><layers>
+<layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f32"/>
+<output><port id="0" precision="FP32"><dim>1</dim></port></output></layer>
+<layer id="1" name="y" type="Result" version="opset1">
+<input><port id="0" precision="FP32"><dim>1</dim></port></input></layer>
+</layers><edges><edge from-layer="0" from-port="0" to-layer="1" to-port="0"/></edges></net>"""
+
+# Types of inputs that numpy lacks.
+_OV_TYPES = {"bfloat16": "bf16", "float8e4m3fn": "f8e4m3", "float8e5m2": "f8e5m2"}
+# What the runtime calls the types that numpy has.
+_PRECISIONS = {
+    "bf16": "bfloat16",
+    "boolean": "bool",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "i16": "int16",
+    "i32": "int32",
+    "i64": "int64",
+    "i8": "int8",
+    "u16": "uint16",
+    "u32": "uint32",
+    "u64": "uint64",
+    "u8": "uint8",
+}
+_OUTPUT_NUMBER = re.compile(r"(\.\d+)+$")
+# What the plan lists beside the kernels.
+_NO_KERNELS = ("Const", "Input", "Output")
+_NO_STEPS = ("Constant", "Parameter", "Result")
+
+# The wire format of ONNX files: wire types, and the numbers of the fields that are read.
+_VARINT, _EIGHT_BYTES, _LENGTH_FIRST, _FOUR_BYTES = 0, 1, 2, 5
+_MODEL_GRAPH, _GRAPH_NODE = 7, 1
+_NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
+_ATTRIBUTE_GRAPHS = (6, 11)
+# Nodes that become no step at all. What comes before them gets their name.
+_PASSED_OVER = ("Dropout", "Identity")
+
+_NS_PER_US = 1000
+
+
+class OptionError(ValueError):
+    """A device that is not there, a property that it lacks, or a value that it does not take."""
+
+
+def describe(options: Mapping[str, str]) -> dict[str, Any]:
+    device = _find_device(options)
+    return {
+        "name": NAME,
+        "version": _version(),
+        "options": {**_defaults(device), **options},
+        "providers": [device],
+    }
+
+
+def load(model: ModelRef, threads: int, options: Mapping[str, str]) -> _Session:
+    device = _find_device(options)
+    source = model.path if model.folder is None else _read(model)
+    return _Session(_compile(source, device, threads, options))
+
+
+def load_profiled(
+    model: ModelRef,
+    threads: int,
+    options: Mapping[str, str],
+    folder: str,  # noqa: ARG001  # the runtime keeps its times in memory
+) -> _ProfiledSession:
+    device = _find_device(options)
+    source = _read(model)
+    compiled = _compile(source, device, threads, {**options, _PROFILING: "YES"})
+    return _ProfiledSession(compiled, source, _Nodes(model.path), device)
+
+
+class _Session:
+    """A compiled model with one request."""
+
+    def __init__(self, compiled: ov.CompiledModel) -> None:
+        self._compiled = compiled
+        self._request = compiled.create_infer_request()
+        # Values of types that numpy lacks lie on top of these arrays.
+        self._kept: Mapping[str, Array] = {}
+
+    def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
+        self._kept = inputs
+        for name, array in inputs.items():
+            self._request.set_tensor(name, _tensor(array, dtypes[name]))
+        # Shared, so that outputs are not copied into arrays of their own once more.
+        return functools.partial(self._request.infer, share_outputs=True)
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        del self._request, self._compiled
+
+
+class _ProfiledSession(_Session):
+    """A compiled model that counts the microseconds of its kernels.
+
+    The CPU tells no times of single runs but, in whole microseconds, the average over all since
+    the model was compiled. So the first and coldest one is taken out again, and each run is given
+    what is left, or less where that adds up to more than the run took as a whole.
+    """
+
+    def __init__(
+        self,
+        compiled: ov.CompiledModel,
+        model: ov.Model,
+        nodes: _Nodes,
+        device: str,
+    ) -> None:
+        super().__init__(compiled)
+        self._model = model
+        self._nodes = nodes
+        self._device = device
+        self._first_us: dict[str, int] = {}
+        self._run_ns: list[int] = []
+
+    def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
+        infer = super().prepare(inputs, dtypes)
+        infer()
+        self._first_us = self._kernel_us()
+
+        def infer_timed() -> Any:  # noqa: ANN401  # what the runtime returns
+            start = time.perf_counter_ns()
+            outputs = infer()
+            self._run_ns.append(time.perf_counter_ns() - start)
+            return outputs
+
+        return infer_timed
+
+    def report(self, runs: int) -> dict[str, Any]:
+        average_us = self._kernel_us()
+        plan = [
+            op
+            for op in self._compiled.get_runtime_model().get_ordered_ops()
+            if op.friendly_name in average_us and _text(op, "layerType") not in _NO_KERNELS
+        ]
+        told = {op.friendly_name: _text(op, "originalLayersNames").split(",") for op in plan}
+        originals = _find_originals(self._model, self._nodes, told)
+        steady_ns = {name: self._steady_us(name, average_us[name]) * _NS_PER_US for name in told}
+        sum_ns = sum(steady_ns.values())
+        scales = [min(1.0, ns / sum_ns) if sum_ns else 1.0 for ns in self._run_ns[-runs:]]
+        kernels = []
+        for op in plan:
+            name = op.friendly_name
+            precision = _text(op, "runtimePrecision")
+            kernels.append(
+                {
+                    "name": name,
+                    "op_type": _text(op, "layerType"),
+                    "provider": self._device,
+                    "precision": _PRECISIONS.get(precision, precision or None),
+                    "calls": 1,
+                    "originals": originals[name] or None,
+                    "self_ns": [steady_ns[name] * scale for scale in scales],
+                }
+            )
+        return {"kernels": kernels, "plan": None, "peak_bytes": None}
+
+    def _kernel_us(self) -> dict[str, int]:
+        return {
+            entry.node_name: round(entry.real_time.total_seconds() * 1e6)
+            for entry in self._request.profiling_info
+        }
+
+    def _steady_us(self, name: str, average_us: int) -> float:
+        """The average without the first run; what is no CPU tells of the last run alone."""
+        if self._compiled.get_property("EXECUTION_DEVICES") != ["CPU"]:
+            return average_us
+        total_us = average_us * (1 + len(self._run_ns)) - self._first_us.get(name, 0)
+        return max(0.0, total_us / len(self._run_ns))
+
+
+# -- the model
+
+
+@functools.cache
+def _core() -> ov.Core:
+    """The one core of this process: with it, a device's library is loaded once."""
+    return ov.Core()
+
+
+def _version() -> str:
+    """The version: `2026.4.1`, and all that a build says of itself where it is no release."""
+    text = str(ov.__version__)
+    return text.partition("-")[0] if "-releases/" in text else text
+
+
+def _read(model: ModelRef) -> ov.Model:
+    with _readable():
+        if model.folder is None:
+            return _core().read_model(model.path)
+        with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
+            content = file.read()
+        # The external data of a model that comes as bytes is looked for in the working
+        # directory. A folder of links would not do: what they lead to is refused.
+        with _working_directory(model.folder):
+            return _core().read_model(content, b"")
+
+
+def _compile(
+    source: str | ov.Model, device: str, threads: int, options: Mapping[str, str]
+) -> ov.CompiledModel:
+    chosen = {name: value for name, value in options.items() if name != _DEVICE}
+    if _THREADS in chosen:
+        raise OptionError(f"{_THREADS} follows from the number of cores: give --cores instead.")
+    properties = {**_defaults(device, threads), **chosen}
+    try:
+        with _readable():
+            return _core().compile_model(source, device, properties)
+    except RuntimeError:
+        _check_properties(device, chosen)
+        raise
+
+
+def _check_properties(device: str, properties: Mapping[str, str]) -> None:
+    """OptionError if one of them alone keeps even the smallest model from being compiled."""
+    smallest = _core().read_model(_SMALLEST, b"")
+    for name, value in properties.items():
+        try:
+            with _readable():
+                _core().compile_model(smallest, device, {name: value})
+        except RuntimeError as error:  # noqa: PERF203  # it ends the loop
+            known = sorted(n for n, access in _supported(device).items() if access != "RO")
+            raise OptionError(
+                f"openvino {_version()} does not take the option {name}={value} for {device}: "
+                f"{error}. There are: {_DEVICE}, {', '.join(known)}."
+            ) from error
+
+
+def _find_device(options: Mapping[str, str]) -> str:
+    """The device of the options; OptionError where it is not there."""
+    device = options.get(_DEVICE, _DEFAULT_DEVICE).upper()
+    available = _core().available_devices
+    kind = device.partition(":")[0]
+    if kind not in (*available, *(name.partition(".")[0] for name in available), *_VIRTUAL_DEVICES):
+        raise OptionError(
+            f"openvino {_version()} finds no device {device!r} here. There are: "
+            f"{', '.join(available)}, and {', '.join(_VIRTUAL_DEVICES)} over them."
+        )
+    return device
+
+
+def _defaults(device: str, threads: int | None = None) -> dict[str, str]:
+    """What is set unless the user sets it, as far as the device has such properties."""
+    wanted = dict(_DEFAULTS) if threads is None else {_THREADS: str(threads), **_DEFAULTS}
+    supported = _supported(device)
+    return {name: value for name, value in wanted.items() if name in supported}
+
+
+def _supported(device: str) -> dict[str, str]:
+    """The properties of a device, and whether they can be set (`RW`, `RO`)."""
+    with _readable():
+        found: dict[str, str] = _core().get_property(
+            device.partition(":")[0], "SUPPORTED_PROPERTIES"
+        )
+    return found
+
+
+def _tensor(array: Array, dtype: str) -> ov.Tensor:
+    """The values for the runtime; those of a type that numpy lacks stay where they are."""
+    if dtype in _OV_TYPES:
+        return ov.Tensor(array, ov.Shape(array.shape), getattr(ov.Type, _OV_TYPES[dtype]))
+    if dtype == "string":
+        return ov.Tensor(array.astype(str))
+    if str(array.dtype) != dtype:
+        raise ValueError(f"openvino {_version()} takes no inputs of type {dtype}.")
+    return ov.Tensor(array)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Errors of the runtime, without the places in its source that they were raised at."""
+    try:
+        yield
+    except RuntimeError as error:
+        lines = (line.strip() for line in str(error).splitlines())
+        kept = [
+            line
+            for line in lines
+            if line and not line.startswith("Exception from ") and "' failed at " not in line
+        ]
+        raise type(error)("\n".join(kept).rstrip(".") or str(error)) from error
+
+
+@contextlib.contextmanager
+def _working_directory(folder: str) -> Iterator[None]:
+    before = os.getcwd()  # noqa: PTH109
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# -- which nodes of the model a kernel stands for
+
+
+def _find_originals(
+    model: ov.Model, nodes: _Nodes, told: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """The names of nodes of the ONNX model by kernel; `told` is what the kernels say.
+
+    A fusion often forgets the names of the steps before its last: a MatMul and its Add are told
+    as the Add alone. A step that no kernel tells of belongs to the kernel of what it feeds.
+    """
+    steps = [op for op in model.get_ordered_ops() if op.get_type_name() not in _NO_STEPS]
+    owners = _find_owners(steps, nodes)
+    found: dict[str, set[str]] = {kernel: set() for kernel in told}
+    kernels: dict[str, str] = {}
+
+    def claim(name: str | None, kernel: str) -> None:
+        while name is not None:
+            found[kernel].add(name)
+            kernels.setdefault(name, kernel)
+            name = nodes.passed_over.get(name)
+
+    for kernel, texts in told.items():
+        for text in texts:
+            claim(nodes.find(text) or owners.get(text), kernel)
+    constants = _find_constants(steps)
+    for op in reversed(steps):
+        owner = owners.get(op.friendly_name)
+        if owner is None or owner in kernels or op.friendly_name in constants:
+            continue
+        feeds = (owners.get(consumer.friendly_name) for consumer in _consumers(op))
+        fed = next((kernels[f] for f in feeds if f in kernels), None)
+        if fed is not None:
+            claim(owner, fed)
+    return {kernel: sorted(names, key=nodes.position) for kernel, names in found.items()}
+
+
+def _find_owners(steps: Sequence[ov.Node], nodes: _Nodes) -> dict[str, str]:
+    """The ONNX node that each step was made of.
+
+    A node that is made into several steps gives its name to the last. The others got names from
+    the runtime, and lead nowhere but to that last one.
+    """
+    owners: dict[str, str] = {}
+    for op in reversed(steps):
+        feeds = (owners.get(consumer.friendly_name) for consumer in _consumers(op))
+        owner = nodes.find(op.friendly_name) or next((f for f in feeds if f), None)
+        if owner is not None:
+            owners[op.friendly_name] = owner
+    return owners
+
+
+def _find_constants(steps: Sequence[ov.Node]) -> set[str]:
+    """Steps whose outputs do not depend on the inputs: they are computed once, at the start."""
+    constants: set[str] = set()
+    for op in steps:
+        sources = [value.get_node() for value in op.input_values()]
+        if (op.get_type_name() == "ShapeOf" and op.input(0).get_partial_shape().is_static) or all(
+            s.get_type_name() == "Constant" or s.friendly_name in constants for s in sources
+        ):
+            constants.add(op.friendly_name)
+    return constants
+
+
+def _consumers(op: ov.Node) -> list[ov.Node]:
+    return [target.get_node() for output in op.outputs() for target in output.get_target_inputs()]
+
+
+def _text(op: ov.Node, key: str) -> str:
+    """An entry of what the plan says about a step, empty where there is none."""
+    return str(op.rt_info[key].astype(str)) if key in op.rt_info else ""
+
+
+# -- the names in an ONNX file
+
+
+class _Nodes:
+    """The names of the nodes in an ONNX file, bodies of control flow included."""
+
+    def __init__(self, path: str) -> None:
+        self._positions: dict[str, int] = {}
+        self._producers: dict[str, str] = {}
+        # The nodes that become no step, with the name of the node before them.
+        self.passed_over: dict[str, str] = {}
+        with (
+            open(path, "rb") as file,  # noqa: PTH123  # a path is a text on this side
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
+            for field, start, end in _fields(content, 0, len(content)):
+                if field == _MODEL_GRAPH:
+                    self._read_graph(content, start, end)
+
+    def position(self, name: str) -> int:
+        return self._positions[name]
+
+    def find(self, text: str) -> str | None:
+        """The node that the runtime means by `text`.
+
+        It may have made `name/WithoutBiases`, `name.0` or `name_name` of a name, and calls the
+        node before an output of the model by the name of that output.
+        """
+        half = text[: len(text) // 2]
+        doubled = half if text == f"{half}_{half}" else ""
+        for name in (text, text.rpartition("/")[0], _OUTPUT_NUMBER.sub("", text), doubled):
+            if name in self._positions:
+                return name
+            if name in self._producers:
+                return self._producers[name]
+        return None
+
+    def _read_graph(self, content: mmap.mmap, start: int, end: int) -> None:
+        for field, node_start, node_end in _fields(content, start, end):
+            if field == _GRAPH_NODE:
+                self._read_node(content, node_start, node_end)
+
+    def _read_node(self, content: mmap.mmap, start: int, end: int) -> None:
+        texts: dict[int, list[str]] = {_NODE_INPUT: [], _NODE_OUTPUT: []}
+        for field, at, until in _fields(content, start, end):
+            if field == _NODE_ATTRIBUTE:
+                for inner, graph_start, graph_end in _fields(content, at, until):
+                    if inner in _ATTRIBUTE_GRAPHS:
+                        self._read_graph(content, graph_start, graph_end)
+            else:
+                texts.setdefault(field, []).append(content[at:until].decode())
+        name = texts.get(_NODE_NAME, [""])[0]
+        if not name:
+            return
+        self._positions[name] = len(self._positions)
+        self._producers.update((output, name) for output in texts[_NODE_OUTPUT] if output)
+        if texts.get(_NODE_OP_TYPE, [""])[0] in _PASSED_OVER:
+            before = self._producers.get(texts[_NODE_INPUT][0])
+            if before is not None:
+                self.passed_over[name] = before
+
+
+def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of a message that have a length: number, start and end. None is read."""
+    while position < end:
+        tag, position = _varint(content, position)
+        wire_type = tag & 7
+        if wire_type == _LENGTH_FIRST:
+            length, position = _varint(content, position)
+            yield tag >> 3, position, position + length
+            position += length
+        elif wire_type == _VARINT:
+            _, position = _varint(content, position)
+        else:
+            position += {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}[wire_type]
+
+
+def _varint(content: mmap.mmap, position: int) -> tuple[int, int]:
+    """The number at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position

@@ -1,0 +1,293 @@
+"""One case measured in a worker: its rounds, its memory, the times of its kernels."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_modelperf.measurements import (
+    Block,
+    EngineFacts,
+    Kernel,
+    KernelRun,
+    Measurement,
+    Noise,
+    Round,
+)
+from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE, EngineModule
+from pytest_modelperf.profiler.inputs import Feed
+from pytest_modelperf.profiler.sampling import SamplingPolicy, SamplingProgress, sample
+from pytest_modelperf.profiler.worker.gateway import (
+    DEFAULT_LIMIT_S,
+    LOCAL,
+    ProcessWorker,
+    Worker,
+    WorkerRequest,
+)
+from pytest_modelperf.stats import summarize
+
+# Runs of a profiled session: the median of a layer wants 20, and more where they cost little.
+MIN_LAYER_RUNS = 20
+MAX_LAYER_RUNS = 100
+# Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
+MAX_KERNEL_CALLS = 200_000
+# The share of a case's time that the runs of its profiled session may take.
+_LAYER_SHARE = 0.25
+# A second session may stand beside the first where so many times its weights are free.
+_SESSION_FACTOR = 3
+
+_NS_PER_S = 1_000_000_000
+_MAIN, _BESIDE = "model", "beside"
+
+Watch = Callable[[SamplingProgress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How cases are measured: on which engine, where, and for how long.
+
+    `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent.
+    """
+
+    engine: EngineModule = BUILT_IN[DEFAULT_ENGINE]
+    options: Mapping[str, str] = field(default_factory=dict)
+    spec: str = LOCAL
+    policy: SamplingPolicy = field(default_factory=SamplingPolicy)
+    limit_s: float = DEFAULT_LIMIT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is run: a file or a function, at one batch size, with what it is fed.
+
+    `folder` is where external data lies, if that is not beside the file.
+    """
+
+    model: str | Callable[..., Any]
+    folder: str | None = None
+    batch_size: int = 1
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was made up of the inputs and decides how much is computed."""
+        return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
+
+
+@dataclass(slots=True)
+class Rig:
+    """A worker with its engine and the inputs in place: what a case is measured on."""
+
+    worker: Worker
+    setup: Setup
+    cores: int
+    subject: Subject
+    facts: EngineFacts
+    step: str = "as it started"
+
+    def open(self, side: str = _MAIN) -> int:
+        """A fresh session; how long it took to create."""
+        answer = self.worker.ask(
+            "open",
+            "as the model was loaded",
+            side=side,
+            model=self.subject.model,
+            folder=self.subject.folder,
+            threads=self.cores,
+            options=dict(self.setup.options),
+        )
+        return int(answer["load_ns"])
+
+    def close(self, side: str = _MAIN) -> None:
+        self.worker.ask("close", "as a session was closed", side=side)
+
+    def block(self, count: int, max_ns: int) -> Block:
+        return self.blocks((_MAIN,), count, max_ns, 0)[0]
+
+    def blocks(self, sides: Sequence[str], count: int, max_ns: int, seed: int) -> tuple[Block, ...]:
+        """One block a side; several sides take turns, in random order within each turn."""
+        answer = self.worker.ask(
+            "block",
+            self.step,
+            limit_s=self.setup.limit_s + max_ns / _NS_PER_S,
+            sides=list(sides),
+            count=count,
+            max_ns=max_ns,
+            seed=seed,
+        )
+        noise = Noise(**answer["noise"])
+        return tuple(
+            Block(
+                times_ns=tuple(np.frombuffer(answer["times"][side], np.int64).tolist()), noise=noise
+            )
+            for side in sides
+        )
+
+
+@dataclass(slots=True)
+class Duet:
+    """Two sessions of one model on the same rig, taking turns."""
+
+    rig: Rig
+    turns: int = 0
+
+    def open(self) -> int:
+        return self.rig.open(_MAIN) + self.rig.open(_BESIDE)
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        self.turns += 1
+        before, after = self.rig.blocks((_MAIN, _BESIDE), count, max_ns, self.turns)
+        return before, after
+
+    def close(self) -> None:
+        self.rig.close(_MAIN)
+        self.rig.close(_BESIDE)
+
+
+def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
+    """A worker in a process of its own, on so many processors."""
+    return ProcessWorker(
+        WorkerRequest(
+            spec=setup.spec,
+            cores=cores,
+            limit_s=setup.limit_s,
+            cgroup_files=cgroup_files,
+            paths=[os.path.abspath(path) for path in sys.path],  # noqa: PTH100  # '' is here
+        )
+    )
+
+
+def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject) -> Rig:
+    """Give a worker its engine and the inputs of all inferences to come."""
+    described = worker.use_engine(setup.engine, setup.options)
+    worker.ask(
+        "inputs",
+        "as the inputs were sent",
+        inputs={name: feed.to_wire() for name, feed in subject.feeds.items()},
+    )
+    facts = EngineFacts(
+        name=setup.engine.name,
+        version=described.get("version"),
+        options=described.get("options", {}),
+        providers=tuple(described.get("providers", ())),
+    )
+    return Rig(worker, setup, cores, subject, facts)
+
+
+def measure_rounds(
+    rig: Rig, watch: Watch, clock: Callable[[], int] = time.perf_counter_ns
+) -> Measurement:
+    """All but the layers: as many rounds as the policy asks for, and the peak of memory."""
+    begun = clock()
+
+    def see(progress: SamplingProgress) -> None:
+        rig.step = f"in round {progress.round} ({progress.step})"
+        watch(progress)
+
+    rounds: tuple[Round, ...] = sample(rig, rig.setup.policy, clock, see)
+    memory = rig.worker.ask("memory", "as its memory was asked for")
+    return Measurement(
+        engine=rig.facts,
+        rounds=rounds,
+        latency=summarize(
+            [r.times_ns for r in rounds], rig.subject.batch_size, rig.setup.policy.confidence
+        ),
+        seconds=(clock() - begun) / _NS_PER_S,
+        processors=rig.worker.processors,
+        machine=rig.worker.machine,
+        peak_rss_bytes=memory["peak_rss_bytes"] if rig.worker.is_own_process else None,
+        engine_peak_bytes=memory["engine_peak_bytes"],
+        notes=(*rig.subject.notes, *_unpinned(rig.worker)),
+    )
+
+
+def _unpinned(worker: Worker) -> tuple[str, ...]:
+    why = worker.unpinned_because
+    return () if why is None else (f"not pinned to its processors: {why}",)
+
+
+def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> KernelRun | None:
+    """The times of the engine's kernels; None where the engine tells none.
+
+    `named` is a copy of the model in which every node has a name of its own, where that is needed.
+    """
+    subject = _told_apart(rig, named)
+    beside = _BESIDE if _has_room(rig, weight_bytes) else None
+    if beside is not None:
+        rig.open(beside)
+    try:
+        answer = rig.worker.ask(
+            "layers",
+            "in its profiled session",
+            limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
+            model=subject.model,
+            folder=subject.folder,
+            threads=rig.cores,
+            options=dict(rig.setup.options),
+            min_runs=MIN_LAYER_RUNS,
+            max_runs=max(MIN_LAYER_RUNS, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
+            max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
+            beside=beside,
+        )
+    finally:
+        if beside is not None:
+            rig.close(beside)
+    return None if answer is None else _kernel_run(answer)
+
+
+def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
+    """What one run with no optimization saw of every node; None where the engine cannot tell."""
+    subject = _told_apart(rig, named)
+    found: list[dict[str, Any]] | None = rig.worker.ask(
+        "shapes",
+        "in a run to see its shapes",
+        model=subject.model,
+        folder=subject.folder,
+        options=dict(rig.setup.options),
+    )
+    return found
+
+
+def _told_apart(rig: Rig, named: Path | None) -> Subject:
+    """The copy with names, its external data where the model's is; without one, the model."""
+    subject = rig.subject
+    if named is None:
+        return subject
+    copy = rig.worker.send_file(named, named.name)
+    return replace(
+        subject, model=copy, folder=subject.folder or str(Path(str(subject.model)).parent)
+    )
+
+
+def _has_room(rig: Rig, weight_bytes: int) -> bool:
+    """Whether the memory that is free holds another session."""
+    free = rig.worker.ask("memory", "as its memory was asked for")["available_bytes"]
+    return free is None or weight_bytes * _SESSION_FACTOR < free
+
+
+def _kernel_run(answer: Mapping[str, Any]) -> KernelRun:
+    return KernelRun(
+        kernels=tuple(
+            Kernel(
+                name=kernel["name"],
+                op_type=kernel["op_type"],
+                self_ns=tuple(kernel["self_ns"]),
+                calls=kernel["calls"],
+                provider=kernel["provider"],
+                precision=kernel["precision"],
+                originals=None if kernel["originals"] is None else tuple(kernel["originals"]),
+            )
+            for kernel in answer["kernels"]
+        ),
+        run_ns=tuple(answer["run_ns"]),
+        plain_ns=tuple(answer["plain_ns"]),
+        plan=answer["plan"],
+        engine_peak_bytes=answer["peak_bytes"],
+    )

@@ -1,0 +1,229 @@
+"""Under which conditions a profile was measured, and what they did to it, in lines of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import EngineFacts, Measurement, Noise
+from pytest_modelperf.records import CaseProfile, Outcome
+from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.units import format_bytes, format_count, printable
+
+# How well the median is meant to be known.
+WANTED_HALF_WIDTH = 0.01
+
+# From where on noise is worth a line.
+MAX_STOLEN = 0.01
+MAX_THROTTLED = 0.01
+MAX_OTHERS = 0.05
+MAX_SWITCHES_PER_SECOND = 100
+# Fewer tell no rate.
+MIN_SWITCHES = 50
+# Times of processors come in ticks of the system's clock. What lies within one is no evidence.
+_TICK_NS = 10_000_000
+
+# An instruction set says nothing of its own where one that includes it is there.
+_INCLUDED = {
+    "avx2": frozenset({"sse4_2", "avx", "fma", "f16c"}),
+    "asimd": frozenset({"neon"}),
+    "sve2": frozenset({"sve"}),
+}
+
+
+def describe_machine_line(machine: MachineFacts) -> str:
+    """What of a machine bears on inference: its key, processor, cores, instruction sets, memory."""
+    parts = [machine.cpu or "", _cores(machine), _memory(machine), _instruction_sets(machine)]
+    if machine.governor not in (None, "performance"):
+        parts.append(f"governor {machine.governor}")
+    facts = ", ".join(part for part in parts if part)
+    where = f"; {machine.virtualization}" if machine.virtualization else ""
+    name = f"machine {machine.key}"
+    return printable(f"{name}: {facts}{where}" if facts or where else name)
+
+
+def _cores(machine: MachineFacts) -> str:
+    physical, logical, usable = machine.physical_cores, machine.logical_cores, machine.usable_cores
+    known = physical or logical or usable
+    if known is None:
+        return ""
+    parts = [f"{known} core{'s' if known > 1 else ''}"]
+    if logical is not None and logical != known:
+        parts.append(f"{logical} processors")
+    if machine.quota_cores is not None:
+        parts.append(f"a quota of {machine.quota_cores:.4g} CPUs")
+    elif usable is not None and usable != (logical or known):
+        parts.append(f"{usable} of them usable")
+    return ", ".join(parts)
+
+
+def _memory(machine: MachineFacts) -> str:
+    if machine.memory_limit_bytes is not None:
+        whole = f" of {format_bytes(machine.memory_bytes)}" if machine.memory_bytes else ""
+        return f"{format_bytes(machine.memory_limit_bytes)}{whole}"
+    return format_bytes(machine.memory_bytes) if machine.memory_bytes else ""
+
+
+def _instruction_sets(machine: MachineFacts) -> str:
+    present = machine.instruction_sets or ()
+    included = frozenset[str]().union(*(_INCLUDED.get(name, frozenset()) for name in present))
+    return " ".join(name for name in present if name not in included)
+
+
+def engine_lines(cases: Sequence[CaseProfile]) -> list[str]:
+    """Each engine that ran: version, where it ran, and the options that were given."""
+    lines = [describe_engine(case.measured.engine) for case in cases if case.measured]
+    return list(dict.fromkeys(lines))
+
+
+def describe_engine(engine: EngineFacts) -> str:
+    """Its version, where it ran, and the options that were given."""
+    name = engine.name if engine.version is None else f"{engine.name} {engine.version}"
+    options = [f"{key}={value}" for key, value in engine.options.items()]
+    facts = ", ".join([*engine.providers, *options])
+    return printable(f"engine {name}: {facts}" if facts else f"engine {name}")
+
+
+def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
+    """Which cases were to be measured and were not, each with the reason."""
+    return [
+        line
+        for case in cases
+        if case.measured is None and case.outcome is not Outcome.STATIC
+        for line in _reason(case)
+    ]
+
+
+def _reason(case: CaseProfile) -> list[str]:
+    first, *more = case.reason.splitlines() or [""]
+    return [
+        printable(f"{case.case.id}: {case.outcome.value}: {first}"),
+        *(f"  {printable(line)}" for line in more),
+    ]
+
+
+def doubt_lines(cases: Sequence[CaseProfile]) -> list[str]:
+    """Why the figures of some cases are less sure than they were meant to be."""
+    measured = [_Measured(case.case.id, case.measured) for case in cases if case.measured]
+    return [
+        *_wide_intervals(measured),
+        *_unsteady(measured),
+        *(line for case in measured if (line := _noise_line(case)) is not None),
+        *_notes(measured),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A case that ran."""
+
+    id: str
+    measurement: Measurement
+
+    @property
+    def half_width(self) -> float | None:
+        return self.measurement.latency.percentile(50.0).half_width
+
+
+def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
+    widths = {case.id: case.half_width for case in cases}
+    wide = {name: w for name, w in widths.items() if w is not None and w > WANTED_HALF_WIDTH}
+    lines = []
+    if wide:
+        listed = ", ".join(f"{printable(name)} ± {percent(w)}" for name, w in wide.items())
+        # An interval shrinks with the root of the rounds that it rests on.
+        seconds = max(
+            case.measurement.seconds * (wide[case.id] / WANTED_HALF_WIDTH) ** 2
+            for case in cases
+            if case.id in wide
+        )
+        lines.append(
+            f"interval: {listed}, wider than {100 * WANTED_HALF_WIDTH:g} %; "
+            f"--max-seconds {_rounded_up(seconds)} may narrow it"
+        )
+    single = [case.id for case in cases if case.half_width is None]
+    if single:
+        lines.append(
+            f"interval: none for {_ids(single)}, too few rounds; --max-seconds makes time for more"
+        )
+    return lines
+
+
+def _rounded_up(seconds: float) -> int:
+    """Two digits at most: it is no more than an estimate."""
+    unit = int(10 ** max(0, math.floor(math.log10(max(seconds, 1.0))) - 1))
+    return math.ceil(seconds / unit) * unit
+
+
+def _unsteady(cases: Sequence[_Measured]) -> list[str]:
+    lines = []
+    for case in cases:
+        rounds = case.measurement.rounds
+        unsteady = [r for r in rounds if not r.is_steady]
+        # A round or two may be so by chance.
+        if 2 * len(unsteady) > len(rounds):
+            runs = max(r.warmup_runs for r in unsteady)
+            noun = "inferences" if runs != 1 else "inference"
+            lines.append(
+                f"unsteady: {printable(case.id)}: in {len(unsteady)} of {len(rounds)} rounds times "
+                f"still changed after a warm-up of {runs} {noun}"
+            )
+    return lines
+
+
+def _noise_line(case: _Measured) -> str | None:
+    """What disturbed a case enough to matter, and what to do about it."""
+    processors = len(case.measurement.processors or ()) or 1
+    found = find_noise([r.block.noise for r in case.measurement.rounds], processors)
+    if not found:
+        return None
+    remedies = ", ".join(dict.fromkeys(found.values()))
+    return f"noise: {printable(case.id)}: {', '.join(found)}; {remedies}"
+
+
+def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
+    """What disturbed these blocks enough to matter, and for each what to do about it."""
+    wall_ns = sum(noise.wall_ns for noise in noises)
+    found: dict[str, str] = {}
+    if not wall_ns:
+        return found
+    stolen = _sum(noise.stolen_ns for noise in noises)
+    if stolen > max(MAX_STOLEN * wall_ns * processors, 2 * _TICK_NS):
+        share = percent(stolen / (wall_ns * processors))
+        found[f"the hypervisor took {share} of its processors"] = "use a machine that is not shared"
+    throttled = _sum(noise.throttled_ns for noise in noises)
+    if throttled > MAX_THROTTLED * wall_ns:
+        found[f"its CPU quota halted it for {percent(throttled / wall_ns)} of the time"] = (
+            "give the container more CPU, or measure fewer --cores"
+        )
+    others = _sum(noise.others_ns for noise in noises)
+    if others > max(MAX_OTHERS * wall_ns, 2 * _TICK_NS) * processors:
+        share = percent(others / (wall_ns * processors))
+        found[f"other processes took {share} of its processors"] = "stop what else runs here"
+    switches = _sum(noise.involuntary_switches for noise in noises)
+    if switches > max(MAX_SWITCHES_PER_SECOND * wall_ns / 1e9, MIN_SWITCHES):
+        rate = format_count(round(switches * 1e9 / wall_ns))
+        found[f"it was interrupted {rate} times a second"] = "stop what else runs here"
+    return found
+
+
+def _notes(cases: Sequence[_Measured]) -> list[str]:
+    """What was noted while measuring, once; with the cases, where it is not about all."""
+    about: dict[str, list[str]] = {}
+    for case in cases:
+        for note in case.measurement.notes:
+            about.setdefault(note, []).append(case.id)
+    return [
+        f"note: {'' if len(ids) == len(cases) else f'{_ids(ids)}: '}{printable(note)}"
+        for note, ids in about.items()
+    ]
+
+
+def _ids(ids: Sequence[str]) -> str:
+    return printable(", ".join(ids))
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    return sum(value for value in values if value is not None)

@@ -1,0 +1,48 @@
+"""One line on where the measuring stands, for a display that is rewritten in place."""
+
+from __future__ import annotations
+
+from pytest_modelperf.measurements import Progress
+from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.report.tables import CUT
+from pytest_modelperf.units import display_width, format_ms, printable
+
+
+def progress_line(progress: Progress, width: int) -> str:
+    """Case, step, round, the estimate so far and the time left, in at most `width` columns.
+
+    Where not all of it fits, the step is left out, then the estimate, and the time left last.
+    """
+    start = f"[{progress.case_number}/{progress.cases}] {printable(progress.case_id)}"
+    parts = [_step(progress), _estimate(progress), _time_left(progress)]
+    for left_out in range(len(parts) + 1):
+        line = "  ".join(part for part in (start, *parts[left_out:]) if part)
+        if display_width(line) <= width:
+            return line
+    return _cut(start, width)
+
+
+def _step(progress: Progress) -> str:
+    step = printable(progress.step)
+    return step if progress.round is None else f"{step}, round {progress.round}"
+
+
+def _estimate(progress: Progress) -> str:
+    if progress.estimate_ns is None:
+        return ""
+    interval = "" if progress.half_width is None else f" ± {percent(progress.half_width)}"
+    return f"{format_ms(progress.estimate_ns)} ms{interval}"
+
+
+def _time_left(progress: Progress) -> str:
+    """At most so long: a case may be decided sooner."""
+    if progress.seconds_left is None:
+        return ""
+    minutes, seconds = divmod(max(0, round(progress.seconds_left)), 60)
+    return f"at most {f'{minutes} min ' if minutes else ''}{seconds} s left"
+
+
+def _cut(text: str, width: int) -> str:
+    while text and display_width(text) > width - 1:
+        text = text[:-1]
+    return f"{text}{CUT}" if width > 0 else ""
