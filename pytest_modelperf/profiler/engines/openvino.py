@@ -345,10 +345,9 @@ def _find_originals(
     kernels: dict[str, str] = {}
 
     def claim(name: str | None, kernel: str) -> None:
-        while name is not None:
+        if name is not None:
             found[kernel].add(name)
             kernels.setdefault(name, kernel)
-            name = nodes.passed_over.get(name)
 
     for kernel, texts in told.items():
         for text in texts:
@@ -411,7 +410,7 @@ class _Nodes:
         self._positions: dict[str, int] = {}
         self._producers: dict[str, str] = {}
         # The nodes that become no step, with the name of the node before them.
-        self.passed_over: dict[str, str] = {}
+        self._passed_over: dict[str, str] = {}
         with (
             open(path, "rb") as file,  # noqa: PTH123  # a path is a text on this side
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -424,18 +423,27 @@ class _Nodes:
         return self._positions[name]
 
     def find(self, text: str) -> str | None:
-        """The node that the runtime means by `text`.
+        """The node that the runtime means by `text`."""
+        name = self._named(text)
+        while name in self._passed_over:
+            name = self._passed_over[name]
+        return name
 
-        It may have made `name/WithoutBiases`, `name.0` or `name_name` of a name, and calls the
-        node before an output of the model by the name of that output.
+    def _named(self, text: str) -> str | None:
+        """The node whose name it is.
+
+        The runtime may have made `name/WithoutBiases`, `name.0` or `name_output` of it, and calls
+        the node before an output of the model by the name of that output.
         """
-        half = text[: len(text) // 2]
-        doubled = half if text == f"{half}_{half}" else ""
-        for name in (text, text.rpartition("/")[0], _OUTPUT_NUMBER.sub("", text), doubled):
+        for name in (text, text.rpartition("/")[0], _OUTPUT_NUMBER.sub("", text)):
             if name in self._positions:
                 return name
             if name in self._producers:
                 return self._producers[name]
+        for split in (index for index, character in enumerate(text) if character == "_"):
+            name = text[:split]
+            if name in self._positions and self._producers.get(text[split + 1 :]) == name:
+                return name
         return None
 
     def _read_graph(self, content: mmap.mmap, start: int, end: int) -> None:
@@ -460,7 +468,7 @@ class _Nodes:
         if texts.get(_NODE_OP_TYPE, [""])[0] in _PASSED_OVER:
             before = self._producers.get(texts[_NODE_INPUT][0])
             if before is not None:
-                self.passed_over[name] = before
+                self._passed_over[name] = before
 
 
 def _fields(content: mmap.mmap, position: int, end: int) -> Iterator[tuple[int, int, int]]:
