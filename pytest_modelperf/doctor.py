@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import Checkup, Outlook
 from pytest_modelperf.measuring import Model, Place, Watch, rigged
-from pytest_modelperf.profiler.measure import Duet, Setup
+from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
+from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
 from pytest_modelperf.records import Case
 from pytest_modelperf.session import ProfileRequest
@@ -46,12 +48,13 @@ def check_machine(
 def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
     with rigged(model, setup, place) as rig:
         begun = time.monotonic()
-        pairs = sample_duet(
-            Duet(rig), setup.policy, time.perf_counter_ns, place.tell_round, lambda _: False
+        duet = SharedDuet(replace(rig, side=BEFORE), replace(rig, side=AFTER))
+        rounds = sample_duet(
+            duet, setup.policy, time.perf_counter_ns, place.tell_round, lambda _: False
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
-    times = [(before.times_ns, after.times_ns) for before, after in pairs]
+    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
     first = [before for before, _ in times]
     return Checkup(
         model=name,
@@ -62,15 +65,15 @@ def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
         median_ns=summarize(first, place.case.batch_size).median_ns,
         ratio=duet_ratio(times, _CONFIDENCE),
         spread=describe_spread(first),
-        noise=tuple(before.noise for before, _ in pairs),
+        noise=tuple(each.before.block.noise for each in rounds),
         level=LEVEL,
         power=POWER,
         outlook=tuple(
             Outlook(
-                rounds=rounds,
-                seconds=rounds * seconds / len(pairs),
-                change=detectable_change(times, LEVEL, POWER, rounds),
+                rounds=count,
+                seconds=count * seconds / len(rounds),
+                change=detectable_change(times, LEVEL, POWER, count),
             )
-            for rounds in LOOKS
+            for count in LOOKS
         ),
     )

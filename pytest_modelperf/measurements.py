@@ -65,6 +65,14 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DuetRound:
+    """Two sides in one round: fresh sessions, warmed up together, timed in turn."""
+
+    before: Round
+    after: Round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Percentile:
     """A percentile of the latency, with its interval.
 

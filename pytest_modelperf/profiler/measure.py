@@ -44,7 +44,7 @@ _LAYER_SHARE = 0.25
 _SESSION_FACTOR = 3
 
 _NS_PER_S = 1_000_000_000
-_MAIN, _BESIDE = "model", "beside"
+_BESIDE = " beside"
 
 Watch = Callable[[SamplingProgress], None]
 
@@ -83,35 +83,49 @@ class Subject:
 
 @dataclass(slots=True)
 class Rig:
-    """A worker with its engine and the inputs in place: what a case is measured on."""
+    """A worker with its engine and the inputs in place: what a model is measured on.
+
+    `side` tells apart the sessions that share a worker, `feed` what they are fed.
+    """
 
     worker: Worker
     setup: Setup
     cores: int
     subject: Subject
     facts: EngineFacts
+    side: str = ""
+    feed: str = ""
     step: str = "as it started"
 
-    def open(self, side: str = _MAIN) -> int:
+    def open(self) -> int:
         """A fresh session; how long it took to create."""
+        return self.open_as(self.side)
+
+    def open_as(self, name: str) -> int:
         answer = self.worker.ask(
             "open",
             "as the model was loaded",
-            side=side,
+            side=name,
             model=self.subject.model,
             folder=self.subject.folder,
             threads=self.cores,
             options=dict(self.setup.options),
+            feed=self.feed,
         )
         return int(answer["load_ns"])
 
-    def close(self, side: str = _MAIN) -> None:
-        self.worker.ask("close", "as a session was closed", side=side)
+    def close(self) -> None:
+        self.close_as(self.side)
+
+    def close_as(self, name: str) -> None:
+        self.worker.ask("close", "as a session was closed", side=name)
 
     def block(self, count: int, max_ns: int) -> Block:
-        return self.blocks((_MAIN,), count, max_ns, 0)[0]
+        return self.blocks((self.side,), count, max_ns)[0]
 
-    def blocks(self, sides: Sequence[str], count: int, max_ns: int, seed: int) -> tuple[Block, ...]:
+    def blocks(
+        self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
+    ) -> tuple[Block, ...]:
         """One block a side; several sides take turns, in random order within each turn."""
         answer = self.worker.ask(
             "block",
@@ -131,26 +145,6 @@ class Rig:
         )
 
 
-@dataclass(slots=True)
-class Duet:
-    """Two sessions of one model on the same rig, taking turns."""
-
-    rig: Rig
-    turns: int = 0
-
-    def open(self) -> int:
-        return self.rig.open(_MAIN) + self.rig.open(_BESIDE)
-
-    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
-        self.turns += 1
-        before, after = self.rig.blocks((_MAIN, _BESIDE), count, max_ns, self.turns)
-        return before, after
-
-    def close(self) -> None:
-        self.rig.close(_MAIN)
-        self.rig.close(_BESIDE)
-
-
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
     """A worker in a process of its own, on so many processors."""
     return ProcessWorker(
@@ -164,13 +158,14 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
     )
 
 
-def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject) -> Rig:
+def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str = "") -> Rig:
     """Give a worker its engine and the inputs of all inferences to come."""
     described = worker.use_engine(setup.engine, setup.options)
     worker.ask(
         "inputs",
         "as the inputs were sent",
         inputs={name: feed.to_wire() for name, feed in subject.feeds.items()},
+        feed=side,
     )
     facts = EngineFacts(
         name=setup.engine.name,
@@ -178,7 +173,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject) -> Rig:
         options=described.get("options", {}),
         providers=tuple(described.get("providers", ())),
     )
-    return Rig(worker, setup, cores, subject, facts)
+    return Rig(worker, setup, cores, subject, facts, side, side)
 
 
 def measure_rounds(
@@ -218,28 +213,55 @@ def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> 
 
     `named` is a copy of the model in which every node has a name of its own, where that is needed.
     """
-    subject = _told_apart(rig, named)
-    beside = _BESIDE if _has_room(rig, weight_bytes) else None
-    if beside is not None:
-        rig.open(beside)
+    runs = run_kernels_in_turn([Profiled(rig, named, nodes, weight_bytes)])
+    return None if runs is None else runs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A model whose kernels are to be timed: how large it is, and its copy with names, if any."""
+
+    rig: Rig
+    named: Path | None
+    nodes: int
+    weight_bytes: int
+
+
+def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
+    """The same for several models in one worker, whose runs take turns."""
+    rig = models[0].rig
+    nodes = sum(model.nodes for model in models)
+    has_room = _has_room(rig, sum(model.weight_bytes for model in models))
+    beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
+    for model in models:
+        if model.rig.side in beside:
+            model.rig.open_as(beside[model.rig.side])
     try:
-        answer = rig.worker.ask(
+        answers = rig.worker.ask(
             "layers",
             "in its profiled session",
             limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
-            model=subject.model,
-            folder=subject.folder,
+            models=[_profiled(model, beside.get(model.rig.side)) for model in models],
             threads=rig.cores,
             options=dict(rig.setup.options),
             min_runs=MIN_LAYER_RUNS,
             max_runs=max(MIN_LAYER_RUNS, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
             max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
-            beside=beside,
         )
     finally:
-        if beside is not None:
-            rig.close(beside)
-    return None if answer is None else _kernel_run(answer)
+        for name in beside.values():
+            rig.close_as(name)
+    return None if answers is None else [_kernel_run(answer) for answer in answers]
+
+
+def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
+    subject = _told_apart(model.rig, model.named)
+    return {
+        "model": str(subject.model),
+        "folder": subject.folder,
+        "feed": model.rig.feed,
+        "beside": beside,
+    }
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
@@ -251,6 +273,7 @@ def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] 
         model=subject.model,
         folder=subject.folder,
         options=dict(rig.setup.options),
+        feed=rig.feed,
     )
     return found
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from pytest_modelperf.measurements import Block, Percentile, Round
+from pytest_modelperf.measurements import Block, DuetRound, Percentile, Round
 
 Clock: TypeAlias = Callable[[], int]
 BlockPair: TypeAlias = tuple[Block, Block]
@@ -47,8 +47,8 @@ class Bench(Protocol):
 class DuetBench(Protocol):
     """Two sides in one worker, loaded together and timed in turn."""
 
-    def open(self) -> int:
-        """Load a fresh session of each side; how long both took, in nanoseconds."""
+    def open(self) -> tuple[int, int]:
+        """Load a fresh session of each side; how long each took, in nanoseconds."""
         ...
 
     def pair_block(self, count: int, max_ns: int) -> BlockPair:
@@ -161,12 +161,18 @@ def sample_duet(
     clock: Clock,
     watch: Watch,
     is_decided: Callable[[Sequence[BlockPair]], bool],
-) -> tuple[BlockPair, ...]:
+) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
     from pytest_modelperf import stats
 
+    loads: list[tuple[int, int]] = []
+
+    def open_both() -> int:
+        loads.append(bench.open())
+        return sum(loads[-1])
+
     subject = _Subject(
-        open=bench.open,
+        open=open_both,
         take=bench.pair_block,
         close=bench.close,
         turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
@@ -176,7 +182,21 @@ def sample_duet(
         median_samples=stats.needed_samples(_MEDIAN),
         sides=2,
     )
-    return tuple(trial.taken for trial in _Loop(subject, policy, clock, watch).run())
+    trials = _Loop(subject, policy, clock, watch).run()
+    return tuple(
+        DuetRound(before=_side(trial, load, 0), after=_side(trial, load, 1))
+        for trial, load in zip(trials, loads, strict=True)
+    )
+
+
+def _side(trial: _Trial[BlockPair], load_ns: tuple[int, int], side: int) -> Round:
+    return Round(
+        load_ns=load_ns[side],
+        first_ns=trial.first[side].times_ns[0],
+        warmup_runs=trial.warmup_runs,
+        is_steady=trial.is_steady,
+        block=trial.taken[side],
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +225,7 @@ class _Trial(Generic[_Taken]):
     """
 
     load_ns: int
+    first: _Taken
     first_ns: int
     warmup_runs: int
     is_steady: bool
@@ -289,7 +310,8 @@ class _Loop(Generic[_Taken]):
             # measured, too.
             self._end_ns = self._clock() + round(self._policy.max_seconds * _NS_PER_S)
         self._tell("warm up")
-        first_ns = self._subject.turns_ns(self._subject.take(1, _SHORTEST_BLOCK_NS))[0]
+        first = self._subject.take(1, _SHORTEST_BLOCK_NS)
+        first_ns = self._subject.turns_ns(first)[0]
         warmup = self._warm_up(first_ns)
         self._tell("measure")
         begun = self._clock()
@@ -300,6 +322,7 @@ class _Loop(Generic[_Taken]):
         figures = self._subject.figures(taken)
         return _Trial(
             load_ns=load_ns,
+            first=first,
             first_ns=first_ns,
             warmup_runs=warmup.runs,
             is_steady=warmup.is_steady,

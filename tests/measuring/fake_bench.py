@@ -102,8 +102,8 @@ class FakeDuetBench:
     before: FakeBench
     after: FakeBench
 
-    def open(self) -> int:
-        return self.before.open() + self.after.open()
+    def open(self) -> tuple[int, int]:
+        return self.before.open(), self.after.open()
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         clock = self.before.clock

@@ -78,7 +78,7 @@ def run(model: BoundModel, folder: Path) -> list[Any]:
     with model.file.open_bytes() as file:
         path.write_bytes(file.read())
     session = engine.load(ModelRef(str(path), None), 1, {})
-    outputs: list[Any] = session.prepare(agent._inputs, agent._dtypes)()
+    outputs: list[Any] = session.prepare(agent._feeds[""].arrays, agent._feeds[""].dtypes)()
     session.close()
     return outputs
 
@@ -518,7 +518,7 @@ def test_arrays_of_every_origin_reach_the_worker_as_the_same_numbers(
     text = f"f ({name}[2] x) => ({name}[2] y) {{ y = Identity(x) }}"
     agent = Agent()
     agent.do_inputs({"x": given_feeds({"x": array}, text)["x"].to_wire()})
-    received = agent._inputs["x"]
+    received = agent._feeds[""].arrays["x"]
     assert received.view(ML_TYPES.get(dtype, dtype)).astype(np.float64).tolist() == [1.5, -2]
 
 
@@ -527,7 +527,7 @@ def test_texts_reach_the_worker_as_they_are() -> None:
     for array in (np.array(["a", "bé"]), np.array(["a", "bé"], dtype=object)):
         agent = Agent()
         agent.do_inputs({"x": given_feeds({"x": array}, text)["x"].to_wire()})
-        assert agent._inputs["x"].tolist() == ["a", "bé"]
+        assert agent._feeds[""].arrays["x"].tolist() == ["a", "bé"]
 
 
 def test_arguments_of_a_function_are_given_or_made() -> None:

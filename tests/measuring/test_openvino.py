@@ -356,10 +356,12 @@ def test_the_worker_gets_kernels_beside_the_latency_of_a_plain_session(tmp_path:
     x = ones(4, 8)
     inputs = {"x": ("float32", "float32", x.shape, x.tobytes())}
     assert agent.handle({"command": "inputs", "inputs": inputs}) == {"ok": None}
-    loading = {"model": perceptron(tmp_path), "folder": None, "threads": 1, "options": EXACT}
-    assert "ok" in agent.handle({"command": "open", "side": "a", **loading})
-    limits = {"min_runs": 4, "max_runs": 4, "max_ns": 10**12, "beside": "a"}
-    answer = agent.handle({"command": "layers", **loading, **limits})
-    told = answer["ok"]
+    place = {"model": perceptron(tmp_path), "folder": None}
+    setting = {"threads": 1, "options": EXACT}
+    assert "ok" in agent.handle({"command": "open", "side": "a", **place, **setting})
+    limits = {"min_runs": 4, "max_runs": 4, "max_ns": 10**12}
+    models = [{**place, "feed": "", "beside": "a"}]
+    answer = agent.handle({"command": "layers", "models": models, **setting, **limits})
+    (told,) = answer["ok"]
     assert len(told["run_ns"]) == len(told["plain_ns"]) == 4
     assert {len(kernel["self_ns"]) for kernel in told["kernels"]} == {4}

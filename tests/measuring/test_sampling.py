@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_modelperf.measurements import Block, Round
+from pytest_modelperf.measurements import Block, DuetRound, Round
 from pytest_modelperf.profiler.sampling import (
     DUET_POLICY,
     SamplingPolicy,
@@ -367,11 +367,11 @@ def run_duet(
     bench: FakeDuetBench,
     is_decided: Callable[[Sequence[tuple[Block, Block]]], bool],
     policy: SamplingPolicy = DUET_POLICY,
-) -> tuple[tuple[Block, Block], ...]:
-    pairs = sample_duet(bench, policy, bench.before.clock, lambda _: None, is_decided)
+) -> tuple[DuetRound, ...]:
+    rounds = sample_duet(bench, policy, bench.before.clock, lambda _: None, is_decided)
     assert not bench.before.is_open
     assert not bench.after.is_open
-    return pairs
+    return rounds
 
 
 def test_a_duet_stops_when_it_is_decided() -> None:
@@ -381,11 +381,22 @@ def test_a_duet_stops_when_it_is_decided() -> None:
         asked.append(len(pairs))
         return len(pairs) == 9
 
-    pairs = run_duet(duet(11 * MS, jitter=0.02), is_decided)
+    rounds = run_duet(duet(11 * MS, jitter=0.02), is_decided)
 
-    assert len(pairs) == 9
+    assert len(rounds) == 9
     assert asked == [6, 7, 8, 9]
-    assert all(len(a.times_ns) == len(b.times_ns) >= DUET_POLICY.min_block for a, b in pairs)
+    for each in rounds:
+        assert len(each.before.times_ns) == len(each.after.times_ns) >= DUET_POLICY.min_block
+
+
+def test_the_sides_of_a_duet_are_told_apart() -> None:
+    bench = duet(20 * MS)
+    bench.before.load_ns, bench.after.load_ns = 3 * MS, 5 * MS
+    for each in run_duet(bench, lambda _: True):
+        assert (each.before.load_ns, each.after.load_ns) == (3 * MS, 5 * MS)
+        assert (each.before.first_ns, each.after.first_ns) == (10 * MS, 20 * MS)
+        assert set(each.before.times_ns) == {10 * MS}
+        assert set(each.after.times_ns) == {20 * MS}
 
 
 def test_an_undecided_duet_ends_after_the_most_rounds() -> None:
@@ -398,9 +409,9 @@ def test_an_undecided_duet_ends_in_time() -> None:
     bench = duet(11 * MS, jitter=0.02)
     start = bench.before.clock()
 
-    pairs = run_duet(bench, never_decided, replace(DUET_POLICY, max_seconds=4.0))
+    rounds = run_duet(bench, never_decided, replace(DUET_POLICY, max_seconds=4.0))
 
-    assert DUET_POLICY.min_rounds <= len(pairs) < DUET_POLICY.max_rounds
+    assert DUET_POLICY.min_rounds <= len(rounds) < DUET_POLICY.max_rounds
     assert bench.before.clock() - start - 20 * MS <= 4 * S + 32 * MS
 
 

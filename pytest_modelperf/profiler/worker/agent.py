@@ -51,6 +51,14 @@ class ModelRef:
         self.folder = folder
 
 
+class Feed:
+    """The inputs of a model by name, and their types, which numpy may not have."""
+
+    def __init__(self, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
+        self.arrays = arrays
+        self.dtypes = dtypes
+
+
 class Agent:
     """The models that are loaded, and what can be asked about them."""
 
@@ -59,8 +67,7 @@ class Agent:
         self._engine: Engine | None = None
         self._sessions: dict[str, Session] = {}
         self._infer: dict[str, Callable[[], Any]] = {}
-        self._inputs: dict[str, Any] = {}
-        self._dtypes: dict[str, str] = {}
+        self._feeds: dict[str, Feed] = {}
         self._meter = meter or Meter((), None)
         self._folder = ""
         self._affinity: frozenset[int] | None = None
@@ -134,27 +141,33 @@ class Agent:
 
     # -- models
 
-    def do_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Keep the inputs of all inferences to come; each is (dtype, shape, bits or texts)."""
+    def do_inputs(self, inputs: Mapping[str, Any], feed: str = "") -> None:
+        """Keep the inputs of all inferences to come that ask for this feed.
+
+        Each is a type, the type that it is stored as, its shape, and its bits or texts.
+        """
         import numpy as np
 
-        self._inputs, self._dtypes = {}, {}
+        arrays: dict[str, Any] = {}
+        dtypes: dict[str, str] = {}
         for name, (dtype, stored, shape, data) in inputs.items():
             values = (
                 np.array(data, dtype=object)
                 if dtype == "string"
                 else np.frombuffer(bytearray(data), dtype=stored)
             )
-            self._inputs[name] = values.reshape(shape)
-            self._dtypes[name] = dtype
+            arrays[name] = values.reshape(shape)
+            dtypes[name] = dtype
+        self._feeds[feed] = Feed(arrays, dtypes)
 
-    def do_open(
+    def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,
         side: str,
         model: Any,  # noqa: ANN401  # a path, or a function where no process lies between
         folder: str | None,
         threads: int,
         options: Mapping[str, str],
+        feed: str = "",
     ) -> dict[str, Any]:
         """Load a model as `side`; how long that took."""
         engine = self._require_engine()
@@ -163,7 +176,7 @@ class Agent:
         session = engine.load(ModelRef(model, folder), threads, dict(options))
         load_ns = self._clock() - start
         self._sessions[side] = session
-        self._infer[side] = session.prepare(self._inputs, self._dtypes)
+        self._infer[side] = self._prepared(session, feed)
         return {"load_ns": load_ns}
 
     def do_close(self, side: str) -> None:
@@ -190,54 +203,66 @@ class Agent:
             "noise": noise,
         }
 
-    def do_layers(  # noqa: PLR0913, PLR0917  # the same
+    def do_layers(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
         self,
-        model: str,
-        folder: str | None,
+        models: Sequence[Mapping[str, Any]],
         threads: int,
         options: Mapping[str, str],
         min_runs: int,
         max_runs: int,
         max_ns: int,
-        beside: str | None,
-    ) -> dict[str, Any] | None:
-        """Kernel times of a profiled session; None where the engine has none.
+    ) -> list[dict[str, Any]] | None:
+        """Kernel times of profiled sessions, one for each model; None where the engine has none.
 
-        The session loaded as `beside` runs in turn with it, so that both see the same machine.
+        They run in turn with one another, and each with the session that is loaded as its
+        `beside`, so that all see the same machine.
         """
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
-        profiled = engine.load_profiled(
-            ModelRef(model, folder), threads, dict(options), self._folder
-        )
-        infers = [profiled.prepare(self._inputs, self._dtypes)]
-        if beside is not None:
-            infers.append(self._infer[beside])
+        profiled, infers = [], []
+        for model in models:
+            ref = ModelRef(model["model"], model["folder"])
+            session = engine.load_profiled(ref, threads, dict(options), self._folder)
+            profiled.append(session)
+            infers.append(self._prepared(session, model["feed"]))
+        beside = [model["beside"] for model in models if model["beside"] is not None]
+        infers += [self._infer[side] for side in beside]
         with paused_gc():
             time_in_turn(infers, _PROFILE_WARMUP, max_ns, self._clock, random.Random(0))  # noqa: S311
             first = time_in_turn(infers, min_runs, sys.maxsize, self._clock, random.Random(1))  # noqa: S311
             left = max_ns - sum(map(sum, first))
             count = max_runs - min_runs if left > 0 else 0
             more = time_in_turn(infers, count, left, self._clock, random.Random(2))  # noqa: S311
-        runs = [a + b for a, b in zip(first, more)]  # noqa: B905
-        report = profiled.report(len(runs[0]))
-        profiled.close()
-        return {
-            **report,
-            "run_ns": runs[0].tolist(),
-            "plain_ns": runs[1].tolist() if beside is not None else [],
-        }
+        runs = [a + b for a, b in zip(first, more)]  # noqa: B905  # 3.9 has no strict
+        plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
+        reports = []
+        for model, session, times in zip(models, profiled, runs):  # noqa: B905
+            report = session.report(len(times))
+            session.close()
+            unprofiled = plain.get(model["beside"])
+            reports.append(
+                {
+                    **report,
+                    "run_ns": times.tolist(),
+                    "plain_ns": [] if unprofiled is None else unprofiled.tolist(),
+                }
+            )
+        return reports
 
     def do_shapes(
-        self, model: str, folder: str | None, options: Mapping[str, str]
+        self, model: str, folder: str | None, options: Mapping[str, str], feed: str = ""
     ) -> list[dict[str, Any]] | None:
         """The shapes that one run saw; None where the engine cannot tell."""
         engine = self._require_engine()
         if not hasattr(engine, "observe_shapes"):
             return None
-        ref = ModelRef(model, folder)
-        return engine.observe_shapes(ref, dict(options), self._inputs, self._dtypes, self._folder)
+        ref, fed = ModelRef(model, folder), self._feeds[feed]
+        return engine.observe_shapes(ref, dict(options), fed.arrays, fed.dtypes, self._folder)
+
+    def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
+        fed = self._feeds[feed]
+        return session.prepare(fed.arrays, fed.dtypes)
 
     def do_memory(self) -> dict[str, Any]:
         peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]

@@ -1,0 +1,111 @@
+"""Two sides that run in turn: in one worker where they can share one, in two where they cannot."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+from pytest_modelperf.measurements import Block, Noise
+from pytest_modelperf.profiler.measure import Rig
+
+BEFORE, AFTER = "before", "after"
+
+# Turns of one worker before the other has its own: a message between them costs as much as a
+# fast inference.
+_CHUNK = 8
+
+
+@dataclass(slots=True)
+class SharedDuet:
+    """Both sides in one worker, a turn an inference. The rigs differ by their side."""
+
+    before: Rig
+    after: Rig
+    blocks: int = 0
+
+    def open(self) -> tuple[int, int]:
+        return self.before.open(), self.after.open()
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        self.blocks += 1
+        sides = (self.before.side, self.after.side)
+        before, after = self.before.blocks(sides, count, max_ns, seed=self.blocks)
+        return before, after
+
+    def close(self) -> None:
+        self.before.close()
+        self.after.close()
+
+
+StartRig = Callable[[], AbstractContextManager[Rig]]
+
+
+@dataclass(slots=True)
+class SplitDuet:
+    """Each side in a worker of its own, a turn some inferences.
+
+    Two processes differ by more than two sessions of one, so each round has fresh ones.
+    """
+
+    start_before: StartRig
+    start_after: StartRig
+    choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _rigs: tuple[Rig, ...] = ()
+
+    def open(self) -> tuple[int, int]:
+        self._rigs = (
+            self._stack.enter_context(self.start_before()),
+            self._stack.enter_context(self.start_after()),
+        )
+        before, after = (rig.open() for rig in self._rigs)
+        return before, after
+
+    def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
+        parts: tuple[list[Block], list[Block]] = ([], [])
+        left_ns, done = max_ns, 0
+        while done < count and (left_ns > 0 or not done):
+            turns = min(_CHUNK, count - done)
+            order = [0, 1]
+            self.choose.shuffle(order)
+            # The second side runs as often as the first one did in its time.
+            for side in order:
+                block = self._rigs[side].block(turns, max(left_ns, 1))
+                turns = len(block.times_ns)
+                parts[side].append(block)
+                left_ns -= sum(block.times_ns)
+            shortest = min(len(parts[side][-1].times_ns) for side in order)
+            for side in order:
+                parts[side][-1] = _first(parts[side][-1], shortest)
+            done += shortest
+        before, after = (_joined(blocks) for blocks in parts)
+        return before, after
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def _first(block: Block, count: int) -> Block:
+    return Block(times_ns=block.times_ns[:count], noise=block.noise)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """Several blocks as one, with their noise together."""
+    return Block(
+        times_ns=tuple(ns for block in blocks for ns in block.times_ns),
+        noise=Noise(
+            wall_ns=sum(block.noise.wall_ns for block in blocks),
+            cpu_ns=_sum([block.noise.cpu_ns for block in blocks]),
+            involuntary_switches=_sum([block.noise.involuntary_switches for block in blocks]),
+            others_ns=_sum([block.noise.others_ns for block in blocks]),
+            stolen_ns=_sum([block.noise.stolen_ns for block in blocks]),
+            throttled_ns=_sum([block.noise.throttled_ns for block in blocks]),
+        ),
+    )
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
