@@ -26,6 +26,8 @@ _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 _COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
 # It names a kernel of its blocked layout after the output of the node that it replaces.
 _BLOCKED = re.compile(r"(?P<output>.*?)(?P<part>_bn|_mul)?_nchwc(_token_\d+)?")
+# And so one that it moved to channels-last.
+_TOKEN = re.compile(r"_token_\d+$")
 _UNNAMED = re.compile(r"\w+_\d+")
 # What it puts before an operator's name where it fuses or quantizes it.
 _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
@@ -94,7 +96,7 @@ class Places:
         if placed is not None:
             return placed
         blocked = _blocked_output(kernel.name, self._tensors)
-        node = self._names.get(kernel.name) if blocked is None else self._producers[blocked]
+        node = _named(kernel.name, self._names) if blocked is None else self._producers[blocked]
         return None if node is None else self._place(kernel.op_type, (node,))
 
     def _node(self, text: str) -> Node | None:
@@ -124,6 +126,11 @@ class Places:
                 self._planned.setdefault((step.name, step.op_type), place)
             else:
                 self._unnamed.setdefault(step.op_type, []).append(place)
+
+
+def _named(name: str, names: Mapping[str, Node]) -> Node | None:
+    """The node of that name, also where it was renamed as its layout was changed."""
+    return names.get(name) or names.get(_TOKEN.sub("", name))
 
 
 def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
@@ -202,7 +209,7 @@ class _Scope:
         blocked = _blocked_output(step.name, self.visible)
         if blocked is not None and blocked in self.producers:
             return (blocked,)
-        node = self.names.get(step.name)
+        node = _named(step.name, self.names)
         return () if node is None else tuple(t for t in node.outputs if t is not None)
 
     def head(self, step: PlanNode) -> Node | None:

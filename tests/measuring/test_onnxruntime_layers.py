@@ -239,6 +239,31 @@ def test_a_quantized_model_says_where_it_computes_in_integers(tmp_path: Path) ->
     assert profiled.covered == profiled.ids
 
 
+def test_quantized_convolutions_are_told_apart(tmp_path: Path) -> None:
+    """The runtime moves them to channels-last and gives them new names."""
+    model = parse("""g (float[1, 16, 16, 16] x) => (y)
+        <float s = {0.02}, uint8 z = {128}, int8 i = {0}> {
+        xq = QuantizeLinear (x, s, z)
+        xd = DequantizeLinear (xq, s, z)
+        vd = DequantizeLinear (v, s, i)
+        [one] a = Conv <pads = [1, 1, 1, 1]> (xd, vd)
+        aq = QuantizeLinear (a, s, z)
+        ad = DequantizeLinear (aq, s, z)
+        wd = DequantizeLinear (w, s, i)
+        [two] b = Conv <pads = [1, 1, 1, 1]> (ad, wd)
+        bq = QuantizeLinear (b, s, z)
+        y = DequantizeLinear (bq, s, z)
+    }""")  # fmt: skip
+    random = np.random.default_rng(0)
+    for name in ("v", "w"):
+        weight = random.integers(-99, 99, (16, 16, 3, 3)).astype(np.int8)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    profiled = _profile(_save(model, tmp_path), {"x": random_floats(1, 16, 16, 16)}, tmp_path)
+
+    assert profiled.fused("a") == {"xd", "aq"}
+    assert profiled.fused("b") == {"ad", "bq"}
+
+
 def test_operators_that_the_runtime_takes_apart_keep_their_time(tmp_path: Path) -> None:
     """HardSwish and Mish are functions to it: several kernels, none with a name."""
     model = parse("g (float[64] x) => (y) { h = HardSwish (x)  y = Mish (h) }")

@@ -215,6 +215,15 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     assert ends(pid)
 
 
+@on_linux
+def test_the_peak_of_a_worker_is_its_own() -> None:
+    """Not that of the process which started it."""
+    ballast = np.ones(1 << 26)
+    with working() as worker:
+        peak = worker.ask("memory", "as its memory was asked for")["peak_rss_bytes"]
+    assert 1 << 20 < peak < ballast.nbytes / 2
+
+
 def test_the_files_of_a_worker_go_with_it() -> None:
     with working() as worker:
         folder = worker.folder
