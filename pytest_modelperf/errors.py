@@ -60,3 +60,7 @@ class EngineError(ModelPerfError):
     """An engine cannot run at all, whatever the case: install it, or choose another."""
 
     exit_code = 3
+
+
+class BaselineError(ModelPerfError):
+    """A stored baseline is broken, or newer than this version: restore it, or record it anew."""

@@ -111,13 +111,14 @@ def profile(  # noqa: PLR0913  # one parameter per option
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
     result = _profile(model, request, None if static else measuring, extensions)
     _write_profile(result, json_file, csv_file, names)
-    if STDOUT not in (json_file, csv_file):
+    is_shown = STDOUT not in (json_file, csv_file)
+    if is_shown:
         from pytest_modelperf.report.text import LayerView, render_profile
 
         view = LayerView(names, order, top or None)
         click.echo(render_profile(result, view, terminal_style()), nl=False)
     if not static:
-        _end_unless_measured(result)
+        _end_unless_measured(result, is_shown=is_shown)
 
 
 def _profile(
@@ -141,14 +142,17 @@ def _profile(
         progress.clear()
 
 
-def _end_unless_measured(result: Profile) -> None:
-    """Exit status 3 where a case failed, or where nothing was measured at all."""
+def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
+    """Exit status 3 where a case failed, or where nothing was measured at all.
+
+    The report says why; where none is shown, that is said here.
+    """
     from pytest_modelperf.records import Outcome
 
     failed = [case for case in result.cases if case.outcome is Outcome.FAILED]
     if failed or all(case.measured is None for case in result.cases):
         for case in result.cases:
-            if case.measured is None:
+            if case.measured is None and not is_shown:
                 click.echo(f"{case.case.id}: {case.outcome.value}: {case.reason}", err=True)
         raise SystemExit(_NOT_MEASURED)
 

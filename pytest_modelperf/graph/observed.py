@@ -28,7 +28,13 @@ _MAX_NOTES = 3
 
 
 def needs_observation(graph: Graph) -> bool:
-    """Whether a run of the model can tell more of it than the graph does."""
+    """Whether a run of the model can tell more of it than the graph does.
+
+    What nobody takes, such as the mask of a Dropout, need not be known.
+    """
+    taken = {tensor for node in graph.walk() for tensor in node.inputs if tensor is not None}
+    for each in (graph, *(body for node in graph.walk() for body in node.bodies.values())):
+        taken.update(each.outputs)
     return any(
         node.trips is None
         or (node.op_type == "If" and len(node.bodies) > 1)
@@ -36,6 +42,7 @@ def needs_observation(graph: Graph) -> bool:
             _is_open(tensor)
             for tensor in node.outputs
             if tensor is not None
+            and tensor in taken
             and (tensor.dtype is not None or node.domain not in _TYPED_DOMAINS)
         )
         for node in graph.walk()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -153,9 +152,23 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
             cores=cores,
             limit_s=setup.limit_s,
             cgroup_files=cgroup_files,
-            paths=[os.path.abspath(path) for path in sys.path],  # noqa: PTH100  # '' is here
+            paths=[str(path) for path in _own_paths()],
         )
     )
+
+
+def _own_paths() -> Iterator[Path]:
+    """Where Python finds what is the user's own, and not installed.
+
+    Another interpreter has its own packages, and what it lacks must not be taken from here.
+    """
+    for entry in sys.path:
+        path = Path(entry).absolute()
+        is_installed = {"site-packages", "dist-packages"} & set(path.parts) or any(
+            path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix)
+        )
+        if not is_installed:
+            yield path
 
 
 def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str = "") -> Rig:

@@ -15,6 +15,9 @@ from pytest_modelperf.units import format_bytes, format_count, printable
 # How well the median is meant to be known.
 WANTED_HALF_WIDTH = 0.01
 
+# How many times as long a measurement may be advised to take.
+MAX_LONGER = 60
+
 # From where on noise is worth a line.
 MAX_STOLEN = 0.01
 MAX_THROTTLED = 0.01
@@ -139,10 +142,13 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
             for case in cases
             if case.id in wide
         )
-        lines.append(
-            f"interval: {listed}, wider than {100 * WANTED_HALF_WIDTH:g} %; "
+        spent = max(case.measurement.seconds for case in cases if case.id in wide)
+        remedy = (
             f"--max-seconds {_rounded_up(seconds)} may narrow it"
+            if seconds < MAX_LONGER * spent
+            else "measure when less else runs here"
         )
+        lines.append(f"interval: {listed}, wider than {100 * WANTED_HALF_WIDTH:g} %; {remedy}")
     single = [case.id for case in cases if case.half_width is None]
     if single:
         lines.append(

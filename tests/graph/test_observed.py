@@ -22,6 +22,7 @@ from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.profiler.worker.agent import ModelRef
 from pytest_modelperf.records import StaticProfile
+from tests.light_models import light_model
 from tests.small_models import parse
 
 Array = npt.NDArray[Any]
@@ -269,6 +270,15 @@ def test_shapes_that_a_run_told_reach_what_no_run_named(tmp_path: Path) -> None:
 
 def test_a_model_that_the_graph_tells_all_of_needs_no_run() -> None:
     bound = case("r (float[3,4] x) => (float[3,4] y) { y = Relu(x) }", 0).bound()
+    assert not needs_observation(bound.graph)
+
+
+def test_an_output_that_nobody_takes_is_no_reason_for_a_run() -> None:
+    """Before opset 10 the mask of a Dropout has no shape that onnx would infer."""
+    bound = load_model(open_model(light_model("squeezenet")))
+    mask = next(n for n in bound.graph.nodes if n.op_type == "Dropout").outputs[1]
+    assert mask is not None
+    assert not mask.is_complete
     assert not needs_observation(bound.graph)
 
 

@@ -529,6 +529,9 @@ def test_an_interval_wider_than_meant_is_told_with_the_time_that_it_takes() -> N
     assert doubts(make_measurement(half_width=0.03)) == snapshot(
         ["interval: b1-c1 ± 3.0 %, wider than 1 %; --max-seconds 32 may narrow it"]
     )
+    assert doubts(make_measurement(half_width=0.3)) == snapshot(
+        ["interval: b1-c1 ± 30 %, wider than 1 %; measure when less else runs here"]
+    )
     assert doubts(make_measurement(half_width=0.0099)) == []
 
 

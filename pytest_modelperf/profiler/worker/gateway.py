@@ -160,7 +160,7 @@ class ProcessWorker:
         except self._channel.TimeoutError:
             self._give_up()
             raise MeasureError(
-                f"no answer for {limit_s:g} s {step}: the worker was ended. If the model takes "
+                f"no answer for {limit_s:.3g} s {step}: the worker was ended. If the model takes "
                 "that long, allow more with --timeout."
             ) from None
         except (EOFError, OSError, self._channel.RemoteError) as error:

@@ -1,0 +1,282 @@
+"""The records of a baseline: what is stored of a model, of its cases, and of their latency.
+
+Raw samples are stored; percentiles are recomputed from them. A baseline has one `ModelBaseline`,
+true on every machine, and one `MachineBaseline` for each kind of machine that it was measured on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeAlias
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import EngineFacts, Ratio
+from pytest_modelperf.records import LayerType, ModelFacts
+
+Value: TypeAlias = "int | float | str | None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """When the content of a case was last recorded, with which versions, on what machine.
+
+    `date` is a day in UTC. `machine` is the key of the machine, None where nothing was measured.
+    """
+
+    date: datetime.date
+    packages: Mapping[str, str] = field(default_factory=dict)
+    machine: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoredStatic:
+    """The totals of a static profile, and its layer types by their qualified operator.
+
+    `uncounted_ops` has the number of layers of each qualified operator that could not be counted.
+    """
+
+    macs: int
+    elementwise_ops: int
+    backward_macs: int
+    effective_macs: int | None
+    params: int
+    weight_bytes: int
+    activation_bytes: int
+    knows_activations: bool
+    peak_activation_bytes: int | None
+    layer_types: Mapping[str, LayerType]
+    uncounted_ops: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<stored static profile: {self.macs} MACs, {self.params} params>"
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.macs + self.elementwise_ops
+
+    @property
+    def coverage(self) -> float:
+        """The share of layers that could be counted."""
+        layers = sum(kind.count for kind in self.layer_types.values())
+        return 1.0 - sum(self.uncounted_ops.values()) / layers if layers else 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fidelity:
+    """How long the twin of a case took, as a share of the real model, when it was recorded.
+
+    `reason` says why a twin is not trusted, or what there is to know of one that is.
+    """
+
+    ratio: Ratio
+    rounds: int
+    is_trusted: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCase:
+    """What is stored of one case. `engine` names the engine that it was recorded with.
+
+    `model_sha256` is the model that this case was recorded of: a run of some cases leaves those
+    of the others as they are. `static` is None for a Python function.
+    """
+
+    id: str
+    batch_size: int
+    cores: int
+    provenance: Provenance
+    model_sha256: str | None
+    static: StoredStatic | None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    engine: str | None = None
+    fidelity: Fidelity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTwin:
+    """Which file the twin is, and which model it stands for."""
+
+    sha256: str
+    size_bytes: int
+    model_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBaseline:
+    """What holds on every machine: the model recorded last, its twin, and its cases by id."""
+
+    model: ModelFacts
+    cases: tuple[StoredCase, ...]
+    twin: StoredTwin | None = None
+
+    def case(self, case_id: str) -> StoredCase | None:
+        return next((case for case in self.cases if case.id == case_id), None)
+
+    def twin_refusal(self, case_id: str) -> str | None:
+        """Why the twin cannot stand for the baseline of this case; None where it can."""
+        case = self.case(case_id)
+        if case is None:
+            return f"there is no baseline of {case_id}"
+        if self.twin is None:
+            return "the baseline has no twin"
+        if self.twin.model_sha256 is None or self.twin.model_sha256 != case.model_sha256:
+            return f"{case_id} was recorded with another model than the twin: record it anew"
+        if case.fidelity is None:
+            return f"the twin was not compared with the model at {case_id}"
+        if not case.fidelity.is_trusted:
+            return case.fidelity.reason or "the twin does not run like the model"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoredRound:
+    """A round as it is stored: `times_ns` are some of the `samples` that were taken, in order."""
+
+    load_ns: int
+    first_ns: int
+    samples: int
+    times_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoredProcess:
+    """What one process measured on one day; the unit of replication of stored samples.
+
+    `layer_type_ns` is the time of each operator in one inference, None where it was not taken.
+    """
+
+    date: datetime.date
+    rounds: tuple[StoredRound, ...]
+    peak_rss_bytes: int | None = None
+    layer_type_ns: Mapping[str, int] | None = None
+
+    def percentile_ns(self, percent: float) -> float:
+        """Of all stored samples together, by linear interpolation."""
+        return _percentile([time for made in self.rounds for time in made.times_ns], percent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoredLatency:
+    """How long one case took on one kind of machine, process by process."""
+
+    id: str
+    engine: EngineFacts
+    model_sha256: str | None
+    processes: tuple[StoredProcess, ...]
+
+    def __repr__(self) -> str:
+        return f"<stored latency: {self.id}, {len(self.processes)} processes>"
+
+    def percentile_ns(self, percent: float) -> float:
+        """The median over the processes."""
+        return median(process.percentile_ns(percent) for process in self.processes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineBaseline:
+    """What was measured on one kind of machine; `machine` is the one that measured last."""
+
+    key: str
+    machine: MachineFacts
+    cases: tuple[StoredLatency, ...]
+
+    def case(self, case_id: str) -> StoredLatency | None:
+        return next((case for case in self.cases if case.id == case_id), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Baseline:
+    """Everything that was read of one model: `name` is its folder, `twin` the bytes of its file.
+
+    `machines` are those that were asked for and are there.
+    """
+
+    name: str
+    model: ModelBaseline
+    twin: bytes | None = None
+    machines: tuple[MachineBaseline, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<baseline {self.name}: {len(self.model.cases)} cases>"
+
+    def machine(self, key: str) -> MachineBaseline | None:
+        return next((machine for machine in self.machines if machine.key == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Recording:
+    """What a run wants to store of one model: only the cases that it measured.
+
+    `twin` is None where none could be made; `machine` is None where nothing was measured.
+    """
+
+    name: str
+    model: ModelFacts
+    cases: tuple[StoredCase, ...]
+    twin: bytes | None = None
+    machine: MachineBaseline | None = None
+
+    def __repr__(self) -> str:
+        return f"<recording of {self.name}: {len(self.cases)} cases>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure that an update changes; None on the side that lacks it.
+
+    `case` is None for what is about the whole model, `machine` is the key of the one that a time
+    was measured on. `name` carries its unit: `latency_p50_ns`. Where both sides are None, it is a
+    change that no figure shows.
+    """
+
+    case: str | None
+    name: str
+    before: Value
+    after: Value
+    machine: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        old, new = self.before, self.after
+        if isinstance(old, str) or isinstance(new, str) or not old or new is None:
+            return None
+        return new / old
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan:
+    """An update that was decided and not yet done: the baseline before and after it.
+
+    `after` is None where nothing of the model is left. `notes` say what whoever reads the plan
+    should know beside its changes.
+    """
+
+    name: str
+    recording: Recording | None
+    removed: tuple[str, ...]
+    before: Baseline | None
+    after: Baseline | None
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<plan for {self.name}: {len(self.changes)} changes>"
+
+    @property
+    def is_empty(self) -> bool:
+        return self.before == self.after
+
+
+def _percentile(values: Iterable[int], percent: float) -> float:
+    """Between two samples by linear interpolation, as numpy does it."""
+    ordered: Sequence[int] = sorted(values)
+    position = percent / 100 * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)

@@ -1,0 +1,1 @@
+"""Baselines on disk: find, lock, read strictly, plan an update, and write it atomically."""

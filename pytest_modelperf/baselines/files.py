@@ -1,0 +1,165 @@
+"""Files that are either as they were or as they shall be, whenever a writer is killed.
+
+A file is written beside its place, flushed to the disk, and renamed. Writers take turns by a lock
+that the kernel lets go when its holder dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_modelperf.errors import BaselineError, OutputError
+from pytest_modelperf.units import format_bytes, printable
+
+LOCK_NAME = ".lock"
+LOCK_SECONDS = 60.0
+_POLL_SECONDS = 0.01
+_READ_BYTES = 1 << 20
+_TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.ASCII)
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+# Opening a pipe that somebody put in the place of a file must not wait for its other end.
+_READ_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def read_file(path: Path, most_bytes: int) -> bytes | None:
+    """The content of a regular file, None where there is none; BaselineError where it is not one.
+
+    A link is refused: a baseline that comes with somebody's change must not show other files.
+    """
+    name = printable(str(path))
+    try:
+        handle = os.open(path, _READ_ONLY)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EMLINK}:
+            raise BaselineError(
+                f"{name} is a link, which could lead anywhere. Put the file itself there."
+            ) from None
+        raise _unreadable(name, error) from None
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise BaselineError(f"{name} is not a file. Remove it, and record the baseline anew.")
+        if found.st_size > most_bytes:
+            raise BaselineError(
+                f"{name} has {format_bytes(found.st_size)}; a baseline's file has at most "
+                f"{format_bytes(most_bytes)}. Restore it from version control."
+            )
+        parts = []
+        while part := os.read(handle, _READ_BYTES):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Put a file in its place, on the disk, in one step. Nothing is left of a failed attempt."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        handle = os.open(temporary, _NEW_FILE, 0o666)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk, where its file system can."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a writer that was killed left of unfinished files; the lock must be held."""
+    for name in os.listdir(folder):
+        if _TEMPORARY.fullmatch(name):
+            os.unlink(folder / name)
+
+
+def has_leftovers(folder: Path) -> bool:
+    """Whether a writer that was killed left something, or one is at work."""
+    try:
+        return any(_TEMPORARY.fullmatch(name) for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold the lock of a folder; OutputError where another process does not let go of it.
+
+    The lock file is removed at the end, so that nothing is left to be committed. Whoever waited
+    for it meanwhile finds that the name is gone, or another file's, and starts over.
+    """
+    path = folder / LOCK_NAME
+    give_up = time.monotonic() + seconds
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            if _try_lock(handle) and _is_at(handle, path):
+                break
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        if time.monotonic() > give_up:
+            raise OutputError(
+                f"{printable(str(folder))} is being written by another process for more than "
+                f"{seconds:.0f} s. See whether a test run hangs, and end it."
+            )
+        time.sleep(_POLL_SECONDS)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether an open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _unreadable(name: str, error: OSError) -> BaselineError:
+    reason = error.strerror or str(error)
+    return BaselineError(f"{name} cannot be read: {reason}. Make it a file that you may read.")

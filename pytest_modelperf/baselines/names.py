@@ -1,0 +1,100 @@
+"""The path of a model as the name of a folder, and back.
+
+Two models never share a folder, also where a file system does not tell `a` from `A`, and no name
+leads out of the baselines:
+
+- `models/encoder.onnx` is `models--encoder`: a slash is two hyphens, the suffix is left out;
+- a path without that suffix ends in `+`: `encoder.ort` is `encoder.ort+`;
+- a capital is its small letter after a plus sign: `ResNet.onnx` is `+res+net`;
+- any other character is its bytes in UTF-8 as `%c3%a9`, as are those that a file system or a
+  shell could take amiss where they stand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
+
+_SUFFIX = ".onnx"
+_NO_SUFFIX = "+"
+_SLASH = "--"
+_PLAIN = re.compile(r"[a-z0-9._-]", re.ASCII)
+_TOKEN = re.compile(r"--|%([0-9a-f]{2})|\+([a-z])|([a-z0-9._-])", re.ASCII)
+# What a folder may be called at all: the alphabet above, and nothing that starts with a dot.
+_SAFE = re.compile(r"(?!\.)[a-z0-9._+%-]*[a-z0-9_+%-]", re.ASCII)
+# Windows opens devices by these names, whatever suffix they have.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|\Z)", re.ASCII)
+# Some file systems allow 143 bytes. Of a longer name the end becomes a digest.
+MAX_LENGTH = 140
+_DIGEST = "%--"
+_DIGEST_LENGTH = 32
+
+
+def folder_name(model: str) -> str:
+    """The folder of the model at this path, with slashes and relative to the project."""
+    path = posixpath.normpath(model) if model else ""
+    if not path or path == "." or path.startswith("/") or "\0" in path:
+        raise UsageError(
+            f"{printable(model) or 'an empty text'} cannot name a baseline: "
+            "give the path of the model relative to the project."
+        )
+    body = path.removesuffix(_SUFFIX)
+    # A file that is called `.onnx` has no stem that could stand for it.
+    has_suffix = body != path and bool(posixpath.basename(body))
+    parts = (path[: -len(_SUFFIX)] if has_suffix else path).split("/")
+    name = _SLASH.join(map(_escaped, parts)) + ("" if has_suffix else _NO_SUFFIX)
+    if _DEVICE.match(name):
+        name = f"%{ord(name[0]):02x}{name[1:]}"
+    if len(name) <= MAX_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return name[: MAX_LENGTH - len(_DIGEST) - len(digest)] + _DIGEST + digest
+
+
+def model_path(name: str) -> str | None:
+    """The path that a folder stands for; None where the name was too long, or is none of ours."""
+    has_suffix = not name.endswith(_NO_SUFFIX)
+    rest = name if has_suffix else name[: -len(_NO_SUFFIX)]
+    found = bytearray()
+    position = 0
+    while position < len(rest):
+        match = _TOKEN.match(rest, position)
+        if match is None:
+            return None
+        position = match.end()
+        if match[1] is not None:
+            found.append(int(match[1], 16))
+        else:
+            text = "/" if match[0] == _SLASH else (match[2] or "").upper() or match[3]
+            found += text.encode()
+    path = found.decode("utf-8", "surrogateescape") + (_SUFFIX if has_suffix else "")
+    try:
+        return path if folder_name(path) == name else None
+    except UsageError:
+        return None
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether it is one that `folder_name` could have made: it stays inside of its folder."""
+    return len(name) <= MAX_LENGTH and _SAFE.fullmatch(name) is not None
+
+
+def _escaped(part: str) -> str:
+    """A part of a path, without the sequences that mean something in a folder's name."""
+    text = ""
+    for index, char in enumerate(part):
+        is_edge = index in {0, len(part) - 1}
+        is_double = char == "-" and index > 0 and part[index - 1] == "-"
+        if char in ".-" and (is_edge or is_double):
+            text += f"%{ord(char):02x}"
+        elif _PLAIN.match(char):
+            text += char
+        elif char.isascii() and char.isupper():
+            text += f"+{char.lower()}"
+        else:
+            text += "".join(f"%{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+    return text

@@ -1,0 +1,314 @@
+"""The folder of all baselines: which are there, what one says, and the writing of a plan.
+
+    baselines/<model>/model.json      what holds on every machine
+    baselines/<model>/twin.onnx       the model without its weights
+    baselines/<model>/<machine>.json  what was measured on one kind of machine
+
+A twin and the `model.json` that names it by its digest are two files, which cannot be replaced at
+once. So a new twin is first written as `twin.next.onnx`, and moved to its place after `model.json`
+was. Whoever reads in between, or after a kill, finds the one that fits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_modelperf.baseline_records import Baseline, MachineBaseline, ModelBaseline, Plan
+from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
+from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.files import (
+    has_leftovers,
+    locked,
+    read_file,
+    remove_leftovers,
+    sync_folder,
+    write_file,
+)
+from pytest_modelperf.baselines.names import is_safe_name
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.errors import BaselineError, OutputError
+from pytest_modelperf.units import printable
+
+MODEL_FILE = "model.json"
+TWIN_FILE = "twin.onnx"
+_NEXT_TWIN = "twin.next.onnx"
+_REMOVED = ".removed-"
+# Bounds before anything is read. A machine's file has some 50 kB a case.
+_MAX_JSON_BYTES = 64 << 20
+_MAX_TWIN_BYTES = 256 << 20
+# A reader that meets a writer starts over; more often than this it is no writer.
+_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineStore:
+    """The baselines below a folder, which need not be there yet."""
+
+    root: Path
+
+    def names(self) -> tuple[str, ...]:
+        """The folders of all models that have a baseline."""
+        try:
+            found = sorted(os.listdir(self.root))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise BaselineError(
+                f"{printable(str(self.root))} cannot be read as a folder of baselines: "
+                f"{error.strerror}. Give another with --modelperf-baseline-dir."
+            ) from None
+        return tuple(n for n in found if is_safe_name(n) and (self.root / n / MODEL_FILE).exists())
+
+    def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
+        """The baseline of a model with what was measured on these machines; None: on all.
+
+        None where the model has no baseline. Readers take no lock and hinder nobody.
+        """
+        folder = self._folder(name)
+        for _ in range(_ATTEMPTS):
+            data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
+            if data is None:
+                if self._is_incomplete(folder):
+                    continue
+                return None
+            model = decode_model(data, folder / MODEL_FILE)
+            twin = _read_twin(folder, model)
+            if twin is None and model.twin is not None:
+                continue
+            keys = machine_keys(folder) if machines is None else machines
+            found = (_read_machine(folder, key) for key in keys)
+            kept = tuple(machine for machine in found if machine is not None)
+            return Baseline(name=name, model=model, twin=twin, machines=kept)
+        if data is None:
+            raise BaselineError(
+                f"{printable(str(folder))} has no {MODEL_FILE}, and the files beside it mean "
+                "nothing without. Restore it from version control, or delete the folder."
+            )
+        raise _wrong_twin(folder)
+
+    def apply(self, plan: Plan) -> Plan:
+        """Write what was planned, and return what that changed.
+
+        It is planned again on what is stored by then, so that writers who work on other cases
+        of a model lose nothing of each other's. Without a change no file is touched.
+        """
+        folder = self._folder(plan.name)
+        if plan.is_empty and not _has_leftovers(folder):
+            return plan
+        try:
+            with self._alone():
+                return self._apply(plan, folder)
+        except OSError as error:
+            where = printable(str(error.filename or folder))
+            reason = error.strerror or str(error)
+            raise OutputError(
+                f"the baseline in {printable(str(folder))} could not be written: {where}: "
+                f"{reason}. No file was left half written. Make room, or make the folder "
+                "writable, or give another with --modelperf-baseline-dir."
+            ) from error
+
+    def _apply(self, plan: Plan, folder: Path) -> Plan:
+        self._remove_remains()
+        _settle(folder)
+        recording = plan.recording
+        keys = None if recording is None else _keys(recording.machine)
+        stored = self.read(plan.name, keys)
+        if recording is not None:
+            now = plan_update(stored, recording)
+        elif stored is not None:
+            ids = None if plan.after is None else plan.removed
+            now = plan_removal(stored, ids)
+        else:
+            return plan
+        if now.is_empty:
+            return now
+        if now.after is None:
+            self._remove(folder)
+        else:
+            _write(folder, now.before, now.after)
+        return now
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        os.makedirs(self.root, exist_ok=True)
+        with locked(self.root):
+            yield
+
+    def _folder(self, name: str) -> Path:
+        if not is_safe_name(name):
+            raise BaselineError(
+                f'"{printable(name)}" is no name of a baseline: it could lead out of '
+                f"{printable(str(self.root))}. Rename the folder after its model."
+            )
+        folder = self.root / name
+        if folder.is_symlink():
+            raise BaselineError(
+                f"{printable(str(folder))} is a link, which could lead anywhere. "
+                "Put the folder itself there."
+            )
+        return folder
+
+    def _is_incomplete(self, folder: Path) -> bool:
+        """Whether there are files that only a `model.json` gives a meaning."""
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise BaselineError(
+                f"{printable(str(folder))} cannot be read as a folder: {error.strerror}. "
+                "Remove it, or give another with --modelperf-baseline-dir."
+            ) from None
+        return any(name == TWIN_FILE or name.endswith(".json") for name in names)
+
+    def _remove(self, folder: Path) -> None:
+        """Take a folder away in one step, and then apart."""
+        os.rename(folder, self.root / f"{_REMOVED}{secrets.token_hex(4)}")
+        sync_folder(self.root)
+        self._remove_remains()
+
+    def _remove_remains(self) -> None:
+        for name in os.listdir(self.root):
+            if name.startswith(_REMOVED):
+                shutil.rmtree(self.root / name)
+
+
+def machine_keys(folder: Path) -> tuple[str, ...]:
+    """The machines that a model was measured on, by the names of their files."""
+    names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
+    for key in keys:
+        if not is_machine_key(key):
+            raise BaselineError(
+                f"{printable(str(folder / key))}.json is not named after a machine. "
+                "Remove it, or rename it as the key in it says."
+            )
+    return tuple(keys)
+
+
+def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
+    return () if machine is None else (machine.key,)
+
+
+def _read_machine(folder: Path, key: str) -> MachineBaseline | None:
+    path = _machine_path(folder, key)
+    data = read_file(path, _MAX_JSON_BYTES)
+    return None if data is None else decode_machine(data, path)
+
+
+def _machine_path(folder: Path, key: str) -> Path:
+    if not is_machine_key(key):
+        raise BaselineError(
+            f'"{printable(key)}" is no key of a machine: it cannot name a file in '
+            f"{printable(str(folder))}. A key reads like linux-x86_64-icelake-2c."
+        )
+    return folder / f"{key}.json"
+
+
+def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
+    """The twin that belongs to this `model.json`; None where it has none, or no file fits."""
+    if model.twin is None:
+        return None
+    for name in (TWIN_FILE, _NEXT_TWIN):
+        data = read_file(folder / name, _MAX_TWIN_BYTES)
+        if data is not None and hashlib.sha256(data).hexdigest() == model.twin.sha256:
+            return data
+    return None
+
+
+def _wrong_twin(folder: Path) -> BaselineError:
+    path = folder / TWIN_FILE
+    found = "is not the one" if path.exists() else "is missing,"
+    return BaselineError(
+        f"{printable(str(path))} {found} that {MODEL_FILE} names by its sha256. Take both files "
+        "from the same commit (`git checkout COMMIT -- FOLDER`), or record the model anew with "
+        "`pytest --modelperf --modelperf-update-baseline` after deleting the folder."
+    )
+
+
+def _has_leftovers(folder: Path) -> bool:
+    return (folder / _NEXT_TWIN).exists() or has_leftovers(folder)
+
+
+def _settle(folder: Path) -> None:
+    """Finish or take back what a writer that was killed had begun."""
+    if not folder.exists():
+        return
+    remove_leftovers(folder)
+    data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
+    model = None if data is None else decode_model(data, folder / MODEL_FILE)
+    coming = read_file(folder / _NEXT_TWIN, _MAX_TWIN_BYTES)
+    if coming is not None:
+        digest = hashlib.sha256(coming).hexdigest()
+        if model is not None and model.twin is not None and model.twin.sha256 == digest:
+            os.replace(folder / _NEXT_TWIN, folder / TWIN_FILE)
+        else:
+            os.unlink(folder / _NEXT_TWIN)
+        sync_folder(folder)
+    elif model is not None and model.twin is None:
+        _unlink_if_there(folder / TWIN_FILE)
+
+
+def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
+    """Write the files that differ. In between, every file is an old or a new one."""
+    # What cannot be read again is not written: everything is encoded before the first file is.
+    contents = _contents(folder, before, after)
+    if not folder.exists():
+        os.mkdir(folder)
+        sync_folder(folder.parent)
+    model_before = None if before is None else before.model
+    twin_changed = model_before is None or model_before.twin != after.model.twin
+    if twin_changed and after.twin is not None:
+        write_file(folder / _NEXT_TWIN, after.twin)
+    if after.model != model_before:
+        write_file(folder / MODEL_FILE, contents[folder / MODEL_FILE])
+    if twin_changed:
+        if after.twin is not None:
+            os.replace(folder / _NEXT_TWIN, folder / TWIN_FILE)
+        else:
+            _unlink_if_there(folder / TWIN_FILE)
+        sync_folder(folder)
+    for path, content in contents.items():
+        if path.name != MODEL_FILE:
+            write_file(path, content)
+    kept = {machine.key for machine in after.machines}
+    for machine in before.machines if before is not None else ():
+        if machine.key not in kept:
+            os.unlink(_machine_path(folder, machine.key))
+
+
+def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Path, bytes]:
+    """The new content of the JSON files that change."""
+    contents: dict[Path, bytes] = {}
+    if before is None or before.model != after.model:
+        path = folder / MODEL_FILE
+        data = encode_model(after.model)
+        _check_again(decode_model(data, path) == after.model, path)
+        contents[path] = data
+    for machine in after.machines:
+        if before is None or before.machine(machine.key) != machine:
+            path = _machine_path(folder, machine.key)
+            data = encode_machine(machine)
+            _check_again(decode_machine(data, path) == machine, path)
+            contents[path] = data
+    return contents
+
+
+def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it checks
+    if not is_equal:
+        raise BaselineError(
+            f"{printable(str(path))} would not read as it was written, so it was not. "
+            "Please report this with the plan that was shown."
+        )
+
+
+def _unlink_if_there(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)

@@ -1,0 +1,88 @@
+"""JSON read strictly: what a lenient reader would guess at is refused, with its line or its place.
+
+Python's own reader does the parsing. What it would let pass, a key that stands twice, NaN, a
+number without bounds, becomes an `Unreadable`, which no field accepts: so the error names the
+place where it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.units import printable
+
+# The markers that git leaves at the start of a line; a text of JSON has no line breaks.
+_CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
+# 2**63 has 19 digits. A longer number is not even made, for that takes time by its square.
+_MAX_DIGITS = 20
+RESTORE = (
+    "Restore it from version control, or record it anew with "
+    "`pytest --modelperf --modelperf-update-baseline` after deleting it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that JSON's grammar allows, or Python's reader, and a baseline does not."""
+
+    found: str
+
+
+def parse_json(data: bytes, path: Path) -> object:
+    """The value of a JSON file; BaselineError with the line where it is none."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _broken(path, line, f"a byte that is not UTF-8, 0x{data[error.start]:02x}") from None
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_float=_float,
+            parse_constant=Unreadable,
+        )
+    except json.JSONDecodeError as error:
+        conflict = _CONFLICT.search(text)
+        if conflict is not None:
+            line = text.count("\n", 0, conflict.start()) + 1
+            raise BaselineError(
+                f"{printable(str(path))}, line {line}: a merge conflict was not resolved. "
+                "Take one side whole, of every file in the folder: `git checkout --theirs "
+                "FOLDER` or `--ours`. Then record the model anew with "
+                "`pytest --modelperf --modelperf-update-baseline`."
+            ) from None
+        if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
+            raise _broken(path, error.lineno, "the end of the file too early") from None
+        found = f"no valid JSON, column {error.colno}: {error.msg}"
+        raise _broken(path, error.lineno, found) from None
+    except RecursionError:
+        raise _broken(path, 1, "values that are nested too deeply") from None
+
+
+def _broken(path: Path, line: int, found: str) -> BaselineError:
+    return BaselineError(f"{printable(str(path))}, line {line}: {found}. {RESTORE}")
+
+
+def _object(pairs: list[tuple[str, object]]) -> object:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+    return Unreadable(f'an object with the key "{printable(twice)}" twice')
+
+
+def _integer(text: str) -> object:
+    return int(text) if len(text) <= _MAX_DIGITS else Unreadable(f"a number of {len(text)} digits")
+
+
+def _float(text: str) -> object:
+    value = float(text)
+    return value if math.isfinite(value) else Unreadable(f"{text[:24]}, which is infinite")

@@ -1,0 +1,92 @@
+"""Files of older schemas, made into those of the newest: one pure step for each version.
+
+A step checks what it takes apart and hands on the rest as it is, which the decoder checks then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from pytest_modelperf.baselines.fields import Field
+
+# A step takes a document of its schema to one of the next.
+Step: TypeAlias = Callable[[Field], dict[str, object]]
+
+MODEL_SCHEMA = 2
+MACHINE_SCHEMA = 1
+
+_CASE_ID = re.compile(r"b[0-9]+-c([0-9]{1,6})", re.ASCII)
+# Schema 1 had no dates: this day says that the true one is not known.
+_UNKNOWN_DAY = "1970-01-01"
+
+
+def upgrade(root: Field, newest: int, steps: Mapping[int, Step]) -> Field:
+    """The document in the newest schema; BaselineError where it is newer than that."""
+    found = root.mapping().get("schema")
+    if found is None:
+        raise root.error('the key "schema" is missing')
+    version = found.integer(least=1)
+    if version > newest:
+        raise found.error(
+            f"this file has schema {version}, and this version reads up to {newest}",
+            "It was written by a newer pytest-modelperf: "
+            "`python -m pip install --upgrade pytest-modelperf`.",
+        )
+    for step in range(version, newest):
+        root = Field(steps[step](root), root.file)
+    return root
+
+
+def _model_1_to_2(root: Field) -> dict[str, object]:
+    """Cases become an object by id; they get a provenance, and the model they were recorded of.
+
+    What follows from other figures is dropped, as is what only a run could have filled.
+    """
+    entries = root.entries("cases", "model", "schema")
+    model = entries["model"].entries("bytes", "name", "sha256")
+    cases: dict[str, object] = {}
+    for item in entries["cases"].items():
+        case = item.entries("batch_size", "id", "layer_types", "static")
+        case_id = case["id"].matching(_CASE_ID, "an id such as b8-c2")
+        if case_id in cases:
+            raise item.error(f"there are two cases {case_id}")
+        match = _CASE_ID.fullmatch(case_id)
+        kinds = [_layer_type_1_to_2(kind) for kind in case["layer_types"].items()]
+        static = case["static"].mapping()
+        knows_activations = all(kind["output_bytes"] is not None for _, kind in kinds)
+        cases[case_id] = {
+            "batch_size": case["batch_size"].value,
+            "cores": None if match is None else int(match[1]),
+            "dims": {},
+            "engine": None,
+            "fidelity": None,
+            "layer_types": dict(kinds),
+            "model_sha256": model["sha256"].value,
+            "provenance": {"date": _UNKNOWN_DAY, "machine": None, "packages": {}},
+            "static": {
+                **{key: f.value for key, f in static.items() if key not in {"coverage", "flops"}},
+                "knows_activations": knows_activations,
+            },
+        }
+    return {
+        "schema": 2,
+        "model": {**{k: f.value for k, f in model.items()}, "opsets": {}, "producer": ""},
+        "cases": cases,
+        "twin": None,
+    }
+
+
+def _layer_type_1_to_2(field: Field) -> tuple[str, dict[str, object]]:
+    entries = field.entries(
+        *("backward_macs", "count", "domain", "elementwise_ops", "macs", "ms"),
+        *("op_type", "output_bytes", "params", "share", "weight_bytes"),
+    )
+    domain, op = entries["domain"].text(), entries["op_type"].text()
+    kept = {k: f.value for k, f in entries.items() if k not in {"ms", "op_type", "share"}}
+    return (f"{domain}::{op}" if domain else op), kept
+
+
+MODEL_UPGRADES: Mapping[int, Step] = {1: _model_1_to_2}
+MACHINE_UPGRADES: Mapping[int, Step] = {}

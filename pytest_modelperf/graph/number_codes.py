@@ -1,0 +1,227 @@
+"""The elements of a tensor as the unsigned integers that hold their bits, and the numbers they are.
+
+numpy has no bfloat16, no floats of 8 bits and nothing of 4 bits or less. A number's code has them
+all in common: it can be packed, unpacked and compared without knowing what number it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from pytest_modelperf.graph.structure import BITS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    # One to an element, whatever its width in the file.
+    Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+    Numbers: TypeAlias = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How a float is put together: exponent, mantissa, bias of the exponent."""
+
+    exponent_bits: int
+    mantissa_bits: int
+    bias: int
+
+
+# IEEE 754, and onnx's documentation, "Float stored in 8 bits" and "Float stored in 4 bits".
+_LAYOUTS: Mapping[str, _Layout] = {
+    "float64": _Layout(11, 52, 1023),
+    "float32": _Layout(8, 23, 127),
+    "float16": _Layout(5, 10, 15),
+    "bfloat16": _Layout(8, 7, 127),
+    "float8e4m3fn": _Layout(4, 3, 7),
+    "float8e4m3fnuz": _Layout(4, 3, 8),
+    "float8e5m2": _Layout(5, 2, 15),
+    "float8e5m2fnuz": _Layout(5, 2, 16),
+    "float4e2m1": _Layout(2, 1, 1),
+}
+_SCALE = "float8e8m0"
+_SCALE_BIAS = 127
+_COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
+
+
+@dataclass(frozen=True, slots=True)
+class NumberType:
+    """One type of number. A complex one is told by its components, two to an element."""
+
+    name: str
+    components: int = 1
+
+    @property
+    def bits(self) -> int:
+        return BITS[self.name]
+
+    @property
+    def is_float(self) -> bool:
+        return "float" in self.name
+
+    @property
+    def smallest_normal(self) -> float:
+        """The smallest positive number with a full mantissa; 0 for integers."""
+        if self.name == _SCALE:
+            return float(2.0**-_SCALE_BIAS)
+        layout = _LAYOUTS.get(self.name)
+        return 0.0 if layout is None else float(2.0 ** (1 - layout.bias))
+
+    @property
+    def subnormal_steps(self) -> int:
+        """How many subnormal numbers lie between two normal ones, plus one: 1 where none do."""
+        layout = _LAYOUTS.get(self.name)
+        return 1 if layout is None else 1 << layout.mantissa_bits
+
+    @property
+    def lowest(self) -> float | int:
+        """The lowest finite number."""
+        if self.is_float:
+            return 0.0 if self.name == _SCALE else -self.highest
+        return 0 if self.name == "bool" or self.name[0] == "u" else -(1 << (self.bits - 1))
+
+    @property
+    def highest(self) -> float | int:
+        """The highest finite number."""
+        if self.bits <= 8 and self.is_float:
+            return float(_finite(self.name).numbers[-1])
+        if self.name == "bfloat16":
+            return float(np.uint32(0x7F7F0000).view(np.float32))
+        if self.is_float:
+            return float(np.finfo(self.name).max)
+        if self.name == "bool":
+            return 1
+        return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
+
+    def decode(self, codes: Codes) -> Numbers:
+        """The numbers that the codes stand for, in a type that numpy has."""
+        if self.name == "bfloat16":
+            return (codes.astype(np.uint32) << 16).view(np.float32)
+        if self.is_float:
+            return codes.view(self.name) if self.bits > 8 else _table(self.name)[codes]
+        if self.name == "bool" or self.name[0] == "u":
+            return codes
+        if self.bits >= 8:
+            return codes.view(self.name)
+        sign = np.uint8(1 << (self.bits - 1))
+        return (codes ^ sign).astype(np.int8) - np.int8(sign)
+
+    def encode(self, numbers: Numbers) -> Codes:
+        """The codes of the nearest numbers; `numbers` are finite and not out of range."""
+        if self.name == "bfloat16":
+            # Half of what is cut off, to the even neighbour where it lies in the middle.
+            bits = numbers.astype(np.float32).view(np.uint32)
+            rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
+            return np.asarray(rounded, np.uint16)
+        if self.is_float and self.bits > 8:
+            return np.asarray(numbers.astype(self.name).view(_code_dtype(self.bits)))
+        if self.is_float:
+            finite = _finite(self.name)
+            middles = (finite.numbers[1:] + finite.numbers[:-1]) / 2
+            return finite.codes[np.searchsorted(middles, numbers)]
+        whole = np.rint(numbers) if numbers.dtype.kind == "f" else numbers
+        if self.bits == 64:
+            # The highest numbers of 64 bits become floats that are one too high.
+            whole = np.clip(whole, self.lowest, float(self.highest) - 2048)
+            return whole.astype(np.uint64 if self.name[0] == "u" else np.int64).view(np.uint64)
+        codes = whole.astype(np.int64).astype(_code_dtype(self.bits))
+        return codes if self.bits >= 8 else codes & np.uint8((1 << self.bits) - 1)
+
+    def special(self, name: str) -> int | None:
+        """The code of `nan`, `inf` or `-inf`; None where the type has no such number."""
+        if not self.is_float:
+            return None
+        if self.bits <= 8:
+            table = _table(self.name)
+            found = np.flatnonzero(np.isnan(table) if name == "nan" else table == float(name))
+            return int(found[0]) if found.size else None
+        if self.name == "bfloat16":
+            return int(np.float32(name).view(np.uint32)) >> 16
+        return int(np.dtype(self.name).type(name).view(_code_dtype(self.bits)))
+
+    def unpack(self, data: bytes | bytearray | memoryview) -> Codes:
+        """The codes in packed bytes; of 4 or 2 bits, padding included."""
+        if self.bits >= 8:
+            little = _code_dtype(self.bits).newbyteorder("<")
+            return np.frombuffer(data, little).astype(_code_dtype(self.bits), copy=False)
+        packed = np.frombuffer(data, np.uint8)
+        shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+        mask = np.uint8((1 << self.bits) - 1)
+        return np.asarray((packed[:, None] >> shifts & mask).reshape(-1))
+
+    def pack(self, codes: Codes) -> bytes:
+        """The inverse of `unpack`; a last byte that is not full ends in zeros."""
+        if self.bits >= 8:
+            return codes.astype(_code_dtype(self.bits).newbyteorder("<"), copy=False).tobytes()
+        per_byte = 8 // self.bits
+        padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
+        padded[: codes.size] = codes
+        shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+        return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).tobytes()
+
+
+def number_type(dtype: str) -> NumberType | None:
+    """The type of a tensor's numbers by our name of it; None for text and types not known."""
+    if dtype in _COMPONENTS:
+        return NumberType(_COMPONENTS[dtype], 2)
+    return NumberType(dtype) if dtype in BITS else None
+
+
+def codes_of(values: Numbers, number: NumberType) -> Codes:
+    """The codes of an array as onnx makes it, whatever package its type is of."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if number.bits < 8:
+        # ml_dtypes has one to a byte, and leaves the upper bits as it likes.
+        return flat.view(np.uint8) & np.uint8((1 << number.bits) - 1)
+    return flat.view(_code_dtype(number.bits))
+
+
+def _code_dtype(bits: int) -> np.dtype[Any]:
+    return np.dtype(f"u{max(bits, 8) // 8}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Finite:
+    """All finite numbers of a small type from the lowest to the highest, with their codes."""
+
+    numbers: npt.NDArray[np.float64]
+    codes: npt.NDArray[np.uint8]
+
+
+@cache
+def _finite(name: str) -> _Finite:
+    table = _table(name).astype(np.float64)
+    codes = np.flatnonzero(np.isfinite(table) & ~(np.signbit(table) & (table == 0)))
+    codes = codes[np.argsort(table[codes], kind="stable")]
+    return _Finite(table[codes], codes.astype(np.uint8))
+
+
+@cache
+def _table(name: str) -> npt.NDArray[np.float32]:
+    """The number of every code of a type of 8 or 4 bits."""
+    codes = np.arange(1 << BITS[name])
+    if name == _SCALE:
+        with np.errstate(over="ignore"):
+            numbers = np.ldexp(1.0, codes - _SCALE_BIAS)
+        numbers[255] = np.nan
+        return numbers.astype(np.float32)
+    layout = _LAYOUTS[name]
+    steps = 1 << layout.mantissa_bits
+    exponents = codes >> layout.mantissa_bits & ((1 << layout.exponent_bits) - 1)
+    fractions = codes % steps / steps + (exponents > 0)
+    numbers = np.ldexp(fractions, np.maximum(exponents, 1) - layout.bias)
+    sign = len(codes) // 2
+    numbers[sign:] *= -1
+    if name.endswith("uz"):
+        numbers[sign] = np.nan
+    elif name == "float8e4m3fn":
+        numbers[[sign - 1, -1]] = np.nan
+    elif name == "float8e5m2":
+        top = exponents == exponents.max()
+        numbers[top] = np.where(codes[top] % steps, np.nan, np.copysign(np.inf, numbers[top]))
+    return numbers.astype(np.float32)

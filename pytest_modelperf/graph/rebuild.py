@@ -1,0 +1,198 @@
+"""From a twin to a model that runs: its weights are drawn, and written as they are drawn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.drawing import Drawer
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
+from pytest_modelperf.graph.stored_tensors import Place
+from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOut, Twin, left_out
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped, chunk_size, restore_model
+from pytest_modelperf.units import format_bytes, printable
+
+# The key of the metadata that says of a rebuilt model what it is.
+REBUILT_KEY = "modelperf.rebuilt"
+# What follows the name of the model in that of its external data.
+DATA_SUFFIX = ".data"
+
+# The tag of TensorProto.raw_data: field 9, with a length.
+_RAW_DATA_TAG = 0x4A
+# Engines map external data into memory, page by page.
+_ALIGNMENT = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hole:
+    """A weight to be written into the model at the place that says `start`."""
+
+    weight: LeftOut
+    head: bytes
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.head) + self.weight.nbytes
+
+
+def rebuild(
+    twin: Twin,
+    path: Path,
+    seed: int = 0,
+    *,
+    max_bytes: int = MAX_MODEL_BYTES,
+    max_file_bytes: int = MAX_PROTO_BYTES,
+) -> Path:
+    """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
+
+    A model that would be larger than `max_file_bytes` has its weights in a file beside it. One of
+    more than `max_bytes` in all, or than fits on the disk, is refused before anything is written.
+    """
+    proto = ModelProto()
+    proto.CopyFrom(twin.proto)
+    weights = tuple(left_out(Twin(twin.name, proto)))
+    _mark(proto, seed)
+    size = proto.ByteSize() + sum(weight.nbytes for weight in weights)
+    _check_room(twin, path, size, max_bytes)
+    drawer = Drawer(seed)
+    # A kilobyte for each weight is more than what the notes become.
+    is_split = size + 1024 * len(weights) > max_file_bytes
+    outside = tuple(w for w in weights if is_split and w.stored.place is Place.INITIALIZER)
+    data_path = path.with_name(path.name + DATA_SUFFIX)
+    _point_outside(outside, data_path.name)
+    holes = _make_holes(tuple(w for w in weights if w not in outside))
+    chunks = restore_model(proto.SerializeToString(deterministic=True), twin.name)
+    inside = sum(map(chunk_size, chunks))
+    if inside > MAX_PROTO_BYTES:
+        raise ModelError(
+            f"{twin.name} holds {format_bytes(inside)} in nodes, where data cannot lie in another "
+            f"file; an ONNX file can have {format_bytes(MAX_PROTO_BYTES)} at most."
+        )
+    written = [path, data_path] if outside else [path]
+    try:
+        with ExitStack() as failed:
+            for target in written:
+                failed.callback(_remove, target)
+            if outside:
+                _write_pieces(data_path, _outside_pieces(outside, drawer))
+            _write_pieces(path, _pieces(chunks, holes, drawer))
+            failed.pop_all()
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+    return path
+
+
+def _mark(proto: ModelProto, seed: int) -> None:
+    kept = [entry for entry in proto.metadata_props if entry.key != TWIN_KEY]
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(kept)
+    proto.metadata_props.add(key=REBUILT_KEY, value=json.dumps({"seed": seed}))
+
+
+def _check_room(twin: Twin, path: Path, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ModelError(
+            f"the model of {twin.name} would have {format_bytes(size)}; "
+            f"{format_bytes(max_bytes)} are allowed."
+        )
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+    if size > free:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: the model would have {format_bytes(size)}, "
+            f"and {format_bytes(free)} are free."
+        )
+
+
+def _clear(tensor: TensorProto) -> None:
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def _point_outside(weights: tuple[LeftOut, ...], location: str) -> None:
+    offset = 0
+    for weight in weights:
+        tensor = weight.tensor
+        _clear(tensor)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (
+            ("location", location),
+            ("offset", str(offset)),
+            ("length", str(weight.nbytes)),
+        ):
+            tensor.external_data.add(key=key, value=value)
+        offset += weight.nbytes + -weight.nbytes % _ALIGNMENT
+
+
+def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
+    """Leave a place for each weight where `restore_model` finds it."""
+    holes: dict[int, _Hole] = {}
+    start = 0
+    for weight in weights:
+        hole = _Hole(weight, bytes([_RAW_DATA_TAG]) + _varint(weight.nbytes), start)
+        tensor = weight.tensor
+        _clear(tensor)
+        tensor.data_location = TensorProto.EXTERNAL
+        place = Skipped(((hole.start, hole.stop),), None)
+        tensor.external_data.add(key=WEIGHT_KEY, value=place.encode())
+        holes[start] = hole
+        start = hole.stop
+    return holes
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _pieces(
+    chunks: tuple[bytes | tuple[int, int], ...], holes: Mapping[int, _Hole], drawer: Drawer
+) -> Iterator[bytes]:
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            yield chunk
+        else:
+            hole = holes[chunk[0]]
+            yield hole.head
+            yield from _drawn(hole.weight, drawer)
+
+
+def _outside_pieces(weights: tuple[LeftOut, ...], drawer: Drawer) -> Iterator[bytes]:
+    for weight in weights:
+        yield from _drawn(weight, drawer)
+        yield bytes(-weight.nbytes % _ALIGNMENT)
+
+
+def _drawn(weight: LeftOut, drawer: Drawer) -> Iterator[bytes]:
+    return drawer.draw(
+        weight.note, weight.number, weight.dims, weight.key, weight.stored.dense_shape
+    )
+
+
+def _write_pieces(path: Path, pieces: Iterator[bytes]) -> None:
+    with path.open("wb") as target:
+        for piece in pieces:
+            target.write(piece)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

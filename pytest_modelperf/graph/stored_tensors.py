@@ -1,0 +1,111 @@
+"""Every tensor that a model stores, wherever it stands: in graphs, bodies, functions, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+
+class Place(Enum):
+    """What a stored tensor is to the model."""
+
+    INITIALIZER = "the weight"
+    CONSTANT = "the value of the Constant"
+    SPARSE_VALUES = "the sparse weight"
+    SPARSE_INDICES = "the indices of the sparse weight"
+    ATTRIBUTE = "an attribute of"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredTensor:
+    """One stored tensor, by the name of the value that it is in its graph.
+
+    `dense_shape` is the shape of the weight that sparse indices point into.
+    """
+
+    tensor: TensorProto
+    place: Place
+    name: str
+    dense_shape: tuple[int, ...] = ()
+
+
+def walk_stored(model: ModelProto) -> Iterator[StoredTensor]:
+    """All stored tensors, in the order of the file."""
+    yield from _of_graph(model.graph)
+    for training in model.training_info:
+        yield from _of_graph(training.initialization)
+        yield from _of_graph(training.algorithm)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+        yield from _of_defaults(function)
+
+
+def walk_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """All nodes of the model, its bodies and its functions."""
+    graphs = [model.graph]
+    for training in model.training_info:
+        graphs += [training.initialization, training.algorithm]
+    for nodes in (*(graph.node for graph in graphs), *(f.node for f in model.functions)):
+        yield from _with_bodies(nodes)
+
+
+def _with_bodies(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for body in _bodies(attribute):
+                yield from _with_bodies(body.node)
+
+
+def _bodies(attribute: AttributeProto) -> Iterator[GraphProto]:
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def _of_graph(graph: GraphProto) -> Iterator[StoredTensor]:
+    for tensor in graph.initializer:
+        yield StoredTensor(tensor, Place.INITIALIZER, tensor.name)
+    for sparse in graph.sparse_initializer:
+        name, shape = sparse.values.name, tuple(sparse.dims)
+        yield StoredTensor(sparse.values, Place.SPARSE_VALUES, name)
+        yield StoredTensor(sparse.indices, Place.SPARSE_INDICES, name, shape)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[NodeProto]) -> Iterator[StoredTensor]:
+    for node in nodes:
+        name = next(iter(node.output), node.name)
+        # Tensors tell any other operator how to work: the thresholds and the shape of a tree.
+        is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+        for attribute in node.attribute:
+            yield from _of_attribute(attribute, name, is_constant=is_constant)
+
+
+def _of_defaults(function: FunctionProto) -> Iterator[StoredTensor]:
+    for attribute in function.attribute_proto:
+        yield from _of_attribute(attribute, function.name, is_constant=False)
+
+
+def _of_attribute(
+    attribute: AttributeProto, name: str, *, is_constant: bool
+) -> Iterator[StoredTensor]:
+    place = Place.CONSTANT if is_constant else Place.ATTRIBUTE
+    if attribute.HasField("t"):
+        yield StoredTensor(attribute.t, place, name)
+    for tensor in attribute.tensors:
+        yield StoredTensor(tensor, Place.ATTRIBUTE, name)
+    sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+    for item in (*sparse, *attribute.sparse_tensors):
+        kinds = (
+            (Place.SPARSE_VALUES, Place.SPARSE_INDICES)
+            if is_constant
+            else (Place.ATTRIBUTE, Place.ATTRIBUTE)
+        )
+        yield StoredTensor(item.values, kinds[0], name)
+        yield StoredTensor(item.indices, kinds[1], name, tuple(item.dims))
+    for body in _bodies(attribute):
+        yield from _of_graph(body)

@@ -1,0 +1,412 @@
+"""A model's twin: its graph without its weights, and of each weight a few statistics.
+
+A twin is an ONNX file. Names, operators, opsets, functions and bodies are the model's own; text
+that no engine reads is left out. The data of a large weight is replaced by a note on the tensor
+itself, in the form that ONNX has for data in another file. So the note goes wherever the tensor
+goes, tools that look at a model show its type and shape, the static profile is the model's own,
+and an engine refuses to run it, naming `LOCATION`. The key `TWIN_KEY` in the metadata says that
+the file is a twin, and of which schema.
+
+What is small stays: integers as large as shapes and index tables get, other tensors of up to
+`KEEP_BYTES`, and of weights that no optimization looks into up to `KEEP_WEIGHT_BYTES`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError, Message
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
+from pytest_modelperf.graph.number_codes import NumberType
+from pytest_modelperf.graph.stored_tensors import Place, StoredTensor, walk_nodes, walk_stored
+from pytest_modelperf.graph.weight_notes import (
+    Indices,
+    Note,
+    Statistics,
+    describe,
+    format_note,
+    parse_note,
+)
+from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, stored_number
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, Skipped
+from pytest_modelperf.units import format_bytes, printable
+
+# The key of the model's metadata, and of the external_data entry that has the note.
+TWIN_KEY = "modelperf.twin"
+SCHEMA = 1
+# Where the data is said to lie, for tools that insist on a place and show it when it is not there.
+LOCATION = "weights-left-out"
+
+# Weights that are only ever multiplied or added: engines see their shape, not their values.
+KEEP_WEIGHT_BYTES = 256
+
+# A twin comes with a pull request. Those of the largest models have some hundred kilobytes.
+MAX_TWIN_BYTES = 64 << 20
+# What the weights of one model may claim in all, and one of them.
+MAX_MODEL_BYTES = 1 << 37
+
+# TensorProto.DataType: uint16, int16, int32, int64, uint32, uint64.
+_INTEGERS = frozenset({4, 5, 6, 7, 12, 13})
+# Operands that are weights whatever their size, by operator.
+_WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
+    "BatchNormalization": frozenset({1, 2, 3, 4}),
+    "Conv": frozenset({1, 2}),
+    "ConvTranspose": frozenset({1, 2}),
+    "Gemm": frozenset({1, 2}),
+    "GroupNormalization": frozenset({1, 2}),
+    "InstanceNormalization": frozenset({1, 2}),
+    "LayerNormalization": frozenset({1, 2}),
+    "PRelu": frozenset({1}),
+    # Integers of 32 bits that are biases.
+    "DequantizeLinear": frozenset({0}),
+    "QLinearConv": frozenset({8}),
+    "QGemm": frozenset({6}),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Twin:
+    """A model without its weights. `proto` is to be read, not changed."""
+
+    name: str
+    proto: ModelProto
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeftOut:
+    """A weight whose data a twin does not have. `key` is its name, made unique in the model."""
+
+    stored: StoredTensor
+    key: str
+    number: NumberType
+    note: Note
+
+    @property
+    def tensor(self) -> TensorProto:
+        return self.stored.tensor
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(self.tensor.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return stored_bytes(self.tensor)
+
+
+def make_twin(file: ModelFile) -> Twin:
+    """The twin of a model, whose weights are read piece by piece."""
+    if _metadata(file.proto) is not None:
+        raise ModelError(f"{file.name} is a twin itself. Give the model that it was made from.")
+    proto = ModelProto()
+    proto.CopyFrom(file.proto)
+    proto.DiscardUnknownFields()
+    _strip(proto)
+    for field in ("producer_name", "producer_version", "domain", "model_version"):
+        proto.ClearField(field)
+    _turn_lists_into_tensors(proto)
+    uses = _uses(proto)
+    for stored in walk_stored(proto):
+        if not _replace(file, stored, uses.get(stored.name, frozenset())):
+            _keep(file, stored.tensor)
+    proto.metadata_props.add(key=TWIN_KEY, value=json.dumps({"schema": SCHEMA}))
+    return Twin(file.name, proto)
+
+
+def twin_bytes(twin: Twin) -> bytes:
+    """The file that a twin is: the same bytes for the same model."""
+    data: bytes = twin.proto.SerializeToString(deterministic=True)
+    if len(data) > MAX_TWIN_BYTES:
+        raise ModelError(
+            f"the twin of {twin.name} would have {format_bytes(len(data))}, which is more than "
+            f"{format_bytes(MAX_TWIN_BYTES)}: its graph is that large, not its weights."
+        )
+    return data
+
+
+def write_twin(twin: Twin, path: Path) -> None:
+    data = twin_bytes(twin)
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+
+
+def read_twin(path: Path) -> Twin:
+    """The twin in a file, every note of which is possible; ModelError says what is wrong."""
+    name = printable(str(path))
+    _check_file_size(path, name)
+    file = open_model(path)
+    metadata = _metadata(file.proto)
+    if metadata is None:
+        raise ModelError(
+            f"{name} is not a twin: it has no metadata {TWIN_KEY!r}. Was a model put in its place? "
+            "Write the baseline again with --modelperf-update-baseline."
+        )
+    _check_schema(metadata, name)
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(file.data[: len(file.data)])
+    except DecodeError as error:
+        raise ModelError(f"{name} is damaged: {error}.") from error
+    twin = Twin(name, proto)
+    claimed = sum(weight.nbytes for weight in left_out(twin))
+    if claimed > MAX_MODEL_BYTES:
+        raise ModelError(
+            f"the weights of {name} claim {format_bytes(claimed)}, which is more than "
+            f"{format_bytes(MAX_MODEL_BYTES)}."
+        )
+    return twin
+
+
+def left_out(twin: Twin) -> Iterator[LeftOut]:
+    """The weights of a twin whose data is not there, with what is known of them."""
+    seen: dict[str, int] = defaultdict(int)
+    for stored in walk_stored(twin.proto):
+        tensor = stored.tensor
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        what = f"{stored.place.value} {printable(str(stored.name))!r} of {twin.name}"
+        note = [entry.value for entry in tensor.external_data if entry.key == TWIN_KEY]
+        if len(note) != 1:
+            raise ModelError(
+                f"{what} has neither data nor statistics. Write the baseline again with "
+                "--modelperf-update-baseline."
+            )
+        number = stored_number(tensor)
+        try:
+            _check_dims(tensor, number)
+            if number is None:
+                raise ValueError(f"numbers of its type {tensor.data_type} cannot be drawn")  # noqa: TRY301  # all that is wrong is told at one place
+            parsed = parse_note(note[0], number, tuple(tensor.dims))
+            _check_place(stored, parsed)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
+        kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else stored.name
+        seen[kind] += 1
+        yield LeftOut(stored, kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", number, parsed)
+
+
+def subnormal_weights(twin: Twin) -> dict[str, int]:
+    """How many subnormal numbers each weight has that has any: they slow some kernels down."""
+    return {
+        weight.key: weight.note.subnormals
+        for weight in left_out(twin)
+        if isinstance(weight.note, Statistics) and weight.note.subnormals
+    }
+
+
+# -- making
+
+
+def _strip(message: Message) -> None:
+    """Leave out, in a message and all that it holds, the text that no engine reads."""
+    for field, value in message.ListFields():
+        if field.name in ("doc_string", "metadata_props"):
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            # ONNX has no map fields: what is not one message is a list of them.
+            for inner in [value] if isinstance(value, Message) else value:
+                _strip(inner)
+
+
+def _turn_lists_into_tensors(proto: ModelProto) -> None:
+    """Give long lists of numbers in Constant nodes the form in which they can be left out."""
+    kinds: tuple[tuple[str, int, type[np.generic]], ...] = (
+        ("value_floats", AttributeProto.FLOATS, np.float32),
+        ("value_ints", AttributeProto.INTS, np.int64),
+    )
+    for node in walk_nodes(proto):
+        if node.op_type != "Constant" or len(node.attribute) != 1:
+            continue
+        for name, kind, dtype in kinds:
+            attribute = node.attribute[0]
+            values: Any = attribute.floats if kind == AttributeProto.FLOATS else attribute.ints
+            if attribute.name == name and attribute.type == kind and len(values) > KEEP_BYTES // 4:
+                tensor = numpy_helper.from_array(np.array(values, dtype))
+                attribute.Clear()
+                attribute.name, attribute.type = "value", AttributeProto.TENSOR
+                attribute.t.CopyFrom(tensor)
+
+
+def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
+    """By which operators each value is taken, and as which operand."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for node in walk_nodes(proto):
+        for index, name in enumerate(node.input):
+            found[name].add((node.op_type, index))
+    return {name: frozenset(uses) for name, uses in found.items()}
+
+
+def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, int]]) -> bool:
+    """Put a note in place of a tensor's data, where it has enough of it."""
+    tensor = stored.tensor
+    number = stored_number(tensor)
+    if stored.place is Place.ATTRIBUTE or number is None:
+        return False
+    is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
+    limit = _limit(tensor, is_weight=is_weight)
+    if stored_bytes(tensor) <= limit:
+        return False
+    if stored.place is Place.SPARSE_INDICES:
+        note: Note | None = _describe_indices(file, stored, number)
+    else:
+        # Nothing needs the values of a small mask to know a shape, but engines look into masks.
+        can_sum_up = (
+            tensor.data_type != TensorProto.BOOL or stored_bytes(tensor) > KEEP_INTEGER_BYTES
+        )
+        note = describe(
+            number,
+            tuple(tensor.dims),
+            lambda: read_codes(file, tensor, number),
+            can_sum_up=can_sum_up,
+        )
+    if note is None:
+        return False
+    _clear_data(tensor)
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=LOCATION)
+    tensor.external_data.add(key=TWIN_KEY, value=format_note(note))
+    return True
+
+
+def _limit(tensor: TensorProto, *, is_weight: bool) -> int:
+    """The bytes up to which a tensor stays as it is."""
+    if tensor.data_type in _INTEGERS:
+        is_bias = is_weight and tensor.data_type == TensorProto.INT32
+        return KEEP_BYTES if is_bias else KEEP_INTEGER_BYTES
+    return KEEP_WEIGHT_BYTES if is_weight else KEEP_BYTES
+
+
+def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType) -> Indices:
+    """The first and the last place; there is no sparse weight without any."""
+    tensor, shape = stored.tensor, stored.dense_shape
+    rank = tensor.dims[1] if len(tensor.dims) > 1 else 1
+    first: Any = None
+    last: Any = None
+    for codes in read_codes(file, tensor, number):
+        places = number.decode(codes)
+        first = places[:rank].tolist() if first is None else first
+        last = [*(last or ()), *places[-rank:].tolist()][-rank:]
+    if rank > 1:
+        try:
+            first, last = ([int(np.ravel_multi_index(p, shape))] for p in (first, last))
+        except ValueError as error:
+            raise ModelError(
+                f"the indices of the sparse weight {printable(stored.name)!r} of {file.name} do "
+                f"not fit its shape: {error}. The file is damaged: export the model again."
+            ) from error
+    if not 0 <= first[0] <= last[0] < prod(shape):
+        raise ModelError(
+            f"the indices of the sparse weight {printable(stored.name)!r} of {file.name} are not "
+            "sorted within its shape. The file is damaged: export the model again."
+        )
+    return Indices(first[0], last[0])
+
+
+def _keep(file: ModelFile, tensor: TensorProto) -> None:
+    """Put the data of a tensor into it, where it lies elsewhere."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return
+    spans = [e.value for e in tensor.external_data if e.key == WEIGHT_KEY]
+    number = stored_number(tensor)
+    if spans:
+        data = b"".join(file.data[start:stop] for start, stop in Skipped.decode(spans[0]).spans)
+        _clear_data(tensor)
+        tensor.MergeFromString(data)
+    elif number is not None:
+        codes = np.concatenate([np.zeros(0, np.uint8), *read_codes(file, tensor, number)])
+        _clear_data(tensor)
+        tensor.raw_data = number.pack(codes)
+    else:
+        raise ModelError(
+            f"the text {printable(tensor.name)!r} of {file.name} is said to be in another file, "
+            "where ONNX has none. Export the model again."
+        )
+
+
+def _clear_data(tensor: TensorProto) -> None:
+    for field in (
+        "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+        "string_data", "external_data", "data_location",
+    ):  # fmt: skip
+        tensor.ClearField(field)
+
+
+# -- reading
+
+
+def _metadata(proto: ModelProto) -> str | None:
+    return next((entry.value for entry in proto.metadata_props if entry.key == TWIN_KEY), None)
+
+
+def _check_file_size(path: Path, name: str) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        # What is wrong with it is said by opening it.
+        return
+    if size > MAX_TWIN_BYTES:
+        raise ModelError(
+            f"{name} has {format_bytes(size)}; a twin has {format_bytes(MAX_TWIN_BYTES)} at most. "
+            "Was the model itself put in its place?"
+        )
+
+
+def _check_schema(metadata: str, name: str) -> None:
+    try:
+        found = json.loads(metadata)
+        schema = found["schema"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        schema = None
+    if type(schema) is not int or schema < 1:
+        raise ModelError(
+            f"{name} is no proper twin: its metadata {TWIN_KEY!r} is {metadata!r:.80}, not "
+            f'{{"schema": {SCHEMA}}}. Write the baseline again with --modelperf-update-baseline.'
+        )
+    if schema > SCHEMA:
+        raise ModelError(
+            f"{name} has the schema {schema}, and this version reads up to {SCHEMA}. "
+            "Update pytest-modelperf."
+        )
+
+
+def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
+    dims = list(tensor.dims)
+    if any(dim < 0 for dim in dims):
+        raise ValueError(f"it has a negative dimension: {dims}")
+    if len(dims) > 64:
+        raise ValueError(f"it has {len(dims)} dimensions")
+    size = prod(dims) if number is None else stored_bytes(tensor)
+    if size > MAX_MODEL_BYTES:
+        raise ValueError(f"it claims the shape {dims}, that is {format_bytes(size)}")
+
+
+def _check_place(stored: StoredTensor, note: Note) -> None:
+    """Raise ValueError where a note is of a kind that its tensor cannot have."""
+    tensor, shape = stored.tensor, stored.dense_shape
+    if stored.place is Place.ATTRIBUTE:
+        raise ValueError("attributes are kept whole")
+    is_indices = stored.place is Place.SPARSE_INDICES
+    if isinstance(note, Indices) is not is_indices:
+        raise ValueError("its note is of the wrong kind")
+    if not isinstance(note, Indices):
+        return
+    fits = tensor.data_type == TensorProto.INT64 and all(dim >= 0 for dim in shape)
+    if len(tensor.dims) > 1:
+        fits = fits and len(tensor.dims) == 2 and tensor.dims[1] == len(shape)
+    if not fits or note.last >= prod(shape) or prod(shape) >= 1 << 62:
+        raise ValueError(f"its indices do not fit the shape {list(shape)}")

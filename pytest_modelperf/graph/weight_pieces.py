@@ -1,0 +1,114 @@
+"""The elements of a stored tensor in pieces, so that a weight of gigabytes is never in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from onnx import TensorProto
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.model_file import (
+    ModelFile,
+    check_stored_size,
+    dtype_name,
+    external_location,
+    is_external,
+)
+from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
+from pytest_modelperf.graph.structure import byte_size
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped, give_back
+from pytest_modelperf.units import format_bytes, printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.number_codes import Codes
+
+# A piece is decoded into a few arrays of twice this size.
+PIECE_BYTES = 1 << 20
+
+# The tag of float_data and double_data, packed: then they are raw data with another head.
+_PACKED_TAGS: Mapping[int, int] = {TensorProto.FLOAT: 0x22, TensorProto.DOUBLE: 0x52}
+
+
+def stored_number(tensor: TensorProto) -> NumberType | None:
+    """The type of a tensor's numbers; None for text."""
+    return number_type(dtype_name(tensor.data_type) or "")
+
+
+def stored_bytes(tensor: TensorProto) -> int:
+    """The bytes of a tensor's elements when packed; 0 for text."""
+    return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
+
+
+def code_count(tensor: TensorProto, number: NumberType) -> int:
+    """How many numbers a tensor has: the components of complex ones count each."""
+    return prod(tensor.dims) * number.components
+
+
+def read_codes(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
+    """The codes of a tensor of `file`, piece by piece; all but the last are of one size."""
+    left = code_count(tensor, number)
+    for piece in _read_pieces(file, tensor, number):
+        codes = piece[:left]
+        left -= codes.size
+        yield codes
+
+
+def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
+    check_stored_size(file, tensor, "the weight")
+    raw = None if is_external(tensor) else _place_of_raw(file, tensor)
+    if is_external(tensor):
+        for data in _external_pieces(file, tensor):
+            yield number.unpack(data)
+    elif raw is not None:
+        for start in range(raw[0], raw[1], PIECE_BYTES):
+            stop = min(start + PIECE_BYTES, raw[1])
+            yield number.unpack(file.data[start:stop])
+            give_back(file.data, start, stop)
+    elif tensor.HasField("raw_data"):
+        yield number.unpack(tensor.raw_data)
+    else:
+        yield codes_of(file.read_tensor(tensor), number)
+
+
+def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
+    """Where the packed elements of a tensor lie in the model's file; None where they do not."""
+    note = next((e.value for e in tensor.external_data if e.key == WEIGHT_KEY), None)
+    if tensor.data_location != TensorProto.EXTERNAL or note is None:
+        return None
+    skipped = Skipped.decode(note)
+    tag = _PACKED_TAGS.get(tensor.data_type)
+    if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
+        return skipped.raw
+    start, stop = skipped.spans[0]
+    head = file.data[start : start + 11]
+    size = next((i for i, byte in enumerate(head[1:], 2) if byte < 0x80), len(head))
+    length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(head[1:size]))
+    is_packed = head[0] == tag and start + size + length == stop == start + size + (
+        stored_bytes(tensor)
+    )
+    return (start + size, stop) if is_packed else None
+
+
+def _external_pieces(file: ModelFile, tensor: TensorProto) -> Iterator[bytes]:
+    location = external_location(file, tensor)
+    expected = stored_bytes(tensor)
+    if location.length != expected:
+        raise ModelError(
+            f"the weight {printable(tensor.name)!r} of {file.name} has the shape "
+            f"{list(tensor.dims)}, that is {format_bytes(expected)}, but its external data has "
+            f"{format_bytes(location.length)}. The two files do not belong together."
+        )
+    try:
+        with location.path.open("rb") as source:
+            source.seek(location.offset)
+            left = location.length
+            while left and (data := source.read(min(PIECE_BYTES, left))):
+                left -= len(data)
+                yield data
+    except OSError as error:
+        raise ModelError(
+            f"the external data {printable(str(location.path))} of {file.name} cannot be read: "
+            f"{error.strerror or error}."
+        ) from error

@@ -1,0 +1,80 @@
+"""The table of what an update of the baselines would change, before it is written."""
+
+from __future__ import annotations
+
+from pytest_modelperf.baseline_records import Change, Plan, Value
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.units import format_bytes, format_count, format_ms, printable
+
+_NOTHING = "-"
+_TITLES = {
+    "macs": "MACs",
+    "elementwise_ops": "elementwise ops",
+    "backward_macs": "backward MACs",
+    "effective_macs": "effective MACs",
+    "weight_bytes": "weights",
+    "activation_bytes": "activations",
+    "peak_activation_bytes": "peak activations",
+    "peak_rss_bytes": "peak memory",
+    "latency_p50_ns": "p50 latency",
+    "latency_p95_ns": "p95 latency",
+    "twin_bytes": "twin",
+    "twin_ratio": "twin / model",
+    "batch_size": "batch size",
+}
+_TIME = "_ns"
+_SIZE = "_bytes"
+
+
+def plan_table(plan: Plan) -> Table:
+    """One row per figure that changes; the title names the model, the caption says the notes."""
+    machines = {change.machine for change in plan.changes if change.machine is not None}
+    columns = (
+        Column("case", is_text=True, is_name=True),
+        Column("what", is_text=True, is_name=True, least=12),
+        Column("before"),
+        Column("after"),
+        Column("change"),
+    )
+    rows = []
+    shown: str | None = None
+    for change in plan.changes:
+        case = change.case or "model"
+        rows.append(_row(change, case if case != shown else "", shows_machine=len(machines) > 1))
+        shown = case
+    caption = "\n".join(printable(note) for note in plan.notes)
+    return Table(printable(plan.name), columns, tuple(rows), None, caption)
+
+
+def _row(change: Change, case: str, *, shows_machine: bool) -> tuple[str, ...]:
+    what = printable(_TITLES.get(change.name, change.name))
+    if shows_machine and change.machine is not None:
+        what = f"{what} on {printable(change.machine)}"
+    before, after = (_value(change.name, value) for value in (change.before, change.after))
+    return (printable(case), what, before, after, _change(change))
+
+
+def _value(name: str, value: Value) -> str:
+    if value is None:
+        return _NOTHING
+    if isinstance(value, str):
+        return printable(value)
+    if name.endswith(_TIME):
+        return f"{format_ms(value)} ms"
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return format_bytes(value) if name.endswith(_SIZE) else format_count(value)
+
+
+def _change(change: Change) -> str:
+    if change.before is None and change.after is not None:
+        return "new"
+    if change.after is None and change.before is not None:
+        return "removed"
+    ratio = change.ratio
+    if ratio is None:
+        return "changed"
+    if ratio == 1:
+        return "0 %"
+    percent = 100 * (ratio - 1)
+    return "<0.1 %" if abs(percent) < 0.05 else f"{percent:+.1f} %"
