@@ -8,4 +8,5 @@ show() {
 }
 
 cd "$(python -c 'import onnx; print(onnx.__path__[0])')/backend/test/data/light"
-show modelperf profile light_squeezenet.onnx --static --top 10
+show modelperf profile light_squeezenet.onnx --static --top 5
+show modelperf profile light_squeezenet.onnx --max-seconds 5 --top 10

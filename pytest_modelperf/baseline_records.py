@@ -6,7 +6,7 @@ true on every machine, and one `MachineBaseline` for each kind of machine that i
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class Provenance:
     `date` is a day in UTC. `machine` is the key of the machine, None where nothing was measured.
     """
 
-    date: datetime.date
+    date: dt.date
     packages: Mapping[str, str] = field(default_factory=dict)
     machine: str | None = None
 
@@ -84,15 +84,16 @@ class StoredCase:
     """What is stored of one case. `engine` names the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: a run of some cases leaves those
-    of the others as they are. `static` is None for a Python function.
+    of the others as they are. `static` is None for a Python function; `provenance` is None where
+    an older version recorded it, which did not say.
     """
 
     id: str
     batch_size: int
     cores: int
-    provenance: Provenance
     model_sha256: str | None
     static: StoredStatic | None
+    provenance: Provenance | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     engine: str | None = None
     fidelity: Fidelity | None = None
@@ -151,7 +152,7 @@ class StoredProcess:
     `layer_type_ns` is the time of each operator in one inference, None where it was not taken.
     """
 
-    date: datetime.date
+    date: dt.date
     rounds: tuple[StoredRound, ...]
     peak_rss_bytes: int | None = None
     layer_type_ns: Mapping[str, int] | None = None

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from pytest_modelperf.attribution import explain
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticProfile
-from pytest_modelperf.units import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison, LayerTypeChange, Metric, Verdict
+from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, Verdict
 
 _Reader: TypeAlias = Callable[[StaticProfile], "int | None"]
 
@@ -54,17 +54,10 @@ def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
     old, new = before.static, after.static
     metrics = [_metric(name, read, old, new, gated=True) for name, read in _GATED.items()]
     metrics += [_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()]
-    changes = _layer_type_changes(old, new)
-    reasons = (*_lower_bounds(old, new), *_reasons(changes))
-    return CaseComparison(before.case.id, tuple(metrics), changes, reasons)
-
-
-def _lower_bounds(old: StaticProfile, new: StaticProfile) -> tuple[str, ...]:
-    """Why a verdict may be unclear: the operators that could not be counted."""
-    ops = dict.fromkeys(u.qualified_op for static in (old, new) for u in static.uncounted)
-    if not ops:
-        return ()
-    return (f"MACs are lower bounds: {', '.join(map(printable, ops))} could not be counted",)
+    found = explain(before, after)
+    return CaseComparison(
+        before.case.id, tuple(metrics), found.layer_types, found.reasons, found.layers
+    )
 
 
 def _metric(
@@ -80,32 +73,4 @@ def _metric(
         verdict = Verdict.REGRESSED
     else:
         verdict = Verdict.IMPROVED if after < before else Verdict.PASSED
-    return Metric(name, before, after, verdict, gated)
-
-
-def _layer_type_changes(old: StaticProfile, new: StaticProfile) -> tuple[LayerTypeChange, ...]:
-    """Every operator of either side, the one that grew most first."""
-    before, after = old.layer_types, new.layer_types
-    changes = (LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after})
-    return tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-
-
-def _reasons(changes: tuple[LayerTypeChange, ...]) -> tuple[str, ...]:
-    reasons = []
-    for change in changes:
-        name = printable(change.op)
-        before, after = _count(change.before), _count(change.after)
-        if before == after:
-            if change.added_macs:
-                reasons.append(f"{name}: {after} as before, of other shapes")
-        elif before == 0:
-            reasons.append(f"{after} {name} added")
-        elif after == 0:
-            reasons.append(f"{before} {name} removed, none left")
-        else:
-            reasons.append(f"{name}: {before} before, {after} now")
-    return tuple(reasons)
-
-
-def _count(kind: LayerType | None) -> int:
-    return 0 if kind is None else kind.count
+    return Metric(name, before, after, verdict, gated, allowed=0.0 if gated else None)

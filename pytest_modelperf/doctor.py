@@ -9,11 +9,11 @@ from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import Checkup, Outlook
-from pytest_modelperf.measuring import Model, Place, Watch, rigged
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
 from pytest_modelperf.records import Case
+from pytest_modelperf.rigging import Model, Place, Watch, check_cores, rigged
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats import describe_spread, detectable_change, duet_ratio, summarize
 
@@ -37,6 +37,8 @@ def check_machine(
     request = request or ProfileRequest()
     model = Model.load(source or sample_model(), request, extensions or Extensions())
     name = _SAMPLE_NAME if source is None else model.file.name
+    for cores in request.cores:
+        check_cores(cores, setup)
     checkups = []
     for number, cores in enumerate(request.cores, 1):
         case = Case(model.bound.inputs.batch_size, cores)

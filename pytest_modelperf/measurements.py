@@ -16,10 +16,11 @@ _NS_PER_MS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """Which engine ran the model, and how it was told to."""
+    """Which engine ran the model, in which Python, and how it was told to."""
 
     name: str
     version: str | None = None
+    python: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
 
@@ -235,7 +236,9 @@ class LayerTime:
 
     `layer` and `fused` are indexes into the layers of the static profile: the layer that the
     kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for
-    what belongs to no layer. `kernel` is what the engine calls it.
+    what belongs to no layer. `kernel` is what the engine calls it. `runs_ns` are
+    the times of each run that `ns` is typical of, where all of its kernels tell them; the runs of
+    two models that were profiled together took turns.
     """
 
     kind: RowKind
@@ -245,6 +248,7 @@ class LayerTime:
     fused: tuple[int, ...] = ()
     provider: str | None = None
     precision: str | None = None
+    runs_ns: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -235,6 +235,7 @@ def _engine(engine: EngineFacts | None) -> dict[str, Json]:
     return {
         "name": None if engine is None else engine.name,
         "version": None if engine is None else engine.version,
+        "python": None if engine is None else engine.python,
         "options": None if engine is None else dict(engine.options),
         "providers": None if engine is None else list(engine.providers),
     }

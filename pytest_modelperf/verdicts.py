@@ -1,12 +1,12 @@
-"""The records of a comparison: metrics with their verdicts, and what changed by layer type."""
+"""The records of a comparison: metrics with their verdicts, what changed by layer, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.records import LayerRow, LayerType, ModelFacts
 
 
 class Verdict(str, Enum):
@@ -15,24 +15,66 @@ class Verdict(str, Enum):
     PASSED = "passed"
     IMPROVED = "improved"
     REGRESSED = "regressed"
+    OVER_BUDGET = "over budget"
     INCONCLUSIVE = "inconclusive"
+    NEW = "new"
+    UNCHANGED = "unchanged"
+
+
+# The first of these that is among several decides what they are together.
+_ORDER = (
+    Verdict.REGRESSED,
+    Verdict.OVER_BUDGET,
+    Verdict.INCONCLUSIVE,
+    Verdict.IMPROVED,
+    Verdict.NEW,
+    Verdict.PASSED,
+    Verdict.UNCHANGED,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure on both sides; one that is not `gated` is shown, and decides nothing."""
+    """One figure on both sides; one that is not `gated` is shown, and decides nothing.
+
+    `interval` and `detectable` are of the ratio: from where to where it may be, and the increase
+    that would have been seen. `allowed` is the relative increase that is, `limit` an absolute one,
+    to which `after_interval` is that of the figure itself. A figure that is exact has no interval.
+    """
 
     name: str
-    before: int | None
-    after: int | None
+    before: float | None
+    after: float | None
     verdict: Verdict
     gated: bool = True
+    interval: tuple[float, float] | None = None
+    detectable: float | None = None
+    allowed: float | None = None
+    limit: float | None = None
+    measured_ratio: float | None = None
+    after_interval: tuple[float, float] | None = None
 
     @property
     def ratio(self) -> float | None:
+        """After over before; of times that were measured in turn, the ratio of the pairs."""
+        if self.measured_ratio is not None:
+            return self.measured_ratio
         if self.before is None or self.after is None or self.before == 0:
             return None
         return self.after / self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeChange:
+    """How much longer something takes now, with its interval.
+
+    `share` is that of the whole difference; None where there is none to speak of.
+    """
+
+    ns: float
+    low_ns: float | None = None
+    high_ns: float | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +84,7 @@ class LayerTypeChange:
     op: str
     before: LayerType | None
     after: LayerType | None
+    time: TimeChange | None = None
 
     @property
     def added_macs(self) -> int:
@@ -57,36 +100,97 @@ class LayerTypeChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerChange:
+    """One layer on both sides; None on a side that does not have it.
+
+    On a side where it runs inside the kernel of another layer its row has no time.
+    """
+
+    before: LayerRow | None
+    after: LayerRow | None
+    time: TimeChange | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputChange:
+    """One output of both models on the same inputs.
+
+    `difference` says in words why they cannot be compared; then there are no figures.
+    """
+
+    name: str
+    max_absolute: float | None = None
+    max_relative: float | None = None
+    cosine: float | None = None
+    difference: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CaseComparison:
-    """One case of two models, side by side; `reasons` say in words what changed in the graph."""
+    """One case of two models, side by side; `reasons` say in words what changed and why.
+
+    `outcome` is the verdict where none follows from metrics: a case that is unchanged or new.
+    """
 
     id: str
     metrics: tuple[Metric, ...]
     layer_types: tuple[LayerTypeChange, ...]
     reasons: tuple[str, ...] = ()
+    layers: tuple[LayerChange, ...] = ()
+    outputs: tuple[OutputChange, ...] = ()
+    notes: tuple[str, ...] = ()
+    rounds: int | None = None
+    seconds: float | None = None
+    outcome: Verdict | None = None
+    failure: str | None = None
 
     @property
     def verdict(self) -> Verdict:
+        if self.outcome is not None:
+            return self.outcome
         return worst(metric.verdict for metric in self.metrics if metric.gated)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be measured, and nothing that is known without is worse."""
+        is_worse = self.verdict in (Verdict.REGRESSED, Verdict.OVER_BUDGET)
+        return self.failure is not None and not is_worse
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two models compared at the same cases."""
+    """Two models compared at the same cases.
+
+    `confidence` is that of each gated metric, `tolerance` the relative increase that is allowed;
+    both are None where only what is exact was compared.
+    """
 
     before: ModelFacts
     after: ModelFacts
     cases: tuple[CaseComparison, ...]
+    tolerance: float | None = None
+    confidence: float | None = None
+    engines: tuple[str, ...] = field(default=())
 
     @property
     def verdict(self) -> Verdict:
         return worst(case.verdict for case in self.cases)
 
+    @property
+    def rounds(self) -> int | None:
+        """Of all cases together; None where nothing ran."""
+        known = [case.rounds for case in self.cases if case.rounds is not None]
+        return sum(known) if known else None
+
+    @property
+    def seconds(self) -> float | None:
+        known = [case.seconds for case in self.cases if case.seconds is not None]
+        return sum(known) if known else None
+
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of several together: one that regressed decides, then one that is unclear."""
-    order = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.PASSED)
-    return min(verdicts, key=order.index, default=Verdict.PASSED)
+    return min(verdicts, key=_ORDER.index, default=Verdict.PASSED)
 
 
 def _macs_of(kind: LayerType | None) -> int:

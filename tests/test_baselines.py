@@ -5,45 +5,59 @@
 
 from __future__ import annotations
 
-import json
+import datetime as dt
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_modelperf.serde import profile_to_json
+from pytest_modelperf.baseline_records import Provenance, Recording
+from pytest_modelperf.baselines.encode import encode_model
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recording import record_case
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.light_models import LIGHT_MODELS, light_model
 
-BASELINES = Path(__file__).parent.parent / "baselines"
+STORE = BaselineStore(Path(__file__).parent.parent / "baselines")
+# Those that a count depends on.
+PACKAGES = ("pytest-modelperf", "onnx")
 
 
-def current(name: str) -> dict[str, Any]:
+def current(name: str) -> Recording:
     """What is kept of a model: the totals and the layer types of two batch sizes."""
     profile = profile_model(light_model(name), ProfileRequest(batch_sizes=(1, 8)))
-    full: dict[str, Any] = dict(profile_to_json(profile))
-    kept = ("batch_size", "id", "layer_types", "static")
-    return {
-        "schema": full["schema"],
-        "model": {key: full["model"][key] for key in ("bytes", "name", "sha256")},
-        "cases": [{key: case[key] for key in kept} for case in full["cases"]],
-    }
+    today = dt.datetime.now(dt.timezone.utc).date()
+    provenance = Provenance(date=today, packages=find_versions(PACKAGES))
+    return Recording(
+        name=f"light_{name}",
+        model=profile.model,
+        cases=tuple(record_case(case, profile.model, provenance) for case in profile.cases),
+    )
 
 
 def write(name: str) -> None:
-    folder = BASELINES / f"light_{name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(current(name), indent=1, sort_keys=True) + "\n"
-    (folder / "model.json").write_text(text, encoding="utf-8")
+    recording = current(name)
+    STORE.apply(plan_update(STORE.read(recording.name), recording))
 
 
 @pytest.mark.parametrize("name", LIGHT_MODELS)
 def test_counts_are_those_of_the_baseline(name: str) -> None:
-    stored = json.loads((BASELINES / f"light_{name}" / "model.json").read_text(encoding="utf-8"))
-    found = current(name)
-    if found["model"] != stored["model"]:
+    recording = current(name)
+    stored = STORE.read(recording.name)
+    assert stored is not None
+    if recording.model.sha256 != stored.model.model.sha256:
         pytest.skip("the installed onnx package ships another version of this model")
-    assert found == stored
+    assert plan_update(stored, recording).changes == ()
+
+
+def test_every_committed_file_is_as_the_store_would_write_it() -> None:
+    """Otherwise the next change of one case would show in the diff of all of them."""
+    for name in STORE.names():
+        stored = STORE.read(name)
+        assert stored is not None
+        path = STORE.root / name / "model.json"
+        assert path.read_bytes() == encode_model(stored.model), name
 
 
 if __name__ == "__main__":

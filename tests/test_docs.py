@@ -1,18 +1,43 @@
-"""The examples of the documentation run as they are printed."""
+"""The documentation holds: its examples run, its figures and names are those of the code."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
+import click
 import onnx
 import pytest
 
 from pytest_modelperf.cli import main
+from pytest_modelperf.doctor import LEVEL, POWER
 from pytest_modelperf.hookspecs import PROJECT, Operators
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import (
+    PERCENTS,
+    Checkup,
+    EngineFacts,
+    Noise,
+    Outlook,
+    Ratio,
+    Spread,
+)
+from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS, MIN_LAYER_RUNS
+from pytest_modelperf.profiler.sampling import SamplingPolicy
 from pytest_modelperf.profiler.static import cost
+from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S
+from pytest_modelperf.report.conditions import (
+    MAX_OTHERS,
+    MAX_STOLEN,
+    MAX_SWITCHES_PER_SECOND,
+    MAX_THROTTLED,
+)
+from pytest_modelperf.serde import dump_checkups
+from pytest_modelperf.stats import needed_samples
+from tests.command import run
 from tests.small_models import layer_of, parse, static_of
 
 if sys.version_info >= (3, 11):
@@ -20,7 +45,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-OPERATORS = Path(__file__).parent.parent / "docs" / "operators.md"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+# Not those that are left out where a wheel is tested.
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+OPERATORS = DOCS / "operators.md"
+ENGINES = DOCS / "engines.md"
 GATED = """
     g (float[2,3,8] x, float[8,5] w, float[2,3,5] gate) => (y) {
         [gate_3] h = my.ops.GatedLinear(x, w, gate)
@@ -30,10 +60,17 @@ GATED = """
 RESULTS = 2 * 3 * 5
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: Path = OPERATORS) -> list[str]:
     """The code blocks of one language, in order."""
-    text = OPERATORS.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The calls of modelperf that a page types, as a shell would take them apart."""
+    lines = "".join(blocks("console", page)).replace("\\\n", " ").splitlines()
+    typed = [shlex.split(line, comments=True) for line in lines if line.startswith("$ modelperf ")]
+    return [words[2:] for words in typed]
 
 
 @pytest.fixture
@@ -114,3 +151,156 @@ def test_the_weights_on_the_page_are_those_of_the_code() -> None:
         for name in dir(cost)
         if re.match("[A-Z]{3,}$", name) and name != "FREE"
     }
+
+
+def test_an_engine_is_written_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, plugin = blocks("python", ENGINES)
+    (tmp_path / "reference_engine.py").write_text(engine)
+    (tmp_path / "reference_plugin.py").write_text(plugin)
+    model = parse("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (call,) = (words for words in commands(ENGINES) if "reference" in words)
+    done = run(*call, "--max-seconds", "0.1", "--json", "-")
+    assert done.exit_code == 0, done.err
+    (case,) = json.loads(done.out)["cases"]
+    assert case["engine"]["name"] == "reference"
+    assert case["engine"]["version"] == onnx.__version__
+    assert case["latency"]["min_ms"] > 0
+    refused = run(*call, "--engine-option", "speed=11")
+    assert refused.exit_code == 2
+    assert refused.err == "Error: the engine reference has no option speed.\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
+    for name, *arguments in commands(page):
+        command = main.commands[name]
+        # What there is not is raised, and so is an option without its value.
+        command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+def test_the_pages_type_every_command() -> None:
+    typed = {name for page in PAGES for name, *_ in commands(page)}
+    assert typed == set(main.commands)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is called in a link: lower case, hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    found = 0
+    for target, _, anchor in (link.partition("#") for link in links if "://" not in link):
+        there = (page.parent / target).resolve() if target else page
+        if there in PAGES:
+            found += 1
+            assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+        else:
+            assert there.parent != DOCS, f"{page.name} links to {target}, which is not there"
+    assert found or page.name in LEAVES
+
+
+# They link to no other page.
+LEAVES = ("counting.md", "operators.md")
+
+
+def contract_layers(container: str) -> list[str]:
+    """The modules of an import contract, the top first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = (
+        each
+        for each in settings["tool"]["importlinter"]["contracts"]
+        if each.get("containers") == [container]
+    )
+    return list(contract["layers"])
+
+
+@pytest.mark.parametrize(
+    ("container", "before"),
+    [("pytest_modelperf", "## Layers\n"), ("pytest_modelperf.graph", "Inside `graph`")],
+)
+def test_the_architecture_has_the_layers_of_the_contracts(container: str, before: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8").partition(before)[2]
+    rows = re.findall(
+        r"^\| (`.+?`) \|", text.partition("\n\n|")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    described = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    level = {
+        name: index
+        for index, layer in enumerate(contract_layers(container))
+        for name in layer.split(" | ")
+    }
+    assert sorted(described) == sorted(level)
+    assert described == sorted(described, key=level.__getitem__)
+
+
+def test_the_samples_that_percentiles_take_are_those_of_the_code() -> None:
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    found = re.search(r"^\| percentile \| (.+) \|\n.+\n\| samples \| (.+) \|$", text, re.MULTILINE)
+    assert found is not None
+    names, samples = (cells.split(" | ") for cells in found.groups())
+    assert names == [f"p{percent:g}" for percent in PERCENTS]
+    assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
+
+
+def test_the_rules_of_sampling_are_those_of_the_code() -> None:
+    text = " ".join((DOCS / "measuring.md").read_text(encoding="utf-8").split())
+    policy = SamplingPolicy()
+    for rule in (
+        f"windows of at least {policy.min_window} inferences, longer for fast models",
+        f"(some {1000 * policy.window_seconds:g} ms, at most {policy.max_block} inferences)",
+        f"no more than {100 * policy.steadiness:g} % below that of the window before",
+        f"given up after {policy.max_windows} windows",
+        f"The first three rounds take {1000 * policy.block_seconds:g} ms",
+        f"A block has {policy.min_block} to {policy.max_block} inferences",
+        f"after at least {policy.min_rounds} rounds and {policy.min_samples} samples",
+        f"{100 * policy.confidence:g} % interval of the median is within",
+        f"is within {100 * policy.precision:g} %; after {policy.max_rounds} rounds; or when",
+        f"`--max-seconds` ({policy.max_seconds:g}) are over",
+        f"the median over {MIN_LAYER_RUNS} to {MAX_LAYER_RUNS} runs",
+        f"`--timeout` seconds ({DEFAULT_LIMIT_S:g})",
+        f"took time of its processors | {100 * MAX_STOLEN:g} % |",
+        f"a CPU quota halted it | {100 * MAX_THROTTLED:g} % |",
+        f"other processes took time of its processors | {100 * MAX_OTHERS:g} % |",
+        f"it was interrupted | {MAX_SWITCHES_PER_SECOND} times a second |",
+        f"a one-sided t test at level {100 * LEVEL:g} % finds with a power of {100 * POWER:g} %",
+    ):
+        assert rule in text
+
+
+def test_the_page_on_json_names_every_key_of_a_checkup() -> None:
+    page = (DOCS / "json.md").read_text(encoding="utf-8")
+    checkup = Checkup(
+        model="a model",
+        engine=EngineFacts("an engine"),
+        cores=1,
+        processors=(0,),
+        seconds=1.0,
+        median_ns=1e6,
+        ratio=Ratio(1.0, 0.9, 1.1),
+        spread=Spread(inferences=0.01, sessions=0.01),
+        noise=(Noise(wall_ns=1),),
+        level=LEVEL,
+        power=POWER,
+        outlook=(Outlook(rounds=6, seconds=1.0, change=0.03),),
+    )
+    document = json.loads(dump_checkups(MachineFacts(), (checkup,)))
+    document.pop("machine")
+    keys = keys_of(document)
+    assert {"checkups", "outlook", "detectable", "sessions"} <= keys
+    assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return {str(key) for key in value}.union(*map(keys_of, value.values()))
+    return set[str]().union(*map(keys_of, value)) if isinstance(value, list) else set()

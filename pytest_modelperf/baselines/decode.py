@@ -6,7 +6,7 @@ would drop it; whoever adds a key raises the schema.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from pathlib import Path
 from typing import TypeVar
@@ -120,7 +120,7 @@ def _case(case_id: str, field: Field) -> StoredCase:
         id=case_id,
         batch_size=batch_size,
         cores=cores,
-        provenance=_provenance(entries["provenance"]),
+        provenance=entries["provenance"].optional(_provenance),
         model_sha256=entries["model_sha256"].optional(_digest),
         static=None if static.value is None else _static(static, _layer_types(kinds)),
         dims=_integers(entries["dims"]),
@@ -296,10 +296,10 @@ def _digest(field: Field) -> str:
     return field.matching(_DIGEST, "a SHA-256 digest of 64 hexadecimal digits")
 
 
-def _day(field: Field) -> datetime.date:
+def _day(field: Field) -> dt.date:
     text = field.matching(_DAY, "a day such as 2026-01-31")
     try:
-        return datetime.date.fromisoformat(text)
+        return dt.date.fromisoformat(text)
     except ValueError as error:
         raise field.error(f"{text} is no day: {error}") from None
 

@@ -14,12 +14,14 @@ from pytest_modelperf.baseline_records import (
     Fidelity,
     MachineBaseline,
     ModelBaseline,
+    Provenance,
     StoredCase,
     StoredLatency,
     StoredProcess,
     StoredStatic,
     StoredTwin,
 )
+from pytest_modelperf.baselines.fields import rounded
 from pytest_modelperf.baselines.upgrades import MACHINE_SCHEMA, MODEL_SCHEMA
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts
@@ -35,8 +37,6 @@ _OF_LAYER_TYPE = (
     *("backward_macs", "count", "domain", "elementwise_ops"),
     *("macs", "output_bytes", "params", "weight_bytes"),
 )
-# Far more than a ratio is known to, and the same digits on every machine.
-_DIGITS = 6
 
 
 def encode_model(stored: ModelBaseline) -> bytes:
@@ -60,11 +60,6 @@ def encode_machine(stored: MachineBaseline) -> bytes:
             "cases": {case.id: _latency(case) for case in stored.cases},
         }
     )
-
-
-def rounded(value: float) -> float:
-    """A number as it is stored, with six digits."""
-    return float(f"{value:.{_DIGITS}g}")
 
 
 def _text(document: Json) -> bytes:
@@ -105,7 +100,6 @@ def _twin(twin: StoredTwin | None) -> Json:
 
 
 def _case(case: StoredCase) -> Json:
-    origin = case.provenance
     return {
         "batch_size": case.batch_size,
         "cores": case.cores,
@@ -113,15 +107,21 @@ def _case(case: StoredCase) -> Json:
         "engine": case.engine,
         "model_sha256": case.model_sha256,
         "fidelity": _fidelity(case.fidelity),
-        "provenance": {
-            "date": origin.date.isoformat(),
-            "machine": origin.machine,
-            "packages": dict(origin.packages),
-        },
+        "provenance": _provenance(case.provenance),
         "static": _static(case.static),
         "layer_types": None
         if case.static is None
         else {op: _layer_type(kind) for op, kind in case.static.layer_types.items()},
+    }
+
+
+def _provenance(origin: Provenance | None) -> Json:
+    if origin is None:
+        return None
+    return {
+        "date": origin.date.isoformat(),
+        "machine": origin.machine,
+        "packages": dict(origin.packages),
     }
 
 

@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 # Every count and time of a profile fits; so does what numpy makes of it.
 MAX_INTEGER = 2**63 - 1
+# Far more than a ratio is known to, and the same digits on every machine.
+_DIGITS = 6
 _SHOWN = 40
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -75,13 +77,13 @@ class Field:
         return value
 
     def number(self) -> float:
-        """A number that is not negative."""
+        """A number that is not negative, as it is stored."""
         value = self.value
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._unexpected("a number")
         if not 0 <= value <= MAX_INTEGER:
             raise self.error(f"expected a number from 0 to 2^63 - 1, found {value}")
-        return float(value)
+        return rounded(value)
 
     def flag(self) -> bool:
         if not isinstance(self.value, bool):
@@ -111,6 +113,11 @@ class Field:
 
     def _unexpected(self, expected: str) -> BaselineError:
         return self.error(f"expected {expected}, found {_describe(self.value)}")
+
+
+def rounded(value: float) -> float:
+    """A number as it is stored, with six digits."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _describe(value: object) -> str:

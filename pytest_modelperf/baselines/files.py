@@ -77,10 +77,10 @@ def write_file(path: Path, content: bytes) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            temporary.unlink()
         raise
     sync_folder(path.parent)
 
@@ -99,15 +99,17 @@ def sync_folder(folder: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove what a writer that was killed left of unfinished files; the lock must be held."""
-    for name in os.listdir(folder):
-        if _TEMPORARY.fullmatch(name):
-            os.unlink(folder / name)
+    for path in list(folder.iterdir()):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink()
 
 
-def has_leftovers(folder: Path) -> bool:
-    """Whether a writer that was killed left something, or one is at work."""
+def has_leftovers(root: Path, folder: Path) -> bool:
+    """Whether a lock or unfinished files are there: a writer is at work, or was killed at it."""
+    if (root / LOCK_NAME).exists():
+        return True
     try:
-        return any(_TEMPORARY.fullmatch(name) for name in os.listdir(folder))
+        return any(_TEMPORARY.fullmatch(path.name) for path in folder.iterdir())
     except OSError:
         return False
 
@@ -140,7 +142,7 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            path.unlink()
         os.close(handle)
 
 
@@ -155,7 +157,7 @@ def _try_lock(handle: int) -> bool:
 def _is_at(handle: int, path: Path) -> bool:
     """Whether an open file is the one that has this name now."""
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
+        return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
 

@@ -23,7 +23,7 @@ from pytest_modelperf.baseline_records import (
     StoredTwin,
     Value,
 )
-from pytest_modelperf.baselines.encode import rounded
+from pytest_modelperf.baselines.fields import rounded
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
 
@@ -92,8 +92,9 @@ def _merge_models(old: ModelBaseline | None, recording: Recording) -> ModelBasel
     cases = {case.id: case for case in old.cases} if old is not None else {}
     for case in recording.cases:
         new, known = _stored_form(case), cases.get(case.id)
+        is_known = known is not None and known.provenance is not None
         is_same = known is not None and replace(new, provenance=known.provenance) == known
-        cases[case.id] = known if is_same and known is not None else new
+        cases[case.id] = known if known is not None and is_known and is_same else new
     return ModelBaseline(
         model=replace(recording.model, path=None),
         cases=tuple(case for _, case in sorted(cases.items())),
@@ -161,7 +162,7 @@ def _changes(before: Baseline | None, after: Baseline | None) -> Iterator[Change
     if old is not None and new is not None:
         yield from _model_changes(old, new)
     elif new is not None and new.twin is not None:
-        yield Change(case=None, name="twin_bytes", before=None, after=new.twin.size_bytes)
+        yield Change(case=None, name="twin", before=None, after=_short_twin(new))
     for case_id in _case_ids(before, after):
         yield from _case_changes(
             case_id,
@@ -189,15 +190,14 @@ def _notes(before: Baseline | None, after: Baseline | None) -> Iterator[str]:
 
 
 def _model_changes(old: ModelBaseline, new: ModelBaseline) -> Iterator[Change]:
-    if old.model != new.model:
-        yield Change(case=None, name="model", before=_short(old.model), after=_short(new.model))
+    before, after = _short(old.model), _short(new.model)
+    if before != after:
+        yield Change(case=None, name="model", before=before, after=after)
+    elif old.model != new.model:
+        yield Change(case=None, name="model facts", before=None, after=None)
     if old.twin != new.twin:
-        yield Change(
-            case=None,
-            name="twin_bytes",
-            before=None if old.twin is None else old.twin.size_bytes,
-            after=None if new.twin is None else new.twin.size_bytes,
-        )
+        twins = _short_twin(old), _short_twin(new)
+        yield Change(case=None, name="twin", before=twins[0], after=twins[1])
 
 
 def _case_changes(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Iterator[Change]:
@@ -211,6 +211,8 @@ def _case_changes(case_id: str, old: StoredCase | None, new: StoredCase | None) 
     ]
     if old is None or new is None:
         changed = [change for change in changed if change.name in _MAIN_FIGURES]
+    elif old.static is not None and new.static is not None and old.static.notes != new.static.notes:
+        changed.append(Change(case=case_id, name="notes", before=None, after=None))
     yield from changed or [_other(case_id, old, new)]
 
 
@@ -245,7 +247,7 @@ def _fidelity_figures(case: StoredCase) -> dict[str, Value]:
         return {}
     return {
         "twin_ratio": case.fidelity.ratio.value,
-        "twin": "trusted" if case.fidelity.is_trusted else "not trusted",
+        "twin_trusted": "yes" if case.fidelity.is_trusted else "no",
     }
 
 
@@ -255,8 +257,7 @@ def _static_figures(static: StoredStatic | None) -> dict[str, Value]:
     figures: dict[str, Value] = {name: getattr(static, name) for name in _FIGURES}
     for op, kind in static.layer_types.items():
         figures |= _kind_figures(op, kind)
-    figures |= {f"{op} uncounted": count for op, count in static.uncounted_ops.items()}
-    return figures | {"notes": "; ".join(static.notes) or None}
+    return figures | {f"{op} uncounted": count for op, count in static.uncounted_ops.items()}
 
 
 def _kind_figures(op: str, kind: LayerType) -> dict[str, Value]:
@@ -296,11 +297,22 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Chan
             before=before and before[:_SHORT],
             after=after and after[:_SHORT],
         )
+    if old.provenance != new.provenance:
+        before, after = _day(old), _day(new)
+        return Change(case=case_id, name="recorded", before=before, after=after)
     return Change(case=case_id, name="other figures", before=None, after=None)
+
+
+def _day(case: StoredCase) -> str | None:
+    return None if case.provenance is None else case.provenance.date.isoformat()
 
 
 def _short(model: ModelFacts) -> str:
     return model.name if model.sha256 is None else model.sha256[:_SHORT]
+
+
+def _short_twin(model: ModelBaseline) -> str | None:
+    return None if model.twin is None else model.twin.sha256[:_SHORT]
 
 
 def _model(baseline: Baseline | None) -> ModelBaseline | None:

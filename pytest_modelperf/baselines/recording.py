@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def record_static(static: StaticProfile) -> StoredStatic:
 
 
 def record_latency(
-    profiles: Sequence[CaseProfile], model: ModelFacts, date: datetime.date
+    profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
 ) -> StoredLatency:
     """What is stored of the processes that measured one case, one profile for each."""
     runs = [(profile, profile.measured) for profile in profiles]
@@ -96,9 +96,7 @@ def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
     return tuple(times_ns[index] for index in sorted(kept))
 
 
-def _process(
-    profile: CaseProfile, run: Measurement, date: datetime.date, most: int
-) -> StoredProcess:
+def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -> StoredProcess:
     kinds = sorted(profile.layer_types.items())
     spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}
     return StoredProcess(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
@@ -56,7 +55,7 @@ class BaselineStore:
     def names(self) -> tuple[str, ...]:
         """The folders of all models that have a baseline."""
         try:
-            found = sorted(os.listdir(self.root))
+            found = sorted(path.name for path in self.root.iterdir())
         except FileNotFoundError:
             return ()
         except OSError as error:
@@ -75,7 +74,7 @@ class BaselineStore:
         for _ in range(_ATTEMPTS):
             data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
             if data is None:
-                if self._is_incomplete(folder):
+                if _is_incomplete(folder):
                     continue
                 return None
             model = decode_model(data, folder / MODEL_FILE)
@@ -100,7 +99,7 @@ class BaselineStore:
         of a model lose nothing of each other's. Without a change no file is touched.
         """
         folder = self._folder(plan.name)
-        if plan.is_empty and not _has_leftovers(folder):
+        if plan.is_empty and not _has_leftovers(self.root, folder):
             return plan
         try:
             with self._alone():
@@ -137,7 +136,7 @@ class BaselineStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        os.makedirs(self.root, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         with locked(self.root):
             yield
 
@@ -155,34 +154,21 @@ class BaselineStore:
             )
         return folder
 
-    def _is_incomplete(self, folder: Path) -> bool:
-        """Whether there are files that only a `model.json` gives a meaning."""
-        try:
-            names = os.listdir(folder)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise BaselineError(
-                f"{printable(str(folder))} cannot be read as a folder: {error.strerror}. "
-                "Remove it, or give another with --modelperf-baseline-dir."
-            ) from None
-        return any(name == TWIN_FILE or name.endswith(".json") for name in names)
-
     def _remove(self, folder: Path) -> None:
         """Take a folder away in one step, and then apart."""
-        os.rename(folder, self.root / f"{_REMOVED}{secrets.token_hex(4)}")
+        folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
         sync_folder(self.root)
         self._remove_remains()
 
     def _remove_remains(self) -> None:
-        for name in os.listdir(self.root):
-            if name.startswith(_REMOVED):
-                shutil.rmtree(self.root / name)
+        for path in list(self.root.iterdir()):
+            if path.name.startswith(_REMOVED):
+                shutil.rmtree(path)
 
 
 def machine_keys(folder: Path) -> tuple[str, ...]:
     """The machines that a model was measured on, by the names of their files."""
-    names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    names = sorted(path.name for path in folder.iterdir() if path.suffix == ".json")
     keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
     for key in keys:
         if not is_machine_key(key):
@@ -191,6 +177,20 @@ def machine_keys(folder: Path) -> tuple[str, ...]:
                 "Remove it, or rename it as the key in it says."
             )
     return tuple(keys)
+
+
+def _is_incomplete(folder: Path) -> bool:
+    """Whether there are files that only a `model.json` gives a meaning."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise BaselineError(
+            f"{printable(str(folder))} cannot be read as a folder: {error.strerror}. "
+            "Remove it, or give another with --modelperf-baseline-dir."
+        ) from None
+    return any(name == TWIN_FILE or name.endswith(".json") for name in names)
 
 
 def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
@@ -233,8 +233,10 @@ def _wrong_twin(folder: Path) -> BaselineError:
     )
 
 
-def _has_leftovers(folder: Path) -> bool:
-    return (folder / _NEXT_TWIN).exists() or has_leftovers(folder)
+def _has_leftovers(root: Path, folder: Path) -> bool:
+    """Whether a writer is at work, or was killed at it."""
+    is_removing = root.is_dir() and any(root.glob(f"{_REMOVED}*"))
+    return is_removing or (folder / _NEXT_TWIN).exists() or has_leftovers(root, folder)
 
 
 def _settle(folder: Path) -> None:
@@ -248,9 +250,9 @@ def _settle(folder: Path) -> None:
     if coming is not None:
         digest = hashlib.sha256(coming).hexdigest()
         if model is not None and model.twin is not None and model.twin.sha256 == digest:
-            os.replace(folder / _NEXT_TWIN, folder / TWIN_FILE)
+            (folder / _NEXT_TWIN).replace(folder / TWIN_FILE)
         else:
-            os.unlink(folder / _NEXT_TWIN)
+            (folder / _NEXT_TWIN).unlink()
         sync_folder(folder)
     elif model is not None and model.twin is None:
         _unlink_if_there(folder / TWIN_FILE)
@@ -261,7 +263,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
     # What cannot be read again is not written: everything is encoded before the first file is.
     contents = _contents(folder, before, after)
     if not folder.exists():
-        os.mkdir(folder)
+        folder.mkdir()
         sync_folder(folder.parent)
     model_before = None if before is None else before.model
     twin_changed = model_before is None or model_before.twin != after.model.twin
@@ -271,7 +273,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
         write_file(folder / MODEL_FILE, contents[folder / MODEL_FILE])
     if twin_changed:
         if after.twin is not None:
-            os.replace(folder / _NEXT_TWIN, folder / TWIN_FILE)
+            (folder / _NEXT_TWIN).replace(folder / TWIN_FILE)
         else:
             _unlink_if_there(folder / TWIN_FILE)
         sync_folder(folder)
@@ -281,7 +283,7 @@ def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
     kept = {machine.key for machine in after.machines}
     for machine in before.machines if before is not None else ():
         if machine.key not in kept:
-            os.unlink(_machine_path(folder, machine.key))
+            _machine_path(folder, machine.key).unlink()
 
 
 def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Path, bytes]:
@@ -310,5 +312,4 @@ def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it
 
 
 def _unlink_if_there(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    path.unlink(missing_ok=True)

@@ -59,12 +59,21 @@ def parse_json(data: bytes, path: Path) -> object:
                 "FOLDER` or `--ours`. Then record the model anew with "
                 "`pytest --modelperf --modelperf-update-baseline`."
             ) from None
-        if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
+        if _is_cut(text, error):
             raise _broken(path, error.lineno, "the end of the file too early") from None
         found = f"no valid JSON, column {error.colno}: {error.msg}"
         raise _broken(path, error.lineno, found) from None
     except RecursionError:
         raise _broken(path, 1, "values that are nested too deeply") from None
+
+
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the end is missing: of the file, or of a word or number at its end."""
+    rest = text[error.pos :]
+    if not rest.strip():
+        return True
+    is_object = text.startswith("{") and error.msg != "Extra data"
+    return is_object and "\n" not in rest and not rest.rstrip().endswith("}")
 
 
 def _broken(path: Path, line: int, found: str) -> BaselineError:

@@ -18,8 +18,6 @@ MODEL_SCHEMA = 2
 MACHINE_SCHEMA = 1
 
 _CASE_ID = re.compile(r"b[0-9]+-c([0-9]{1,6})", re.ASCII)
-# Schema 1 had no dates: this day says that the true one is not known.
-_UNKNOWN_DAY = "1970-01-01"
 
 
 def upgrade(root: Field, newest: int, steps: Mapping[int, Step]) -> Field:
@@ -40,7 +38,7 @@ def upgrade(root: Field, newest: int, steps: Mapping[int, Step]) -> Field:
 
 
 def _model_1_to_2(root: Field) -> dict[str, object]:
-    """Cases become an object by id; they get a provenance, and the model they were recorded of.
+    """Cases become an object by id, and get the model that they were recorded of.
 
     What follows from other figures is dropped, as is what only a run could have filled.
     """
@@ -64,7 +62,7 @@ def _model_1_to_2(root: Field) -> dict[str, object]:
             "fidelity": None,
             "layer_types": dict(kinds),
             "model_sha256": model["sha256"].value,
-            "provenance": {"date": _UNKNOWN_DAY, "machine": None, "packages": {}},
+            "provenance": None,
             "static": {
                 **{key: f.value for key, f in static.items() if key not in {"coverage", "flops"}},
                 "knows_activations": knows_activations,

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
 
 from pytest_modelperf.cli.options import (
+    Measuring,
     case_options,
     load_extensions,
+    measuring_options,
     model_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, terminal_style, write
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
 from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.hookspecs import Extensions
+    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.verdicts import Comparison
+
+_WORSE = 1
+_NOT_MEASURED = 3
 
 
 @click.command()
@@ -19,7 +32,22 @@ from pytest_modelperf.errors import UsageError
 @click.argument("after", metavar="B", type=click.Path())
 @case_options
 @model_options
+@click.option(
+    "--input-file", metavar="F.npz", help="Arrays to run the models on, by the names of inputs."
+)
+@measuring_options
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="SHARE",
+    default=0.03,
+    show_default=True,
+    help="How much slower B may be: 0.03 is 3 %.",
+)
+@click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
+@click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option("--markdown", "markdown_file", metavar="F", help="Write a report in Markdown.")
 def compare(  # noqa: PLR0913  # one parameter per option
     *,
     before: str,
@@ -30,33 +58,100 @@ def compare(  # noqa: PLR0913  # one parameter per option
     dims: tuple[str, ...],
     inputs: tuple[str, ...],
     plugins: tuple[str, ...],
+    input_file: str | None,
+    engine: str,
+    engine_options: tuple[str, ...],
+    gateway: str,
+    max_seconds: float,
+    timeout: float,
+    tolerance: float,
+    python_a: str | None,
+    python_b: str | None,
     json_file: str | None,
+    markdown_file: str | None,
 ) -> None:
-    """Compare two versions of a model, A before and B now: exit code 1 if B costs more.
+    """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
+
+    Both run in turn on this machine, so its noise is that of both. A and B may be the same model
+    in two interpreters.
 
     \b
+    modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
+    modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
+    modelperf compare old.onnx new.onnx --markdown report.md --json result.json
     modelperf compare old.onnx new.onnx --static
-    modelperf compare old.onnx new.onnx --static --batch 1,8 --json -
     """  # noqa: D301  # click: keep the lines of the paragraph
-    if not static:
-        raise UsageError("only static profiles can be compared: add --static.")
-
-    from pytest_modelperf.compare import compare_profiles
-    from pytest_modelperf.session import profile_model
-    from pytest_modelperf.verdicts import Verdict
-
-    request = read_request(batch, cores, dims, inputs)
-    operators = load_extensions(plugins).operators
-    result = compare_profiles(
-        profile_model(before, request, operators), profile_model(after, request, operators)
-    )
+    if json_file == markdown_file == STDOUT:
+        raise UsageError("only one of --json and --markdown can go to standard output.")
+    check_writable(json_file, markdown_file)
+    extensions = load_extensions(plugins)
+    request = read_request(batch, cores, dims, inputs, input_file)
+    if static:
+        result = _compare_static(before, after, request, extensions)
+    else:
+        measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+        pythons = (python_a, python_b)
+        result = _compare_measured(
+            (before, after), pythons, request, measuring, tolerance, extensions
+        )
     if json_file is not None:
         from pytest_modelperf.serde import dump_comparison
 
         write(json_file, dump_comparison(result))
-    if json_file != STDOUT:
+    if markdown_file is not None:
+        from pytest_modelperf.report.markdown import render_markdown
+
+        write(markdown_file, render_markdown(result))
+    if STDOUT not in (json_file, markdown_file):
         from pytest_modelperf.report.text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
-    if result.verdict is Verdict.REGRESSED:
-        raise SystemExit(1)
+    _end_by(result)
+
+
+def _compare_static(
+    before: str, after: str, request: ProfileRequest, extensions: Extensions
+) -> Comparison:
+    from pytest_modelperf.compare import compare_profiles
+    from pytest_modelperf.session import profile_model
+
+    operators = extensions.operators
+    return compare_profiles(
+        profile_model(before, request, operators), profile_model(after, request, operators)
+    )
+
+
+def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule
+    models: tuple[str, str],
+    pythons: tuple[str | None, str | None],
+    request: ProfileRequest,
+    measuring: Measuring,
+    tolerance: float,
+    extensions: Extensions,
+) -> Comparison:
+    setup = measuring.setup(extensions)
+
+    from pytest_modelperf.comparing import Side, compare_models
+    from pytest_modelperf.gates import Gate
+
+    before, after = (
+        Side(model, setup if python is None else replace(setup, spec=f"popen//python={python}"))
+        for model, python in zip(models, pythons, strict=True)
+    )
+    progress = ProgressLine()
+    try:
+        return compare_models(
+            before, after, request, Gate(tolerance=tolerance), extensions, progress
+        )
+    finally:
+        progress.clear()
+
+
+def _end_by(result: Comparison) -> None:
+    """The exit status: a failure first, for then not all was compared."""
+    from pytest_modelperf.verdicts import Verdict
+
+    if any(case.failure is not None for case in result.cases):
+        raise SystemExit(_NOT_MEASURED)
+    if result.verdict in {Verdict.REGRESSED, Verdict.OVER_BUDGET}:
+        raise SystemExit(_WORSE)

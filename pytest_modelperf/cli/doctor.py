@@ -13,7 +13,8 @@ from pytest_modelperf.cli.options import (
     model_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, terminal_style, write
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.errors import UsageError
 
 
 @click.command()
@@ -47,8 +48,11 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
     """  # noqa: D301  # click: keep the lines of the paragraph
+    check_writable(json_file)
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs)
+    if len(list(request.bindings())) > 1:
+        raise UsageError("doctor runs one model at one size: give one --batch and one --dim.")
     setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
 
     from pytest_modelperf.doctor import check_machine

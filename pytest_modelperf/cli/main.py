@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
 from typing import Any
 
 import click
@@ -15,6 +17,8 @@ from pytest_modelperf.errors import ModelPerfError
 
 # What a shell gives to a program that was interrupted.
 _INTERRUPTED = 130
+_TERMINATED = 143
+_FAULT = 3
 
 
 class _Failure(click.ClickException):
@@ -29,18 +33,31 @@ class _Failure(click.ClickException):
         return self.error.exit_code
 
 
+def _terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
+    raise SystemExit(_TERMINATED)
+
+
 class _Group(click.Group):
     """Shows our own errors as click shows its: one message, the exit code, no traceback."""
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
+        # As an interrupt does, so that workers and their files go.
+        signal.signal(signal.SIGTERM, _terminate)
         try:
             return super().invoke(context)
         except ModelPerfError as error:
             raise _Failure(error) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            # All of these click knows how to show.
+            raise
         except KeyboardInterrupt:
             # Not click's status of 1, which is that of a worse model.
             click.echo("interrupted", err=True)
             raise SystemExit(_INTERRUPTED) from None
+        except Exception:  # noqa: BLE001  # no exception is a verdict, whatever it was
+            traceback.print_exc()
+            click.echo("this is a fault of modelperf: please report it with the above", err=True)
+            raise SystemExit(_FAULT) from None
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

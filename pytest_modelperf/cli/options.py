@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
     from pytest_modelperf.session import ProfileRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A time that is over some day."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401  # click's own signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return seconds
 
 
 def model_options(command: _F) -> _F:
@@ -92,7 +111,7 @@ def measuring_options(command: _F) -> _F:
         ),
         click.option(
             "--max-seconds",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(),
             metavar="S",
             default=10.0,
             show_default=True,
@@ -100,7 +119,7 @@ def measuring_options(command: _F) -> _F:
         ),
         click.option(
             "--timeout",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Seconds(),
             metavar="S",
             default=300.0,
             show_default=True,

@@ -18,8 +18,24 @@ if TYPE_CHECKING:
     from pytest_modelperf.report.text import TextStyle
 
 STDOUT = "-"
+WAITING = "waiting for another measurement on this machine to end"
 # Back to the start of the line, and clear to its end (ECMA-48).
 _CLEAR_LINE = "\r\x1b[K"
+
+
+def check_writable(*targets: str | None) -> None:
+    """Raise OutputError where a result could not be written, before it is made at all."""
+    for target in targets:
+        if target is None or target == STDOUT:
+            continue
+        path = Path(target)
+        existed = path.exists()
+        try:
+            path.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise _unwritable(target, error) from error
+        if not existed:
+            path.unlink(missing_ok=True)
 
 
 def write(target: str, text: str) -> None:
@@ -29,9 +45,11 @@ def write(target: str, text: str) -> None:
     try:
         Path(target).write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(target)}: {error.strerror or error}."
-        ) from error
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: str, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {printable(target)}: {error.strerror or error}.")
 
 
 def terminal_style() -> TextStyle:
@@ -49,10 +67,15 @@ class ProgressLine:
     """One line on standard error that shows where the work stands; nothing where no one looks."""
 
     def __init__(self) -> None:
+        self._has_waited = False
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def __call__(self, progress: Progress) -> None:
         if not self._is_shown:
+            # Where nothing else is shown, a wait without a word would look like a hang.
+            if progress.step == WAITING and not self._has_waited:
+                click.echo(f"{progress.case_id}: {WAITING}", err=True)
+                self._has_waited = True
             return
         from pytest_modelperf.report.progress import progress_line
 

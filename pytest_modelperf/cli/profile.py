@@ -16,7 +16,7 @@ from pytest_modelperf.cli.options import (
     model_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, terminal_style, write
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,18 +105,19 @@ def profile(  # noqa: PLR0913  # one parameter per option
         raise UsageError(f"the column {timed[0]!r} needs a run of the model: leave --static out.")
     order = sort or (("macs" if static else "ms") if top else None)
 
+    check_writable(json_file, csv_file)
     extensions = load_extensions(plugins)
     reads_weights = sparsity or any(column.needs_weights for _, column in chosen)
     request = replace(read_request(batch, cores, dims, inputs, input_file), sparsity=reads_weights)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
     result = _profile(model, request, None if static else measuring, extensions)
-    _write_profile(result, json_file, csv_file, names)
     is_shown = STDOUT not in (json_file, csv_file)
     if is_shown:
         from pytest_modelperf.report.text import LayerView, render_profile
 
         view = LayerView(names, order, top or None)
         click.echo(render_profile(result, view, terminal_style()), nl=False)
+    _write_profile(result, json_file, csv_file, names)
     if not static:
         _end_unless_measured(result, is_shown=is_shown)
 

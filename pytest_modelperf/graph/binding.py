@@ -223,9 +223,11 @@ class _Binder:
                 )
         known = {d for i in self.inputs for d in self.dim_names(i)}
         for name, size in self.binding.dims.items():
-            if size < 1:
+            is_batch = self.batch is not None and name == self.batch.name
+            if size < is_batch:
                 raise UsageError(
-                    f"the dimension {printable(name)!r} cannot be {size}: give 1 or more."
+                    f"the dimension {printable(name)!r} cannot be {size}: give "
+                    f"{int(is_batch)} or more."
                 )
             if name not in known:
                 raise BindingError(
@@ -369,11 +371,6 @@ class _Binder:
             raise BindingError(
                 f"{what} has a negative dimension: {format_shape(shape)}. "
                 "Export the model with a named dimension, or give --input name:dtype:shape."
-            )
-        if 0 in shape:
-            raise BindingError(
-                f"{what} has a dimension of 0 ({format_shape(shape)}): nothing would be computed. "
-                "Give its real shape with --input name:dtype:shape."
             )
         if prod(shape) > MAX_ELEMENTS:
             raise BindingError(

@@ -35,7 +35,7 @@ PIECE = 1 << 18
 _POOL = 1_048_573
 # The numbers that a spread is tried on.
 _TRIAL = 1 << 14
-_ROUNDS = 12
+_ROUNDS = 40
 # From here on float32 would lose numbers to its own range.
 _MAX_FLOAT32 = 1e30
 
@@ -50,7 +50,7 @@ class Drawer:
     def normal(self) -> Pool:
         """Numbers of mean 0 and deviation 1."""
         pool = self._random("normal").standard_normal(_POOL)
-        return ((pool - pool.mean()) / pool.std()).astype(np.float32)
+        return np.asarray((pool - pool.mean()) / pool.std(), np.float32)
 
     @cached_property
     def uniform(self) -> Pool:
@@ -127,7 +127,7 @@ class Drawer:
             drawn = _taken(pool, random.randint(_POOL), size).astype(precision)
             with np.errstate(over="ignore"):
                 numbers = transform(drawn)
-            return np.clip(numbers, precision.type(low), precision.type(high))
+            return np.clip(numbers, precision.type(low), precision.type(high), out=numbers)
 
         return draw
 
@@ -141,7 +141,9 @@ class _Counts:
         self.number = number
         matrix = _matrix(number, dims)
         covered = covered_by(note.pattern, matrix) if note.pattern else 0
-        self.zero = int(number.encode(np.array([note.zero], np.int64 if _is_int(number) else float))[0])
+        self.zero = int(
+            number.encode(np.array([note.zero], np.int64 if _is_int(number) else float))[0]
+        )
         specials = ("nan", note.nan), ("inf", note.inf), ("-inf", note.negative_inf)
         self.kinds: list[tuple[int | None, int]] = [(self.zero, note.zeros - covered)]
         self.kinds += [(number.special(name) or 0, count) for name, count in specials]
@@ -174,7 +176,7 @@ class _Counts:
         """Subnormal numbers: their codes are those of the smallest integers, with a sign."""
         magnitudes = random.randint(1, self.number.subnormal_steps, count, np.int64)
         signs = random.randint(0, 2, count, np.int64).astype(np.uint64) << (self.number.bits - 1)
-        return magnitudes.astype(np.uint64) | signs
+        return np.asarray(magnitudes.astype(np.uint64) | signs, np.uint64)
 
 
 def _is_int(number: NumberType) -> bool:
@@ -218,7 +220,9 @@ def _fitted(spread: Spread, trial: Numbers) -> Callable[[Numbers], Numbers]:
     scale = deviation or 1.0
     low, high = spread.lowest / scale, spread.highest / scale
     wanted = mean / scale
-    is_skewed = (spread.lowest > 0 or spread.highest < 0) and abs(wanted) < 3
+    is_skewed = (
+        (spread.lowest > 0 or spread.highest < 0) and abs(wanted) < 3 and not _is_uniform(spread)
+    )
     make = _log_normal if is_skewed else _linear
     if not deviation:
         return _linear(mean, 0.0)
@@ -248,7 +252,11 @@ def _linear(mean: float, deviation: float) -> Callable[[Numbers], Numbers]:
 def _log_normal(mean: float, deviation: float) -> Callable[[Numbers], Numbers]:
     # https://en.wikipedia.org/wiki/Log-normal_distribution: its parameters from its moments.
     variance = math.log1p((deviation / mean) ** 2)
-    middle, width, sign = math.log(abs(mean)) - variance / 2, math.sqrt(variance), math.copysign(1, mean)
+    middle, width, sign = (
+        math.log(abs(mean)) - variance / 2,
+        math.sqrt(variance),
+        math.copysign(1, mean),
+    )
     return lambda numbers: sign * np.exp(numbers * width + middle)
 
 
@@ -256,15 +264,22 @@ def _taken(pool: Pool, start: int, size: int) -> Pool:
     """So many numbers of a pool from `start` on, and again from its beginning."""
     if start + size <= pool.size:
         return pool[start : start + size]
-    repeats = -(-(start + size) // pool.size)
-    return np.concatenate([pool] * repeats)[start : start + size]
+    parts = [pool[start:]]
+    left = size - parts[0].size
+    while left:
+        parts.append(pool[:left])
+        left -= parts[-1].size
+    return np.concatenate(parts)
 
 
 def _away(numbers: Numbers, note: Statistics, number: NumberType) -> Numbers:
     """The numbers, those that would be counted apart moved to the nearest that is not."""
     if number.is_float:
         tiny = number.smallest_normal
-        return np.where(np.abs(numbers) < tiny, np.where(numbers < 0, -tiny, tiny), numbers)
+        small = np.abs(numbers) < tiny
+        if small.any():
+            numbers[small] = np.where(numbers[small] < 0, -tiny, tiny)
+        return numbers
     spread = note.spread
     whole = np.rint(numbers)
     if spread is None or not (is_zero := whole == note.zero).any():
@@ -276,7 +291,10 @@ def _away(numbers: Numbers, note: Statistics, number: NumberType) -> Numbers:
 
 
 def _draw_indices(
-    note: Indices, dims: tuple[int, ...], dense_shape: tuple[int, ...], random: np.random.RandomState
+    note: Indices,
+    dims: tuple[int, ...],
+    dense_shape: tuple[int, ...],
+    random: np.random.RandomState,
 ) -> Iterator[Codes]:
     """Sorted places: each in its own of equal parts of the whole, so that none comes twice."""
     count, room = dims[0], note.last - note.first + 1

@@ -82,7 +82,7 @@ class NumberType:
     def lowest(self) -> float | int:
         """The lowest finite number."""
         if self.is_float:
-            return 0.0 if self.name == _SCALE else -self.highest
+            return self.smallest_normal if self.name == _SCALE else -self.highest
         return 0 if self.name == "bool" or self.name[0] == "u" else -(1 << (self.bits - 1))
 
     @property
@@ -162,7 +162,10 @@ class NumberType:
         padded = np.zeros(-(-codes.size // per_byte) * per_byte, np.uint8)
         padded[: codes.size] = codes
         shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
-        return np.bitwise_or.reduce(padded.reshape(-1, per_byte) << shifts, axis=1).tobytes()
+        packed: npt.NDArray[np.uint8] = np.bitwise_or.reduce(
+            padded.reshape(-1, per_byte) << shifts, axis=1
+        )
+        return packed.tobytes()
 
 
 def number_type(dtype: str) -> NumberType | None:
@@ -209,7 +212,7 @@ def _table(name: str) -> npt.NDArray[np.float32]:
         with np.errstate(over="ignore"):
             numbers = np.ldexp(1.0, codes - _SCALE_BIAS)
         numbers[255] = np.nan
-        return numbers.astype(np.float32)
+        return np.asarray(numbers, np.float32)
     layout = _LAYOUTS[name]
     steps = 1 << layout.mantissa_bits
     exponents = codes >> layout.mantissa_bits & ((1 << layout.exponent_bits) - 1)
@@ -224,4 +227,4 @@ def _table(name: str) -> npt.NDArray[np.float32]:
     elif name == "float8e5m2":
         top = exponents == exponents.max()
         numbers[top] = np.where(codes[top] % steps, np.nan, np.copysign(np.inf, numbers[top]))
-    return numbers.astype(np.float32)
+    return np.asarray(numbers, np.float32)

@@ -119,6 +119,7 @@ def _check_room(twin: Twin, path: Path, size: int, max_bytes: int) -> None:
 
 
 def _clear(tensor: TensorProto) -> None:
+    tensor.ClearField("metadata_props")
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
 

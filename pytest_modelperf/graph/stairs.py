@@ -108,7 +108,9 @@ def find_stairs(pieces: Iterable[Codes], rows: int, columns: int) -> Stairs | No
     return Stairs((*flights, open_flight)) if open_flight else None
 
 
-def stairs_pieces(stairs: Stairs, dtype: np.dtype[np.unsignedinteger], size: int) -> Iterator[Codes]:
+def stairs_pieces(
+    stairs: Stairs, dtype: np.dtype[np.unsignedinteger], size: int
+) -> Iterator[Codes]:
     """The elements again, `size` at a time; the last piece is what is left."""
     gathered: list[Codes] = []
     count = 0

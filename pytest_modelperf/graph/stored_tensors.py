@@ -1,4 +1,4 @@
-"""Every tensor that a model stores, wherever it stands: in graphs, bodies, functions, attributes."""
+"""Every tensor that a model stores, wherever: in graphs, bodies, functions and attributes."""
 
 from __future__ import annotations
 

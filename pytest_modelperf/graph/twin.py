@@ -1,11 +1,11 @@
 """A model's twin: its graph without its weights, and of each weight a few statistics.
 
 A twin is an ONNX file. Names, operators, opsets, functions and bodies are the model's own; text
-that no engine reads is left out. The data of a large weight is replaced by a note on the tensor
-itself, in the form that ONNX has for data in another file. So the note goes wherever the tensor
-goes, tools that look at a model show its type and shape, the static profile is the model's own,
-and an engine refuses to run it, naming `LOCATION`. The key `TWIN_KEY` in the metadata says that
-the file is a twin, and of which schema.
+that no engine reads is left out. The data of a large weight is replaced by a note in the metadata
+of the tensor itself, and the data is said to lie in another file, which there is not. So the note
+goes wherever the tensor goes, tools that look at a model show its type and shape, the static
+profile is the model's own, and an engine refuses to run it, naming `LOCATION`. The same key,
+`TWIN_KEY`, in the metadata of the model says that the file is a twin, and of which schema.
 
 What is small stays: integers as large as shapes and index tables get, other tensors of up to
 `KEEP_BYTES`, and of weights that no optimization looks into up to `KEEP_WEIGHT_BYTES`.
@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError, Message
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
@@ -42,10 +41,10 @@ from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, store
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, Skipped
 from pytest_modelperf.units import format_bytes, printable
 
-# The key of the model's metadata, and of the external_data entry that has the note.
+# The key of metadata: the model's has the schema, a tensor's the note on it.
 TWIN_KEY = "modelperf.twin"
 SCHEMA = 1
-# Where the data is said to lie, for tools that insist on a place and show it when it is not there.
+# Where the data is said to lie: engines show it when they do not find it.
 LOCATION = "weights-left-out"
 
 # Weights that are only ever multiplied or added: engines see their shape, not their values.
@@ -180,7 +179,7 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         what = f"{stored.place.value} {printable(str(stored.name))!r} of {twin.name}"
-        note = [entry.value for entry in tensor.external_data if entry.key == TWIN_KEY]
+        note = [entry.value for entry in tensor.metadata_props if entry.key == TWIN_KEY]
         if len(note) != 1:
             raise ModelError(
                 f"{what} has neither data nor statistics. Write the baseline again with "
@@ -193,7 +192,7 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
                 raise ValueError(f"numbers of its type {tensor.data_type} cannot be drawn")  # noqa: TRY301  # all that is wrong is told at one place
             parsed = parse_note(note[0], number, tuple(tensor.dims))
             _check_place(stored, parsed)
-        except (ValueError, TypeError, OverflowError) as error:
+        except ValueError as error:
             raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
         kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else stored.name
         seen[kind] += 1
@@ -279,7 +278,7 @@ def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, i
     _clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=LOCATION)
-    tensor.external_data.add(key=TWIN_KEY, value=format_note(note))
+    tensor.metadata_props.add(key=TWIN_KEY, value=format_note(note))
     return True
 
 
@@ -333,8 +332,8 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
         tensor.raw_data = number.pack(codes)
     else:
         raise ModelError(
-            f"the text {printable(tensor.name)!r} of {file.name} is said to be in another file, "
-            "where ONNX has none. Export the model again."
+            f"the data of {printable(tensor.name)!r} in {file.name} is in another file, and of a "
+            f"type whose size is not known: {dtype_name(tensor.data_type)}."
         )
 
 

@@ -36,6 +36,8 @@ from pytest_modelperf.graph.zero_pattern import (
 )
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from pytest_modelperf.graph.number_codes import Codes, Numbers
 
 # Pruned and quantized weights may hold one number, their zero, this often: it is told apart.
@@ -99,7 +101,7 @@ def describe(
     Without `can_sum_up` it is None for a weight that cannot be told exactly.
     """
     columns = (dims[-1] if dims else 1) * number.components
-    rows = math.prod(dims[:-1]) * (1 if dims else 1)
+    rows = math.prod(dims[:-1])
     tally = _Histogram(number) if number.bits <= 8 else _Moments(number)
     few = _FewCodes()
     sample: list[Numbers] = []
@@ -179,7 +181,7 @@ class _Histogram:
             variance = float(((kept - mean) ** 2 * weights).sum() / weights.sum())
             spread = _rounded(self.number, mean, math.sqrt(variance), kept.min(), kept.max())
 
-        def count(of: Any) -> int:
+        def count(of: npt.NDArray[np.bool_]) -> int:
             return int(counts[of].sum())
 
         return Statistics(
@@ -221,16 +223,20 @@ class _Moments:
         self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
         self.highest = highest if self.highest is None else max(self.highest, highest)
         values = left.astype(np.float64)
-        # Squares of the largest float64 would be infinite.
-        scale = 2.0**512 if max(abs(float(lowest)), abs(float(highest))) > 1e150 else 1.0
-        values /= scale
-        mean = float(values.mean()) * scale
-        values -= mean / scale
-        squares = float(np.dot(values, values)) * scale * scale
+        # The sum of the largest numbers would be infinite.
+        down = 64 if max(abs(float(lowest)), abs(float(highest))) > 1e280 else 0
+        mean = math.ldexp(float(np.ldexp(values, -down).mean()), down)
+        mean = min(max(mean, float(lowest)), float(highest))
+        with np.errstate(over="ignore"):
+            values -= mean
+            # Not np.dot: its sum depends on how many threads the machine has.
+            squares = float(np.square(values, out=values).sum())
         size = self.size + values.size
         shift = mean - self.mean
-        self.mean += shift * values.size / size
-        self.squares += squares + shift * shift * self.size * values.size / size
+        self.mean += shift * (values.size / size)
+        self.squares += squares
+        if self.size:
+            self.squares += shift * shift * (self.size * values.size / size)
         self.size = size
 
     def _left(self, numbers: Numbers) -> Numbers:
@@ -256,6 +262,12 @@ class _Moments:
         spread = None
         if self.size:
             deviation = math.sqrt(self.squares / self.size)
+            if not math.isfinite(deviation):
+                # Numbers too large to be squared: as much as their range allows.
+                # Bhatia, Davis: A Better Bound on the Variance (2000).
+                above = float(self.highest) / 2 - self.mean / 2
+                below = self.mean / 2 - float(self.lowest) / 2
+                deviation = 2 * math.sqrt(above) * math.sqrt(below)
             spread = _rounded(self.number, self.mean, deviation, self.lowest, self.highest)
         return Statistics(
             spread, self.zeros, 0, None, self.subnormals, self.nan, self.inf, self.negative_inf
@@ -263,7 +275,7 @@ class _Moments:
 
 
 def _rounded(
-    number: NumberType, mean: float, deviation: float, lowest: Any, highest: Any
+    number: NumberType, mean: float, deviation: float, lowest: float, highest: float
 ) -> Spread:
     deviation = min(_round(deviation), 1.7976e308)
     if deviation:
@@ -341,7 +353,7 @@ def parse_note(text: str, number: NumberType, dims: tuple[int, ...]) -> Note:
     except RecursionError:
         raise ValueError("its note nests too deep") from None
     if not isinstance(found, dict):
-        raise ValueError("its note is no object")
+        raise ValueError("its note is no object")  # noqa: TRY004  # it is the text that is wrong
     if "rows" in found:
         return _parse_stairs(found, number, dims)
     if "first" in found:
@@ -369,11 +381,13 @@ def _small_int(text: str) -> int:
 def _parse_statistics(
     found: dict[str, Any], number: NumberType, dims: tuple[int, ...]
 ) -> Statistics:
-    unknown = found.keys() - _COUNTS - _SPREAD - {"blocks", "n_of_m"}
+    unknown = found.keys() - {*_COUNTS, *_SPREAD, "blocks", "n_of_m"}
     if unknown:
         raise ValueError(f"its note has the unknown key {min(unknown)!r}")
     size = math.prod(dims) * number.components
-    counts = {name: _integer(found, key) for key, name in _COUNTS.items() if key in found}
+    counts: dict[str, Any] = {
+        name: _integer(found, key) for key, name in _COUNTS.items() if key in found
+    }
     for key, name in _COUNTS.items():
         if name != "zero" and not 0 <= counts.get(name, 0) <= size:
             raise ValueError(f"its {key} are {counts[name]:,} of {size:,} elements")

@@ -198,16 +198,14 @@ def _groups(band: Mask, grouping: Grouping) -> Mask | None:
     return moved.reshape(-1, grouping.m) if length else None
 
 
-def _draw_groups(
-    grouping: Grouping, shape: tuple[int, ...], random: np.random.RandomState
-) -> Mask:
+def _draw_groups(grouping: Grouping, shape: tuple[int, ...], random: np.random.RandomState) -> Mask:
     moved = np.moveaxis(np.zeros(shape, np.bool_), grouping.axis, -1)
     zeros = random.random_sample((moved.size // grouping.m, grouping.m))
     least = grouping.m - grouping.n
     mask = zeros <= np.sort(zeros, axis=1)[:, least - 1 : least]
-    return np.ascontiguousarray(
-        np.moveaxis(mask.reshape(moved.shape), -1, grouping.axis)
-    ).reshape(-1)
+    return np.ascontiguousarray(np.moveaxis(mask.reshape(moved.shape), -1, grouping.axis)).reshape(
+        -1
+    )
 
 
 def _draw_blocks(

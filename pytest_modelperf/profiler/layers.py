@@ -46,7 +46,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     step_ns = _resolution_ns(run.kernels)
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
-    return table.finished(median(run.plain_ns or run.run_ns), latency_ns)
+    return table.finished(run.plain_ns or run.run_ns, latency_ns)
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
@@ -131,6 +131,7 @@ class _Row:
             fused=tuple(sorted(self.covered - {self.layer})),
             provider=main.provider,
             precision=main.precision,
+            runs_ns=_sum_by_run([kernel for _, kernel in self.times], scale),
         )
 
 
@@ -155,15 +156,30 @@ class _Table:
         row.times.append((ns, kernel))
         row.covered |= covered
 
-    def finished(self, plain_ns: float, latency_ns: float) -> tuple[LayerTime, ...]:
+    def finished(self, plain_ns: Sequence[float], latency_ns: float) -> tuple[LayerTime, ...]:
         rows = sorted(self._rows.values(), key=_position)
         spent = sum(row.ns for row in rows)
-        whole = max(spent, plain_ns)
+        whole = max(spent, median(plain_ns))
         scale = latency_ns / whole if whole else 0.0
         times = tuple(row.finished(scale) for row in rows)
         rest = latency_ns - math.fsum(time.ns for time in times)
-        overhead = LayerTime(kind=RowKind.OVERHEAD, kernel="", ns=max(0.0, rest))
+        kernels = _sum_by_run([kernel for row in rows for _, kernel in row.times], scale)
+        # In one run or another the kernels can take longer than the plain inference beside it.
+        rests = [scale * ns - sum_ns for ns, sum_ns in zip(plain_ns, kernels, strict=False)]
+        overhead = LayerTime(
+            kind=RowKind.OVERHEAD,
+            kernel="",
+            ns=max(0.0, rest),
+            runs_ns=tuple(rests) if len(kernels) == len(plain_ns) else (),
+        )
         return (*times, overhead)
+
+
+def _sum_by_run(kernels: Sequence[Kernel], scale: float) -> tuple[float, ...]:
+    """What the kernels took together in each run; nothing where one does not tell of all."""
+    if len({len(kernel.self_ns) for kernel in kernels}) != 1:
+        return ()
+    return tuple(scale * sum(run) for run in zip(*(k.self_ns for k in kernels), strict=True))
 
 
 def _position(row: _Row) -> tuple[int, int]:

@@ -183,6 +183,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str
     facts = EngineFacts(
         name=setup.engine.name,
         version=described.get("version"),
+        python=worker.python,
         options=described.get("options", {}),
         providers=tuple(described.get("providers", ())),
     )
@@ -196,22 +197,32 @@ def measure_rounds(
     begun = clock()
 
     def see(progress: SamplingProgress) -> None:
-        rig.step = f"in round {progress.round} ({progress.step})"
+        rig.step = step_of(progress)
         watch(progress)
 
-    rounds: tuple[Round, ...] = sample(rig, rig.setup.policy, clock, see)
-    memory = rig.worker.ask("memory", "as its memory was asked for")
+    rounds = sample(rig, rig.setup.policy, clock, see)
+    return sum_up(rig, rounds, (clock() - begun) / _NS_PER_S, is_alone=True)
+
+
+def step_of(progress: SamplingProgress) -> str:
+    """Where it was, should it fail."""
+    return f"in round {progress.round} ({progress.step})"
+
+
+def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
+    """What these rounds tell; the peak of memory is that of a model only if it was alone."""
+    memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
     return Measurement(
         engine=rig.facts,
-        rounds=rounds,
+        rounds=tuple(rounds),
         latency=summarize(
             [r.times_ns for r in rounds], rig.subject.batch_size, rig.setup.policy.confidence
         ),
-        seconds=(clock() - begun) / _NS_PER_S,
+        seconds=seconds,
         processors=rig.worker.processors,
         machine=rig.worker.machine,
-        peak_rss_bytes=memory["peak_rss_bytes"] if rig.worker.is_own_process else None,
-        engine_peak_bytes=memory["engine_peak_bytes"],
+        peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
+        engine_peak_bytes=memory.get("engine_peak_bytes"),
         notes=(*rig.subject.notes, *_unpinned(rig.worker)),
     )
 

@@ -1,48 +1,115 @@
-"""The tables of a comparison: metrics side by side, and what changed by layer type."""
+"""The tables of a comparison: metrics side by side, and what changed by layer type and layer."""
 
 from __future__ import annotations
 
-from pytest_modelperf.records import LayerType
+import math
+from collections.abc import Iterable, Sequence
+
+from pytest_modelperf.records import LayerRow, LayerType
+from pytest_modelperf.report.figures import (
+    LATENCY,
+    format_allowed,
+    format_change,
+    format_figure,
+    format_interval,
+    metric_title,
+)
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.units import format_bytes, format_count, printable
-from pytest_modelperf.verdicts import CaseComparison, LayerTypeChange, Metric
+from pytest_modelperf.report.verdict_lines import verdict_word
+from pytest_modelperf.units import format_count, format_ms, ms_decimals, printable
+from pytest_modelperf.verdicts import (
+    CaseComparison,
+    Comparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    TimeChange,
+)
 
 MARK = "<"
 
-_TITLES = {
-    "macs": "MACs",
-    "params": "params",
-    "elementwise_ops": "elementwise ops",
-    "weight_bytes": "weights",
-    "activation_bytes": "activations",
-    "peak_activation_bytes": "peak activations",
-}
+# A row that explains so much is marked; one that explains less than the other is summed up.
+_MARKED = 0.1
+_SHOWN = 0.01
+_MAX_TYPES = 12
+_MAX_LAYERS = 6
+_LEAST_DECIMALS = 2
+# Where these are all that a title of a metric may be cut to, both ends of the table still show.
+_LEAST_TITLE = 11
+_LEAST_VERDICT = 12
 
 
-def metric_table(case: CaseComparison) -> Table:
-    """Before, now and change of every figure; what is shown only has no verdict."""
+def case_table(comparison: Comparison) -> Table:
+    """A row for each case: its verdict, and its median latency, or where nothing ran its MACs."""
     columns = (
-        Column("metric", is_text=True),
+        Column("case", is_text=True, is_name=True, least=24),
+        Column("verdict", is_text=True, least=_LEAST_VERDICT),
+        Column(""),
         Column("before"),
         Column("now"),
         Column("change"),
-        Column("", is_text=True),
+        Column("interval"),
     )
-    return Table("", columns, tuple(_metric_row(metric) for metric in case.metrics))
+    return Table("", columns, tuple(_case_row(case) for case in comparison.cases))
 
 
-def _metric_row(metric: Metric) -> tuple[str, ...]:
-    show = format_bytes if metric.name.endswith("_bytes") else format_count
-    change = "" if metric.ratio is None else _percent(metric.ratio - 1)
-    verdict = metric.verdict.value if metric.gated else ""
-    return (_TITLES[metric.name], show(metric.before), show(metric.after), change, verdict)
+def _case_row(case: CaseComparison) -> tuple[str, ...]:
+    named = {metric.name: metric for metric in case.metrics}
+    metric = named.get(f"{LATENCY}p50") or named.get("macs")
+    head = (printable(case.id), verdict_word(case))
+    if metric is None:
+        return (*head, "", "", "", "", "")
+    return (*head, *_figures(metric), format_interval(metric))
 
 
-def _percent(change: float) -> str:
-    """A change with its sign; one too small to show as more than 0.0 % says so."""
-    if change and abs(change) < 0.0005:
-        return "<0.1 %"
-    return f"{100 * change:+.1f} %" if change else "0 %"
+def _figures(metric: Metric) -> tuple[str, str, str, str]:
+    return (
+        metric_title(metric.name),
+        format_figure(metric.name, metric.before),
+        format_figure(metric.name, metric.after),
+        format_change(metric),
+    )
+
+
+def metric_table(case: CaseComparison) -> Table:
+    """Before, now and change of every figure; what is shown only has no verdict.
+
+    Beside times, exact figures that decide nothing are left out where they are the same.
+    """
+    head = (
+        Column("metric", is_text=True, least=_LEAST_TITLE),
+        Column("before"),
+        Column("now"),
+        Column("change"),
+    )
+    last = Column("", is_text=True, least=_LEAST_VERDICT)
+    if not is_measured(case):
+        rows = tuple((*_figures(m), _verdict(m)) for m in case.metrics)
+        return Table("", (*head, last), rows)
+    shown = [m for m in case.metrics if m.gated or m.interval is not None or _has_changed(m)]
+    return Table(
+        "",
+        (*head, Column("interval"), Column("allowed"), last),
+        tuple((*_figures(m), format_interval(m), format_allowed(m), _verdict(m)) for m in shown),
+    )
+
+
+def is_measured(case: CaseComparison) -> bool:
+    """Whether something ran, or was to run."""
+    is_timed = any(m.name.startswith(LATENCY) for m in case.metrics)
+    return is_timed or case.rounds is not None
+
+
+def _has_changed(metric: Metric) -> bool:
+    return metric.before != metric.after
+
+
+def _verdict(metric: Metric) -> str:
+    return metric.verdict.value if metric.gated else ""
+
+
+# -- what the graphs tell
 
 
 def layer_type_change_table(case: CaseComparison) -> Table:
@@ -89,3 +156,246 @@ def _macs(kind: LayerType | None) -> str:
 
 def _signed(value: int) -> str:
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{format_count(abs(value))}"
+
+
+# -- what the times tell
+
+
+def has_times(case: CaseComparison) -> bool:
+    """Whether the times of the layers are known on both sides."""
+    return any(change.time is not None for change in case.layer_types)
+
+
+def is_explained(case: CaseComparison) -> bool:
+    """Whether there is a difference beyond the noise, of which each row has a share."""
+    return any(c.time is not None and c.time.share is not None for c in case.layer_types)
+
+
+def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
+    """What each operator takes on both sides, what explains most first; and without intervals."""
+    wide = _layer_type_times(case, has_intervals=True)
+    return wide, _layer_type_times(case, has_intervals=False)
+
+
+def _layer_type_times(case: CaseComparison, *, has_intervals: bool) -> Table:
+    shows_share = is_explained(case)
+    decimals = _decimals(case)
+    timed = [change for change in case.layer_types if change.time is not None]
+    whole = max(_total(c.before for c in timed), _total(c.after for c in timed))
+    large = [c for c in timed if _is_worth_a_row(c, whole)][:_MAX_TYPES]
+    small = [c for c in timed if c not in large]
+    if len(small) == 1:
+        large, small = [*large, *small], []
+    rows = [
+        (
+            printable(c.op),
+            _layer_count(c),
+            *_time_cells(c.before, c.after, c.time, decimals, has_intervals=has_intervals),
+            *([_share(c.time)] if shows_share else []),
+            _mark(c.time, _news(c)),
+        )
+        for c in large
+    ]
+    if small:
+        cells = _sum_cells(small, decimals, has_intervals=has_intervals, shows_share=shows_share)
+        rows.append((f"{len(small)} other types", "", *cells))
+    total = _sum_cells(timed, decimals, has_intervals=has_intervals, shows_share=False)
+    return Table(
+        "time by layer type, in ms",
+        (
+            Column("layer type", is_text=True, is_name=True),
+            Column("count"),
+            *_time_columns(has_intervals=has_intervals, shows_share=shows_share),
+        ),
+        tuple(rows),
+        ("total", "", *total, "") if shows_share else ("total", "", *total),
+        "" if shows_share else "the difference is within the noise: no row explains it",
+    )
+
+
+def layer_time_tables(case: CaseComparison) -> tuple[Table, Table]:
+    """The layers that explain most of the difference; and the same without intervals."""
+    return _layer_times(case, has_intervals=True), _layer_times(case, has_intervals=False)
+
+
+def _layer_times(case: CaseComparison, *, has_intervals: bool) -> Table:
+    decimals = _decimals(case)
+    shown = [
+        c
+        for c in case.layers
+        if c.time is not None and c.time.share is not None and c.time.share >= _SHOWN
+    ]
+    rows = tuple(
+        (
+            _layer_name(c),
+            printable(_known(c).qualified_op),
+            *_time_cells(c.before, c.after, c.time, decimals, has_intervals=has_intervals),
+            _share(c.time),
+            _mark(c.time, _news(c)),
+        )
+        for c in shown[:_MAX_LAYERS]
+    )
+    more = len(shown) - len(rows)
+    return Table(
+        "layers that explain most, in ms",
+        (
+            Column("layer", is_text=True, is_name=True, least=16),
+            Column("type", is_text=True, is_name=True),
+            *_time_columns(has_intervals=has_intervals, shows_share=True),
+        ),
+        rows,
+        None,
+        f"{more} more layers: --json has them" if more else "",
+    )
+
+
+def _time_columns(*, has_intervals: bool, shows_share: bool) -> tuple[Column, ...]:
+    return (
+        Column("before"),
+        Column("now"),
+        Column("change"),
+        *([Column("interval")] if has_intervals else []),
+        *([Column("explains")] if shows_share else []),
+        Column("", is_text=True),
+    )
+
+
+def _time_cells(
+    before: LayerType | LayerRow | None,
+    after: LayerType | LayerRow | None,
+    time: TimeChange | None,
+    decimals: int,
+    *,
+    has_intervals: bool,
+) -> tuple[str, ...]:
+    cells = [_ms(before, decimals), _ms(after, decimals), _signed_ms(time, decimals)]
+    if has_intervals:
+        cells.append(_interval(time, decimals))
+    return tuple(cells)
+
+
+def _interval(time: TimeChange | None, decimals: int) -> str:
+    if time is None or time.low_ns is None or time.high_ns is None:
+        return ""
+    return f"{_signed_number(time.low_ns, decimals)} … {_signed_number(time.high_ns, decimals)}"
+
+
+def _sum_cells(
+    changes: Sequence[LayerTypeChange], decimals: int, *, has_intervals: bool, shows_share: bool
+) -> tuple[str, ...]:
+    before, after = _total(c.before for c in changes), _total(c.after for c in changes)
+    shares = [c.time.share for c in changes if c.time is not None and c.time.share is not None]
+    return (
+        format_ms(before, decimals),
+        format_ms(after, decimals),
+        _signed_number(after - before, decimals),
+        *([""] if has_intervals else []),
+        *([_percent_of(math.fsum(shares))] if shows_share else []),
+        "",
+    )
+
+
+def _total(sides: Iterable[LayerType | None]) -> float:
+    return math.fsum(side.ns for side in sides if side is not None and side.ns is not None)
+
+
+def _decimals(case: CaseComparison) -> int:
+    """Those of all times of a case, so that they can be compared by eye."""
+    return max(_LEAST_DECIMALS, ms_decimals(_total(c.after for c in case.layer_types)))
+
+
+def _is_worth_a_row(change: LayerTypeChange, whole: float) -> bool:
+    if change.time is None:
+        return False
+    if change.time.share is not None:
+        return abs(change.time.share) >= _SHOWN
+    largest = max(_total([change.before]), _total([change.after]))
+    return largest >= _SHOWN * whole
+
+
+def _layer_count(change: LayerTypeChange) -> str:
+    """Blank for the time of what is no layer."""
+    has_layers = any(side is not None and side.count for side in (change.before, change.after))
+    return _counts(change) if has_layers else ""
+
+
+def _ms(side: LayerType | LayerRow | None, decimals: int) -> str:
+    return "-" if side is None or side.ns is None else format_ms(side.ns, decimals)
+
+
+def _signed_ms(time: TimeChange | None, decimals: int) -> str:
+    return "" if time is None else _signed_number(time.ns, decimals)
+
+
+def _signed_number(ns: float, decimals: int) -> str:
+    text = f"{ns / 1e6:+.{decimals}f}"
+    return text if float(text) else text[1:]
+
+
+def _share(time: TimeChange | None) -> str:
+    return "" if time is None or time.share is None else _percent_of(time.share)
+
+
+def _percent_of(share: float) -> str:
+    return f"{100 * share:.0f} %" if abs(share) >= 0.005 else "0 %"
+
+
+def _mark(time: TimeChange | None, news: str) -> str:
+    is_culprit = time is not None and time.share is not None and time.share >= _MARKED
+    return " ".join(part for part in (MARK if is_culprit else "", news) if part)
+
+
+def _news(change: LayerTypeChange | LayerChange) -> str:
+    """What it means that there is a layer, or a time of it, on one side only."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return "new" if before is None else "gone"
+    if (before.ns is None) == (after.ns is None):
+        return ""
+    return "was fused" if before.ns is None else "fused now"
+
+
+def _known(change: LayerChange) -> LayerRow:
+    row = change.after or change.before
+    if row is None:
+        raise ValueError("a change of a layer that is on neither side")
+    return row
+
+
+def _layer_name(change: LayerChange) -> str:
+    row = _known(change)
+    if row.static is not None:
+        return printable(row.static.name or row.static.id)
+    kernel = "" if row.time is None else row.time.kernel
+    return printable(kernel) or "(no kernel)"
+
+
+# -- outputs
+
+
+def output_table(case: CaseComparison) -> Table:
+    """How far the outputs of both models are apart on the same inputs."""
+    columns = (
+        Column("output", is_text=True, is_name=True),
+        Column("largest difference"),
+        Column("relative"),
+        Column("cosine"),
+        Column("", is_text=True, least=16),
+    )
+    return Table("", columns, tuple(map(_output_row, case.outputs)))
+
+
+def _output_row(output: OutputChange) -> tuple[str, ...]:
+    return (
+        printable(output.name),
+        _small(output.max_absolute),
+        _small(output.max_relative),
+        "" if output.cosine is None else f"{output.cosine:.6f}",
+        "equal"
+        if output.max_absolute == 0 and output.difference is None
+        else printable(output.difference or ""),
+    )
+
+
+def _small(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.baseline_records import Change, Plan, Value
-from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.tables import CUT, Column, Table
 from pytest_modelperf.units import format_bytes, format_count, format_ms, printable
 
 _NOTHING = "-"
@@ -18,10 +18,12 @@ _TITLES = {
     "peak_rss_bytes": "peak memory",
     "latency_p50_ns": "p50 latency",
     "latency_p95_ns": "p95 latency",
-    "twin_bytes": "twin",
     "twin_ratio": "twin / model",
+    "twin_trusted": "twin trusted",
     "batch_size": "batch size",
 }
+# Columns of figures are never cut to fit, so the texts between them are short.
+_LONGEST = 24
 _TIME = "_ns"
 _SIZE = "_bytes"
 
@@ -58,7 +60,8 @@ def _value(name: str, value: Value) -> str:
     if value is None:
         return _NOTHING
     if isinstance(value, str):
-        return printable(value)
+        text = printable(value)
+        return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + CUT
     if name.endswith(_TIME):
         return f"{format_ms(value)} ms"
     if isinstance(value, float):

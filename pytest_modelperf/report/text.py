@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.report.comparison_tables import layer_type_change_table, metric_table
+from pytest_modelperf.report.comparison_tables import (
+    case_table,
+    has_times,
+    is_explained,
+    is_measured,
+    layer_time_tables,
+    layer_type_change_table,
+    layer_type_time_tables,
+    metric_table,
+    output_table,
+)
 from pytest_modelperf.report.conditions import (
     describe_machine_line,
     doubt_lines,
@@ -25,13 +35,35 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    describe_doubt,
+    describe_method,
+    describe_outputs,
+    describe_run,
+    describe_verdict,
+    failure_lines,
+    is_quiet,
+    verdict_word,
+)
 from pytest_modelperf.units import printable
-from pytest_modelperf.verdicts import Comparison
+from pytest_modelperf.verdicts import CaseComparison, Comparison, Verdict
 
 __all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile"]
 
-# The first reasons are those that explain most; the table has them all.
+# The first reasons are those that explain most. Without times the table has them all.
 MAX_REASONS = 4
+MAX_TIMED_REASONS = 6
+_COLORS = {
+    Verdict.REGRESSED.value: "red",
+    Verdict.OVER_BUDGET.value: "red",
+    FAILED: "red",
+    Verdict.INCONCLUSIVE.value: "yellow",
+    Verdict.IMPROVED.value: "green",
+    Verdict.NEW.value: "",
+    Verdict.PASSED.value: "",
+    Verdict.UNCHANGED.value: "",
+}
 
 
 def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
@@ -52,21 +84,69 @@ def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
 
 
 def render_comparison(comparison: Comparison, style: TextStyle) -> str:
-    """The whole report of a comparison: the verdict first, then what it rests on."""
+    """The whole report of a comparison: the verdict first, then what it rests on.
+
+    Of several cases those that only passed are a row of the first table, and no more.
+    """
     page = Page(style)
     before, after = printable(comparison.before.name), printable(comparison.after.name)
-    page.line(f"{before} -> {after}: {comparison.verdict.value}", "bold")
+    page.line(f"{before} -> {after}: {describe_run(comparison)}", "bold")
+    if comparison.engines:
+        page.item(f"on {', '.join(map(printable, comparison.engines))}")
+    is_one = len(comparison.cases) == 1
+    if not is_one:
+        page.table(case_table(comparison))
     for case in comparison.cases:
-        if len(comparison.cases) > 1:
-            page.line("")
-            page.line(f"{printable(case.id)}: {case.verdict.value}", "bold")
-        page.table(metric_table(case))
-        page.table(layer_type_change_table(case))
-        for reason in case.reasons[:MAX_REASONS]:
-            page.line(f"why: {reason}")
-        if len(case.reasons) > MAX_REASONS:
-            page.line(f"     and {len(case.reasons) - MAX_REASONS} more, as the table shows")
+        if is_one or not is_quiet(case):
+            _write_comparison(page, case, comparison, is_one=is_one)
+    quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
+    notes = dict.fromkeys(note for case in quiet for note in case.notes)
+    _write_items(page, [f"note: {printable(note)}" for note in notes], "yellow")
     return page.text()
+
+
+def _write_comparison(
+    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
+) -> None:
+    """One case: its verdict in a sentence, figures, layers, why, and how that is known."""
+    is_run = is_measured(case) or case.outcome is not None or case.failure is not None
+    if is_run or not is_one:
+        if not is_one:
+            page.line("")
+        sentence = describe_verdict(case, comparison.confidence)
+        page.item(f"{printable(case.id)} {sentence}", style=f"bold {_COLORS[verdict_word(case)]}")
+    for line in failure_lines(case):
+        page.item(line, style="red")
+    doubt = describe_doubt(case)
+    if doubt is not None:
+        page.item(doubt, style="yellow")
+    page.table(metric_table(case))
+    if has_times(case):
+        page.table(*layer_type_time_tables(case))
+        if is_explained(case):
+            page.table(*layer_time_tables(case))
+    elif not is_measured(case) or any(not change.is_equal for change in case.layer_types):
+        page.table(layer_type_change_table(case))
+    _write_reasons(page, case)
+    if case.outputs and describe_outputs(case) is None:
+        page.table(output_table(case))
+        page.line("")
+    facts = [("how", describe_method(case)), ("outputs", describe_outputs(case))]
+    for word, text in (*facts, *(("note", printable(note)) for note in case.notes)):
+        if text is not None:
+            page.item(f"{word}: {text}", indent=len(word) + 2)
+
+
+def _write_reasons(page: Page, case: CaseComparison) -> None:
+    most = MAX_TIMED_REASONS if has_times(case) else MAX_REASONS
+    if has_times(case):
+        page.line("")
+    for reason in case.reasons[:most]:
+        page.item(f"why: {reason}", indent=5)
+    more = len(case.reasons) - most
+    if more > 0:
+        where = "--json has them" if has_times(case) else "as the table shows"
+        page.line(f"     and {more} more, {where}")
 
 
 def _write_performance(page: Page, profile: Profile) -> None:

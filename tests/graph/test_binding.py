@@ -224,8 +224,8 @@ def test_a_mistyped_dimension_names_the_nearest_and_all() -> None:
         _bind(_x(1, 2), binding=Binding(dims={"seq": 4}))
 
 
-@pytest.mark.parametrize("size", [0, -5])
-def test_a_dimension_of_nothing_is_refused(size: int) -> None:
+@pytest.mark.parametrize("size", [-1, -5])
+def test_a_dimension_of_less_than_nothing_is_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"'seq' cannot be {size}"):
         _bind(_x("N", "seq"), binding=Binding(dims={"seq": size}))
 
@@ -245,7 +245,6 @@ def test_a_terminal_escape_in_a_name_is_shown_escaped() -> None:
 @pytest.mark.parametrize(
     ("dims", "message"),
     [
-        ((1, 0, 3), "dimension of 0"),
         ((1, -1, 3), "negative dimension"),
         ((1, 2**41), "Is a dimension mistyped"),
         ((2**62, 2**62), "Is a dimension mistyped"),
@@ -254,6 +253,14 @@ def test_a_terminal_escape_in_a_name_is_shown_escaped() -> None:
 def test_a_size_that_cannot_be_is_refused(dims: tuple[int, ...], message: str) -> None:
     with pytest.raises(BindingError, match=message):
         _bind(_x(*dims))
+
+
+def test_a_cache_may_be_empty_and_a_batch_may_not() -> None:
+    """A decoder starts without a past."""
+    bound = _bind(_x("N", "past", 16), binding=Binding(2, {"past": 0}))
+    assert bound.shapes["x"] == (2, 0, 16)
+    with pytest.raises(UsageError, match="'N' cannot be 0: give 1 or more"):
+        _bind(_x("N", 16), binding=Binding(None, {"N": 0}))
 
 
 def test_an_enormous_size_given_by_the_user_is_refused() -> None:

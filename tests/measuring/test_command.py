@@ -95,14 +95,14 @@ def test_the_layers_sum_to_the_latency() -> None:
 def test_a_case_with_more_cores_than_there_are_is_skipped_and_the_next_is_measured() -> None:
     result = run("profile", "m.onnx", "--cores", "4096,1", *QUICK)
     assert result.exit_code == 0
-    assert re.search(r"^b1-c4096: skipped: it wants 4096 cores, but the ", result.out, re.MULTILINE)
+    assert re.search(r"^b1-c4096: skipped: 4096 cores are wanted, but the ", result.out, re.MULTILINE)
     assert re.search(r"^b1-c1 +1 +1 +\d", result.out, re.MULTILINE)
 
 
 def test_where_nothing_could_be_measured_the_exit_code_says_so() -> None:
     result = run("profile", "m.onnx", "--cores", "4096", *QUICK)
     assert result.exit_code == 3
-    assert "b1-c4096: skipped: it wants 4096 cores" in result.out
+    assert "b1-c4096: skipped: 4096 cores are wanted" in result.out
 
 
 def test_a_case_that_crashes_is_one_error_and_the_next_is_measured() -> None:
@@ -140,6 +140,19 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         ),
         (["--gateway", "nonsense"], 2, "the gateway 'nonsense' cannot be read"),
         (["--gateway", "popen//python=/no/python"], 3, "no worker could be started"),
+        (["--max-seconds", "nan"], 2, "nan is no number of seconds"),
+        (["--timeout", "inf"], 2, "inf is no number of seconds"),
+        (
+            ["--engine-option", "intra_op_num_threads=4"],
+            2,
+            "intra_op_num_threads cannot be set: a case has as many threads as cores (--cores)",
+        ),
+        (
+            ["--engine-option", "execution_mode=no"],
+            2,
+            "execution_mode cannot be 'no': it can be ORT_SEQUENTIAL, ORT_PARALLEL.",
+        ),
+        (["--json", "no/such/folder.json"], 2, "cannot write no/such/folder.json"),
         (["--max-seconds", "0"], 2, "'--max-seconds': 0.0 is not in the range x>0"),
         (["--input-file", "no.npz"], 2, "no.npz"),
         (
@@ -220,6 +233,13 @@ def test_doctor_says_what_could_be_detected() -> None:
     assert re.match(r"1 core: (fit to measure|noisy|too few rounds)", result.out)
     assert "m.onnx ran against itself" in result.out
     assert "the slowdown that a comparison would see" in result.out
+
+
+def test_doctor_refuses_what_it_would_not_do() -> None:
+    several = run("doctor", "m.onnx", "--batch", "1,2")
+    assert (several.exit_code, "one model at one size" in several.err) == (2, True)
+    cores = run("doctor", "m.onnx", "--cores", "1,4096")
+    assert (cores.exit_code, "4096 cores are wanted" in cores.err) == (3, True)
 
 
 def test_doctor_brings_a_model_of_its_own_and_writes_json() -> None:

@@ -147,6 +147,29 @@ def test_a_worker_that_is_silent_for_too_long_is_ended(tmp_path: Path) -> None:
     assert ends(int(note.read_text()))
 
 
+@on_linux
+def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
+    """The pipe to it holds 64 KiB, and whoever sends more waits for it to read."""
+    note = tmp_path / "pid"
+    with pytest.raises(MeasureError, match="no answer for 0.3 s"), working(note=str(note)) as worker:
+        os.kill(int(note.read_text()), signal.SIGSTOP)
+        inputs = {"x": ("uint8", "|u1", (1 << 24,), bytes(1 << 24))}
+        worker.ask("inputs", "as the inputs were sent", 0.3, inputs=inputs)
+    assert ends(int(note.read_text()))
+
+
+@on_linux
+def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    silent = tmp_path / "python"
+    note = tmp_path / "pid"
+    silent.write_text(f"#!/bin/sh\necho $$ > {note}\nexec sleep 600\n")
+    silent.chmod(0o755)
+    request = WorkerRequest(spec=f"popen//python={silent}", limit_s=0.5)
+    with pytest.raises(MeasureError, match="Is it a Python"), ProcessWorker(request):
+        pass
+    assert ends(int(note.read_text()))
+
+
 def test_memory_that_runs_out_is_told_and_the_worker_lives_on() -> None:
     with working(at="2", do="grow") as worker:
         with pytest.raises(MeasureError, match="memory ran out in round 3: MemoryError"):

@@ -35,6 +35,13 @@ class Session(Protocol):
         """A function that runs one inference on these inputs and returns when it is complete."""
         ...
 
+    def read_outputs(self) -> Mapping[str, Array]:
+        """The outputs of an inference on the inputs that were prepared, by name.
+
+        Those that are no arrays, or of a type that numpy lacks, are left out.
+        """
+        ...
+
     def peak_bytes(self) -> int | None:
         """The most memory that the engine itself says it used; None where it does not tell."""
         ...

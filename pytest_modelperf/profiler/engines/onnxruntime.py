@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime as ort
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ NAME = "onnxruntime"
 # The threads of an idle session would go on spinning, on processors that something else is timed
 # on: with this they stop when an inference ends, at no cost to the next.
 _DEFAULTS = {"session.force_spinning_stop": "1"}
-_LEVELS = {
+_MEMBERS = {
+    "sequential": "ORT_SEQUENTIAL",
+    "parallel": "ORT_PARALLEL",
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -43,6 +46,14 @@ _SUFFIX = "ExecutionProvider"
 # Errors only: warnings about a provider that a node fell back to are told by the layers.
 _LOG_SEVERITY = 3
 _CUSTOM_OPS = "custom_ops"
+# What a case or a worker decides.
+_OURS = {
+    "intra_op_num_threads": "a case has as many threads as cores (--cores)",
+    "enable_profiling": "layers are timed in a session of their own",
+    "profile_file_prefix": "layers are timed in a session of their own",
+    "optimized_model_filepath": "a worker leaves no files behind",
+    "session.set_denormal_as_zero": "only the first session of a process heeds it",
+}
 # Types of inputs that numpy lacks, as `TensorProto.DataType` numbers them.
 _ONNX_TYPES = {
     "bfloat16": 16,
@@ -133,8 +144,20 @@ class _Session:
         self._session = session
         # Values of types that numpy lacks lie on top of these arrays.
         self._kept: Mapping[str, Array] = {}
+        self._infer: Callable[[], Any] = list
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
+        self._infer = self._prepared(inputs, dtypes)
+        return self._infer
+
+    def read_outputs(self) -> Mapping[str, Array]:
+        names = [output.name for output in self._session.get_outputs()]
+        values = self._infer()
+        return {name: v for name, v in zip(names, values) if isinstance(v, np.ndarray)}  # noqa: B905  # 3.9 has no strict
+
+    def _prepared(
+        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+    ) -> Callable[[], Any]:
         if not any(dtype in _ONNX_TYPES for dtype in dtypes.values()):
             return functools.partial(self._session.run, None, dict(inputs))
         values = {name: _ort_value(array, dtypes[name]) for name, array in inputs.items()}
@@ -146,7 +169,7 @@ class _Session:
         return None
 
     def close(self) -> None:
-        del self._session
+        del self._infer, self._session
 
 
 class _ProfiledSession(_Session):
@@ -218,7 +241,7 @@ def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOpt
             continue
         if name == _CUSTOM_OPS:
             made.register_custom_ops_library(value)
-        elif "." in name:
+        elif "." in name and name not in _OURS:
             made.add_session_config_entry(name, value)
         else:
             _set_attribute(made, name, value)
@@ -226,6 +249,8 @@ def _session_options(threads: int, options: Mapping[str, str]) -> ort.SessionOpt
 
 
 def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) -> None:
+    if name in _OURS:
+        raise OptionError(f"the session option {name} cannot be set: {_OURS[name]}.")
     known = sorted(n for n in dir(ort.SessionOptions) if _is_setting(n))
     if name not in known:
         raise OptionError(
@@ -237,8 +262,10 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
     try:
         setattr(session_options, name, _parsed(text, present))
     except (TypeError, ValueError) as error:
+        members = ", ".join(getattr(type(present), "__members__", ()))
         raise OptionError(
-            f"the session option {name} cannot be {text!r}: it is now {present}."
+            f"the session option {name} cannot be {text!r}: "
+            + (f"it can be {members}." if members else f"it is now {present}.")
         ) from error
 
 
@@ -257,7 +284,7 @@ def _parsed(text: str, present: object) -> object:
     if isinstance(present, str):
         return text
     kind = type(present)
-    member = getattr(kind, _LEVELS.get(text.lower(), text), None)
+    member = getattr(kind, _MEMBERS.get(text.lower(), text), None)
     if not isinstance(member, kind):
         raise ValueError(text)  # noqa: TRY004  # the text names no member
     return member

@@ -264,6 +264,22 @@ class Agent:
         fed = self._feeds[feed]
         return session.prepare(fed.arrays, fed.dtypes)
 
+    def do_outputs(self, side: str, max_bytes: int) -> dict[str, Any] | None:
+        """What one inference gives out, by name; None where the engine cannot tell.
+
+        Each is a type, a shape and its bits, which are None for what is too large to be sent.
+        """
+        session = self._sessions[side]
+        if not hasattr(session, "read_outputs"):
+            return None
+        outputs: dict[str, Any] = {}
+        for name, output in session.read_outputs().items():
+            fits = output.nbytes <= max_bytes and output.dtype.kind in "biufc"
+            shape = tuple(map(int, output.shape))
+            outputs[name] = (output.dtype.str, shape, output.tobytes() if fits else None)
+            max_bytes -= output.nbytes if fits else 0
+        return outputs
+
     def do_memory(self) -> dict[str, Any]:
         peaks = [p for s in self._sessions.values() if (p := s.peak_bytes()) is not None]
         return {

@@ -12,10 +12,11 @@ import re
 import shutil
 import signal
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +52,11 @@ _LOG_TAIL_LINES = 12
 _START_ERRORS = (
     AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
 )  # fmt: skip
+# Commands that carry more than a pipe holds.
+_LARGE = frozenset({"inputs", "put"})
 _PIECE_BYTES = 4 << 20
+# What ONNX Runtime puts before what it has to say.
+_ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # Lines of a crash report that are about the worker's own code, and tell nobody anything.
 _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
@@ -72,6 +77,11 @@ class Worker(Protocol):
     @property
     def unpinned_because(self) -> str | None:
         """Why it is not pinned; None where it is."""
+        ...
+
+    @property
+    def python(self) -> str | None:
+        """The version of its interpreter."""
         ...
 
     @property
@@ -126,6 +136,7 @@ class ProcessWorker:
         self.unpinned_because: str | None = None
         self.executable = ""
         self.machine: MachineFacts | None = None
+        self.python: str | None = None
 
     def __enter__(self) -> Self:
         try:
@@ -155,15 +166,15 @@ class ProcessWorker:
             raise MeasureError(f"the worker was no longer there {step}.")
         limit_s = self._request.limit_s if limit_s is None else limit_s
         try:
-            self._channel.send({"command": command, **arguments})
+            with self._watched(command, limit_s):
+                self._channel.send({"command": command, **arguments})
             answer = self._channel.receive(limit_s)
         except self._channel.TimeoutError:
             self._give_up()
-            raise MeasureError(
-                f"no answer for {limit_s:.3g} s {step}: the worker was ended. If the model takes "
-                "that long, allow more with --timeout."
-            ) from None
+            raise self._describe_silence(step, limit_s) from None
         except (EOFError, OSError, self._channel.RemoteError) as error:
+            if self._is_over:
+                raise self._describe_silence(step, limit_s) from None
             self._is_over = True
             if command == "begin":
                 raise self._describe_start(error) from None
@@ -205,12 +216,15 @@ class ProcessWorker:
                 is_first = False
         return str(target)
 
-    def send_model(self, path: Path, beside: Sequence[Path]) -> str:
-        """The same for a model and the files beside it in which its weights lie."""
+    def send_model(self, path: Path, beside: Sequence[Path], place: str = "model") -> str:
+        """The same for a model and the files beside it in which its weights lie.
+
+        On another machine they lie in a folder named `place`.
+        """
         folder = path.parent.resolve()
         for file in beside:
-            self.send_file(file, file.relative_to(folder).as_posix())
-        return self.send_file(path, path.name)
+            self.send_file(file, f"{place}/{file.relative_to(folder).as_posix()}")
+        return self.send_file(path, f"{place}/{path.name}")
 
     def end(self) -> None:
         """End the worker and all that it started, and remove its files."""
@@ -226,11 +240,35 @@ class ProcessWorker:
             _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    @contextmanager
+    def _watched(self, command: str, limit_s: float) -> Iterator[None]:
+        """Give up a worker that does not take what it is sent: the pipe holds little, and waits."""
+        if command not in _LARGE:
+            yield
+            return
+        watchdog = threading.Timer(limit_s, self._give_up)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+
     def _give_up(self) -> None:
         """Ask it nothing more, and end it where it is ours to end."""
         self._is_over = True
         if self.is_local and self._pid is not None:
             _kill(self._pid)
+        elif not self.is_local:
+            for gateway in self._group:
+                _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+
+    def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
+        ended = "the worker was ended" if self.is_local else "the worker was given up"
+        return MeasureError(
+            f"no answer for {limit_s:.3g} s {step}: {ended}. If the model takes that long, allow "
+            "more with --timeout."
+        )
 
     # -- start
 
@@ -252,22 +290,29 @@ class ProcessWorker:
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])
         self.unpinned_because = begun["unpinned_because"]
         self.executable = str(begun["executable"])
+        self.python = str(begun["python"])
         if not self.is_local:
             self.machine = MachineFacts(**begun["platform"])
         allowed = begun["processors_allowed"]
         if allowed is not None and allowed < self._request.cores:
             raise TooFewCoresError(
-                f"it wants {self._request.cores} cores, but the worker may use {allowed}"
+                f"{self._request.cores} cores are wanted, but the worker may use {allowed}"
             )
 
     def _open_channel(self, source: str) -> Any:  # noqa: ANN401  # execnet's own
         with warnings.catch_warnings():
             # Where a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
+            before = _children()
+            watchdog = threading.Timer(self._request.limit_s, _kill_others, [before])
+            watchdog.daemon = True
+            watchdog.start()
             try:
                 return self._group.makegateway(self._request.spec).remote_exec(source)
             except _START_ERRORS as error:
                 problem = self._describe_start(error)
+            finally:
+                watchdog.cancel()
             gc.collect()
         raise problem
 
@@ -338,7 +383,12 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
             f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
             "TMPDIR to another folder."
         )
-    return MeasureError(f"failed {step}: {told['type']}: {message}")
+    plain = _ENGINE_PREFIX.sub("", message)
+    if plain == message:
+        return MeasureError(f"failed {step}: {told['type']}: {message}")
+    if "is not a registered function/op" in plain:
+        plain += " Give the library that has it with --engine-option custom_ops=PATH."
+    return MeasureError(f"failed {step}: {plain}")
 
 
 def wait_for_end(pid: int, limit_s: float = _GRACE_S) -> Ending | None:
@@ -406,6 +456,22 @@ def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway 
     ):
         with suppress(OSError):
             close()
+
+
+def _children() -> frozenset[int]:
+    """The processes that this one has started; none where the platform does not tell."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError, ValueError):
+            found.update(map(int, path.read_text().split()))
+    return frozenset(found)
+
+
+def _kill_others(before: frozenset[int]) -> None:
+    """End what was started since: an interpreter that says nothing as it starts."""
+    for pid in _children() - before:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _kill(pid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import platform
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ class InlineWorker:
 
     is_own_process = False
     machine = None
+    python = platform.python_version()
 
     def __init__(self, folder: Path, processors: tuple[int, ...] | None = None) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The statistics of measured times: percentiles and ratios, with intervals whose unit is the round.
+"""Percentiles and ratios of measured times, with intervals whose unit is the round.
 
 Inferences inside one session resemble each other far more than two sessions do, so an interval
 that takes them as independent is too narrow by a factor. docs/measuring.md has the rules and how
@@ -21,9 +21,9 @@ from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, 
 
 Times: TypeAlias = Sequence[int]
 PairedTimes: TypeAlias = tuple[Sequence[int], Sequence[int]]
-_Floats: TypeAlias = npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
-_MEDIAN = 50.0
+MEDIAN = 50.0
 # A coarse clock can see no time pass, and nothing has no logarithm.
 _SHORTEST_NS = 0.5
 # Two rounds that differ a lot tell nothing, and the bounds of nothing are beyond all numbers.
@@ -80,7 +80,7 @@ def estimate_percentile(
     value = float(np.quantile(pooled, percent / 100.0))
     if len(rounds) < 2:
         return Percentile(percent=percent, needed=needed, value_ns=value)
-    find_interval = _median_interval if percent == _MEDIAN else _tail_interval
+    find_interval = _median_interval if percent == MEDIAN else _tail_interval
     low, high = find_interval(rounds, pooled, value, percent / 100.0, confidence)
     return Percentile(
         percent=percent,
@@ -104,7 +104,7 @@ def duet_ratio(pairs: Sequence[PairedTimes], confidence: float) -> Ratio:
     if len(differences) < 2:
         return Ratio(math.exp(centre), None, None)
     half = _t_half_width(differences, confidence)
-    return Ratio(math.exp(centre), _exp(centre - half), _exp(centre + half))
+    return Ratio(math.exp(centre), bounded_exp(centre - half), bounded_exp(centre + half))
 
 
 def detectable_change(
@@ -137,47 +137,83 @@ def rounds_to_detect(
 
 def describe_spread(rounds: Sequence[Times]) -> Spread:
     """How far inferences of one session lie apart, and how far the medians of sessions do."""
-    medians = _log([float(np.median(times)) for times in rounds])
-    within = [float(_log(times).std(ddof=1)) for times in rounds if len(times) > 1]
+    medians = logs([float(np.median(times)) for times in rounds])
+    within = [float(logs(times).std(ddof=1)) for times in rounds if len(times) > 1]
     return Spread(
         inferences=float(np.median(within)) if within else None,
         sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
     )
 
 
+def typical_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The t interval of the mean of the logs of what was seen once a round."""
+    seen = logs(values)
+    centre, half = float(seen.mean()), _t_half_width(seen, confidence)
+    return bounded_exp(centre - half), bounded_exp(centre + half)
+
+
+def effective_samples(
+    rounds: Sequence[Times], value: float, share: float, confidence: float
+) -> float:
+    """So many independent samples would vary around this quantile like these rounds do."""
+    sizes = np.array([len(times) for times in rounds])
+    below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
+    count, total = len(rounds), int(sizes.sum())
+    excess = below - sizes * below.sum() / total
+    variance = count / (count - 1) * float(excess @ excess) / total**2
+    independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
+    upper = (1.0 + confidence) / 2.0
+    few_rounds = scipy_stats.t.ppf(upper, total - 1) / scipy_stats.t.ppf(upper, count - 1)
+    # More independent samples than were taken is chance; less than one is no sample.
+    return min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
+
+
+def paired_difference(pair: PairedTimes) -> float:
+    """The median over the turns of the log of the second side over the first."""
+    before, after = pair
+    return float(np.median(logs(after) - logs(before)))
+
+
+def logs(times: npt.ArrayLike) -> Floats:
+    return np.log(np.maximum(np.asarray(times, dtype=np.float64), _SHORTEST_NS))
+
+
+def bounded_exp(value: float) -> float:
+    return math.exp(min(value, _LARGEST_LOG))
+
+
+def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) -> Floats:
+    """The shift, in standard deviations, at which a t test of so many values rejects this often."""
+    freedom = counts - 1
+    critical = scipy_stats.t.isf(level, freedom)
+    # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
+    noncentral = special.nctdtrinc(freedom, 1.0 - power, critical)
+    return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
+
+
 def _has_two_above(count: int, above: float, confidence: float) -> bool:
     return bool(scipy_stats.binom.cdf(1, count, above) <= 1.0 - confidence)
 
 
-def _pool(rounds: Sequence[Times]) -> _Floats:
+def _pool(rounds: Sequence[Times]) -> Floats:
     return np.concatenate([np.asarray(times, dtype=np.float64) for times in rounds])
 
 
-def _log(times: npt.ArrayLike) -> _Floats:
-    return np.log(np.maximum(np.asarray(times, dtype=np.float64), _SHORTEST_NS))
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, _LARGEST_LOG))
-
-
-def _t_half_width(values: _Floats, confidence: float) -> float:
+def _t_half_width(values: Floats, confidence: float) -> float:
     quantile = scipy_stats.t.ppf((1.0 + confidence) / 2.0, len(values) - 1)
     return float(quantile * scipy_stats.sem(values))
 
 
 def _median_interval(
-    rounds: Sequence[Times], pooled: _Floats, value: float, share: float, confidence: float
+    rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
 ) -> tuple[float, float]:
     """The t interval of the logs of the rounds' own medians."""
     del pooled, value, share
-    logs = _log([float(np.median(times)) for times in rounds])
-    half = _t_half_width(logs, confidence)
-    return _exp(float(logs.mean()) - half), _exp(float(logs.mean()) + half)
+    return typical_interval([float(np.median(times)) for times in rounds], confidence)
 
 
 def _tail_interval(
-    rounds: Sequence[Times], pooled: _Floats, value: float, share: float, confidence: float
+    rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
 ) -> tuple[float, float]:
     """The quantiles at the bounds of how many samples truly lie below the percentile.
 
@@ -186,35 +222,23 @@ def _tail_interval(
     "Confidence intervals for medians and other position measures", JASA 47 (1952), with the
     bounds of the share by Korn and Graubard, "Confidence intervals for proportions with small
     expected number of positive counts", Survey Methodology 24 (1998). It is the interval of
-    Clopper and Pearson for as many independent samples as would vary like these rounds do.
+    Clopper and Pearson for the `effective_samples`.
     """
-    sizes = np.array([len(times) for times in rounds])
-    below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
-    count, total = len(rounds), len(pooled)
-    excess = below - sizes * below.sum() / total
-    variance = count / (count - 1) * float(excess @ excess) / total**2
-    independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
+    effective = effective_samples(rounds, value, share, confidence)
     upper = (1.0 + confidence) / 2.0
-    few_rounds = scipy_stats.t.ppf(upper, total - 1) / scipy_stats.t.ppf(upper, count - 1)
-    # More independent samples than were taken is chance; less than one is no sample.
-    effective = min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
     hits = share * effective
     low = scipy_stats.beta.ppf(1.0 - upper, hits, effective - hits + 1.0)
     high = scipy_stats.beta.ppf(upper, hits + 1.0, effective - hits)
     return float(np.quantile(pooled, low)), float(np.quantile(pooled, high))
 
 
-def _round_differences(pairs: Sequence[PairedTimes]) -> _Floats:
-    return np.array([float(np.median(_log(after) - _log(before))) for before, after in pairs])
+def _round_differences(pairs: Sequence[PairedTimes]) -> Floats:
+    return np.array([paired_difference(pair) for pair in pairs])
 
 
 def _detectable(
     pairs: Sequence[PairedTimes], level: float, power: float, counts: npt.NDArray[np.int_]
-) -> _Floats:
+) -> Floats:
     """For each number of rounds the slowdown at which the test rejects with this power."""
     spread = float(_round_differences(pairs).std(ddof=1))
-    freedom = counts - 1
-    critical = scipy_stats.t.ppf(1.0 - level, freedom)
-    # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
-    shift = special.nctdtrinc(freedom, 1.0 - power, critical)
-    return np.expm1(np.asarray(shift, dtype=np.float64) * spread / np.sqrt(counts))
+    return np.expm1(shift_to_detect(level, power, counts) * spread)

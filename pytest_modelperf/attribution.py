@@ -1,0 +1,42 @@
+"""What explains the difference between two cases: by layer type, by layer, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pytest_modelperf.differences import Differences
+from pytest_modelperf.reasons import EnginePlan, find_reasons, lower_bounds, reasons_of_counts
+from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What changed, each list with what explains most first; `layers` are those that ran."""
+
+    layer_types: tuple[LayerTypeChange, ...]
+    layers: tuple[LayerChange, ...]
+    reasons: tuple[str, ...]
+
+
+def explain(
+    before: CaseProfile,
+    after: CaseProfile,
+    before_plan: EnginePlan | None = None,
+    after_plan: EnginePlan | None = None,
+    ratio_interval: tuple[float, float] | None = None,
+) -> Explanation:
+    """The differences between two cases, and what they come from.
+
+    `ratio_interval` is that of the latencies, after over before, as a duet tells it: where it
+    holds 1, there is no difference to have a share of. Without it the intervals of both latencies
+    decide. Without layer times on both sides only the graphs are compared.
+    """
+    found = Differences.between(before, after, ratio_interval)
+    types = found.of_layer_types()
+    unclear = lower_bounds(before.counted, after.counted)
+    if found.total is None:
+        return Explanation(types, (), (*unclear, *reasons_of_counts(types)))
+    reasons = find_reasons(found, before_plan, after_plan)
+    words = tuple(reason.in_words() for reason in reasons)
+    return Explanation(types, found.of_layers(), (*words, *unclear))

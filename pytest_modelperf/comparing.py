@@ -1,0 +1,330 @@
+"""Two models, or one on two engines, judged by a duet on this machine."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from pytest_modelperf.attribution import explain
+from pytest_modelperf.compare import compare_cases
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.structure import Plan
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
+from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.measure import (
+    Profiled,
+    Rig,
+    Setup,
+    run_kernels_in_turn,
+    set_up,
+    step_of,
+    sum_up,
+)
+from pytest_modelperf.profiler.outputs import Sent, compare_outputs, read_outputs
+from pytest_modelperf.profiler.sampling import (
+    DUET_POLICY,
+    DuetBench,
+    SamplingProgress,
+    sample_duet,
+)
+from pytest_modelperf.records import Case, CaseProfile
+from pytest_modelperf.rigging import (
+    Model,
+    Place,
+    Watch,
+    add_layer_times,
+    alone_at,
+    check_cores,
+    complete,
+    make_subject,
+    name_nodes,
+    start_on,
+    telling,
+)
+from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
+
+
+class Details(enum.Enum):
+    """When layers and outputs are compared as well: they take as long as the verdict."""
+
+    ALWAYS = "always"
+    WHEN_WORSE = "when worse"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two that are compared: a model, on an engine, in an interpreter."""
+
+    source: ModelSource
+    setup: Setup
+
+
+def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by which rule, with what, for whom
+    before: Side,
+    after: Side,
+    request: ProfileRequest,
+    gate: Gate,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+    details: Details = Details.ALWAYS,
+) -> Comparison:
+    """Every case of two models, side by side; one that fails says why, and the next is compared."""
+    extensions = extensions or Extensions()
+    old_file, new_file = open_model(before.source), open_model(after.source)
+    pairs = [
+        _Pair(
+            Model.bind(old_file, binding, request, extensions),
+            Model.bind(new_file, binding, request, extensions),
+            before.setup,
+            after.setup,
+            is_same=_is_same(old_file, new_file, before, after),
+            details=details,
+        )
+        for binding in request.bindings()
+    ]
+    total = len(pairs) * len(request.cores)
+    gate = gate.divided(total)
+    cases: list[CaseComparison] = []
+    for pair in pairs:
+        for cores in request.cores:
+            case = Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims)
+            place = Place(case, len(cases) + 1, total, watch)
+            cases.append(_compare_case(pair, gate, place))
+    return Comparison(
+        model_facts(old_file, reads_all=True),
+        model_facts(new_file, reads_all=True),
+        tuple(cases),
+        tolerance=gate.tolerance,
+        confidence=1.0 - gate.level,
+    )
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Both models at one set of dimensions, and how each is run."""
+
+    before: Model
+    after: Model
+    before_setup: Setup
+    after_setup: Setup
+    is_same: bool
+    details: Details
+
+    def wants_details(self, metrics: Sequence[Metric]) -> bool:
+        if self.details is Details.ALWAYS:
+            return True
+        return any(m.gated and m.verdict is Verdict.REGRESSED for m in metrics)
+
+    @property
+    def shares_a_worker(self) -> bool:
+        return self.before_setup == self.after_setup
+
+    def models(self) -> tuple[tuple[Model, str], tuple[Model, str]]:
+        return (self.before, BEFORE), (self.after, AFTER)
+
+
+def _is_same(old: ModelFile, new: ModelFile, before: Side, after: Side) -> bool:
+    """Whether there is nothing to judge: the same bytes, run in the same way."""
+    return before.setup == after.setup and old.sha256() == new.sha256()
+
+
+def _compare_case(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
+    static = compare_cases(
+        CaseProfile(place.case, pair.before.static), CaseProfile(place.case, pair.after.static)
+    )
+    if pair.is_same:
+        return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
+    try:
+        check_cores(place.case.cores, pair.after_setup)
+        with alone_at(place):
+            found = _measure_pair(pair, gate, place)
+    except MeasureError as error:
+        return replace(static, failure=str(error))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one side told of itself."""
+
+    profile: CaseProfile
+    plan: Plan | None = None
+    outputs: Mapping[str, Sent] | None = None
+
+
+def _measure_pair(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
+    begun = time.monotonic()
+    measure = _measure_shared if pair.shares_a_worker else _measure_split
+    duet = measure(pair, gate, place)
+    before, after = duet.before, duet.after
+    static = compare_cases(before.profile, after.profile)
+    notes = [note for side in (before, after) for note in _notes_of(side)]
+    compared = replace(
+        static,
+        metrics=(*duet.metrics, *static.metrics),
+        outputs=_compare_outputs(before, after),
+        notes=tuple(dict.fromkeys(notes)),
+        rounds=len(duet.rounds),
+        seconds=time.monotonic() - begun,
+    )
+    if before.profile.measured is None or before.profile.measured.layer_times is None:
+        return compared
+    explanation = explain(before.profile, after.profile, before.plan, after.plan)
+    return replace(
+        compared,
+        layer_types=explanation.layer_types,
+        layers=explanation.layers,
+        reasons=explanation.reasons,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Duet:
+    """The rounds of a case, what they say, and what each side told beside."""
+
+    rounds: Sequence[DuetRound]
+    metrics: Sequence[Metric]
+    before: _Told
+    after: _Told
+
+
+def _measure_shared(pair: _Pair, gate: Gate, place: Place) -> _Duet:
+    """Both sides in one worker, so that all they differ by is the model."""
+    setup, cores = pair.after_setup, place.case.cores
+    with start_on(setup, cores) as worker:
+        place.tell("loading")
+        subjects = [make_subject(model, worker, side) for model, side in pair.models()]
+        with telling([note for subject in subjects for note in subject.notes]):
+            old, new = (
+                set_up(worker, setup, cores, subject, side)
+                for subject, side in zip(subjects, (BEFORE, AFTER), strict=True)
+            )
+            rounds = _take_rounds(SharedDuet(old, new), setup, gate, place, (old, new))
+            metrics = latency_metrics(rounds, gate)
+            sides = [(pair.before, old), (pair.after, new)]
+            if pair.wants_details(metrics):
+                told = _tell(sides, rounds, place)
+            else:
+                told = [_tell_latency(model, rig, rounds, place) for model, rig in sides]
+    return _Duet(rounds, metrics, *told)
+
+
+def _measure_split(pair: _Pair, gate: Gate, place: Place) -> _Duet:
+    """Each side in workers of its own, for they need other engines or interpreters."""
+    rigs: list[Rig] = []
+
+    def starter(model: Model, setup: Setup, side: str) -> StartRig:
+        @contextmanager
+        def start() -> Iterator[Rig]:
+            with start_on(setup, place.case.cores) as worker:
+                subject = make_subject(model, worker, side)
+                with telling(subject.notes):
+                    rig = set_up(worker, setup, place.case.cores, subject, side)
+                    rigs.append(rig)
+                    yield rig
+
+        return start
+
+    starters = (
+        starter(pair.before, pair.before_setup, BEFORE),
+        starter(pair.after, pair.after_setup, AFTER),
+    )
+    with closing(SplitDuet(*starters)) as duet:
+        rounds = _take_rounds(duet, pair.after_setup, gate, place, rigs)
+    metrics = latency_metrics(rounds, gate)
+    told = []
+    for start, (model, _) in zip(starters, pair.models(), strict=True):
+        with start() as rig:
+            if pair.wants_details(metrics):
+                told += _tell([(model, rig)], rounds, place)
+            else:
+                told.append(_tell_latency(model, rig, rounds, place))
+    return _Duet(rounds, metrics, *told)
+
+
+def _take_rounds(
+    duet: DuetBench, setup: Setup, gate: Gate, place: Place, rigs: Sequence[Rig]
+) -> Sequence[DuetRound]:
+    """As many rounds as it takes to decide every metric that is gated, or as there is time for."""
+
+    def see(progress: SamplingProgress) -> None:
+        for rig in rigs:
+            rig.step = step_of(progress)
+        place.tell_round(progress)
+
+    policy = replace(DUET_POLICY, max_seconds=setup.policy.max_seconds)
+    return sample_duet(duet, policy, time.perf_counter_ns, see, gate.is_decided)
+
+
+def _tell(
+    sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: Place
+) -> list[_Told]:
+    """What the sides of one worker tell: their latency, their layers, their outputs."""
+    outputs = [_read_outputs(rig) for _, rig in sides]
+    measured = [_sum_up(rig, rounds) for _, rig in sides]
+    place.tell("timing layers")
+    runs: Sequence[KernelRun | None] = [None] * len(sides)
+    note = ""
+    try:
+        named = [name_nodes(model, rig) for model, rig in sides]
+        for (model, rig), copy in zip(sides, named, strict=True):
+            complete(model, rig, copy)
+        runs = (
+            run_kernels_in_turn(
+                [
+                    Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
+                    for (model, rig), copy in zip(sides, named, strict=True)
+                ]
+            )
+            or runs
+        )
+    except MeasureError as error:
+        # What was timed before stays true.
+        note = f"no layer times: {error}"
+    told = []
+    for (model, _), figures, run, seen in zip(sides, measured, runs, outputs, strict=True):
+        known = replace(figures, notes=(*figures.notes, note)) if note else figures
+        if run is not None:
+            known = add_layer_times(model, known, run)
+        plan = None if run is None or run.plan is None else read_plan(run.plan)
+        told.append(_Told(CaseProfile(place.case, model.static, known), plan, seen))
+    return told
+
+
+def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> _Told:
+    return _Told(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
+
+
+def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
+    own = [r.before if rig.side == BEFORE else r.after for r in rounds]
+    return sum_up(rig, own, 0.0, is_alone=False)
+
+
+def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
+    rig.open()
+    try:
+        return read_outputs(rig)
+    finally:
+        rig.close()
+
+
+def _compare_outputs(before: _Told, after: _Told) -> tuple[OutputChange, ...]:
+    if before.outputs is None or after.outputs is None:
+        return ()
+    return compare_outputs(before.outputs, after.outputs)
+
+
+def _notes_of(side: _Told) -> tuple[str, ...]:
+    measured = side.profile.measured
+    return (*side.profile.static.notes, *(() if measured is None else measured.notes))
+
+
+_NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"

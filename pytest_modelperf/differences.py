@@ -1,0 +1,271 @@
+"""Two cases laid side by side: what each layer and each type takes more, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from pytest_modelperf.layer_pairs import match_layers
+from pytest_modelperf.measurements import LayerTime, Measurement, RowKind
+from pytest_modelperf.records import CaseProfile, LayerRow, StaticLayer
+from pytest_modelperf.verdicts import LayerChange, LayerTypeChange, TimeChange
+
+# That of the intervals of all differences.
+CONFIDENCE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two cases. `heads` says of each layer which one its kernel's time is shown at."""
+
+    profile: CaseProfile
+    layers: tuple[StaticLayer, ...]
+    rows: tuple[LayerRow, ...]
+    heads: Mapping[int, int]
+    others: Mapping[tuple[RowKind, str], LayerRow]
+
+    @classmethod
+    def of(cls, profile: CaseProfile) -> Side:
+        layers = () if profile.counted is None else profile.counted.layers
+        rows, others = profile.layers[: len(layers)], profile.layers[len(layers) :]
+        heads: dict[int, int] = {}
+        for index, row in enumerate(rows):
+            if row.time is not None:
+                heads[index] = index
+                heads.update(dict.fromkeys(row.time.fused, index))
+        return cls(
+            profile,
+            layers,
+            rows,
+            heads,
+            {(row.time.kind, row.time.kernel): row for row in others if row.time is not None},
+        )
+
+    @property
+    def has_times(self) -> bool:
+        return self.profile.measured is not None and self.profile.measured.layer_times is not None
+
+    @property
+    def groups(self) -> dict[int, tuple[int, ...]]:
+        """The layers of each kernel, in graph order, by the one that its time is shown at."""
+        groups: dict[int, list[int]] = {}
+        for index in sorted(self.heads):
+            groups.setdefault(self.heads[index], []).append(index)
+        return {head: tuple(members) for head, members in groups.items()}
+
+    def times_at(self, indexes: Iterable[int]) -> list[LayerTime]:
+        """Those that are shown at one of these layers."""
+        rows = (self.rows[index] for index in sorted(set(indexes)))
+        return [row.time for row in rows if row.time is not None]
+
+    def all_times(self) -> list[LayerTime]:
+        rows = (*self.rows, *self.others.values())
+        return [row.time for row in rows if row.time is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Both sides, which layer is which, and what there is to explain.
+
+    `pairs` are indexes of layers. `total` has no share where it is within the noise, and then
+    nothing has one.
+    """
+
+    before: Side
+    after: Side
+    pairs: Mapping[int, int]
+    total: TimeChange | None
+
+    @classmethod
+    def between(
+        cls,
+        before: CaseProfile,
+        after: CaseProfile,
+        ratio_interval: tuple[float, float] | None = None,
+    ) -> Differences:
+        old, new = Side.of(before), Side.of(after)
+        total = None
+        if old.has_times and new.has_times:
+            total = _difference(old.all_times(), new.all_times(), None)
+            if _is_real(total, before.measured, after.measured, ratio_interval):
+                total = _difference(old.all_times(), new.all_times(), total.ns)
+        return cls(old, new, match_layers(old.layers, new.layers), total)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether one side is slower beyond the noise."""
+        return self.total is not None and self.total.share is not None
+
+    @property
+    def ratio(self) -> float | None:
+        """After over before, of all times together."""
+        spent = sum(time.ns for time in self.before.all_times())
+        return (spent + self.total.ns) / spent if self.total is not None and spent else None
+
+    def time(self, before: Sequence[LayerTime], after: Sequence[LayerTime]) -> TimeChange | None:
+        """What these take more on one side than those on the other; None where nothing ran."""
+        if self.total is None or not (before or after):
+            return None
+        return _difference(before, after, self.total.ns if self.is_real else None)
+
+    def rank(self, time: TimeChange | None) -> float:
+        """A number that is smaller the more of the difference is explained."""
+        if time is None or self.total is None:
+            return 0.0
+        return -time.ns if self.total.ns >= 0 else time.ns
+
+    def of_layer_types(self) -> tuple[LayerTypeChange, ...]:
+        """Every operator of either side, and each kind of time that belongs to no layer."""
+        old, new = self.before.profile.layer_types, self.after.profile.layer_types
+        old_times, new_times = _times_by_type(self.before), _times_by_type(self.after)
+        changes = [
+            LayerTypeChange(
+                op, old.get(op), new.get(op),
+                self.time(old_times.get(op, ()), new_times.get(op, ())),
+            )
+            for op in {**old, **new}
+        ]  # fmt: skip
+        return tuple(
+            sorted(changes, key=lambda c: (self.rank(c.time), -c.added_macs, -c.added_ops, c.op))
+        )
+
+    def of_layers(self) -> tuple[LayerChange, ...]:
+        """Each layer that has a time on either side, and the times that belong to none."""
+        if self.total is None:
+            return ()
+        old, new = self.before, self.after
+        changes = [
+            self._layer_change(*pair)
+            for pair in (*self._pairs_of_rows(), *self._pairs_of_others())
+            if any(row is not None and row.time is not None for row in pair)
+        ]
+        positions = {id(row): index for index, row in enumerate((*new.rows, *old.rows))}
+        return tuple(
+            sorted(
+                changes,
+                key=lambda c: (self.rank(c.time), positions.get(id(c.after or c.before), 0)),
+            )
+        )
+
+    def _layer_change(self, before: LayerRow | None, after: LayerRow | None) -> LayerChange:
+        times = [[] if r is None or r.time is None else [r.time] for r in (before, after)]
+        return LayerChange(before, after, self.time(*times))
+
+    def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
+        old, new = self.before, self.after
+        groups = {frozenset(members): head for head, members in new.groups.items()}
+        found: list[tuple[LayerRow | None, LayerRow | None]] = []
+        done_old: set[int] = set()
+        done_new: set[int] = set()
+        # One kernel for the same layers, though its time is shown at another of them.
+        for head, members in old.groups.items():
+            other = groups.get(frozenset(self.pairs.get(member, -1) for member in members))
+            if other is not None and self.pairs[head] != other:
+                found.append((old.rows[head], new.rows[other]))
+                done_old.add(head)
+                done_new.add(other)
+        for index, row in enumerate(old.rows):
+            other = self.pairs.get(index)
+            mate = None if other is None else new.rows[other]
+            left = row if index not in done_old else _untimed(row)
+            right = mate if mate is None or other not in done_new else _untimed(mate)
+            found.append((left, right))
+        matched = set(self.pairs.values())
+        found += [(None, row) for i, row in enumerate(new.rows) if i not in matched]
+        return found
+
+    def _pairs_of_others(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
+        keys = {**self.before.others, **self.after.others}
+        return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
+
+
+def _untimed(row: LayerRow) -> LayerRow:
+    """The row of a layer whose time is already part of another change."""
+    return LayerRow(row.static)
+
+
+def _times_by_type(side: Side) -> dict[str, list[LayerTime]]:
+    found: dict[str, list[LayerTime]] = {}
+    for row in (*side.rows, *side.others.values()):
+        if row.time is not None:
+            found.setdefault(row.qualified_op, []).append(row.time)
+    return found
+
+
+# -- times
+
+
+def _difference(
+    before: Sequence[LayerTime], after: Sequence[LayerTime], total_ns: float | None
+) -> TimeChange:
+    """What `after` takes more, with the interval of the median over the runs, which took turns."""
+    ns = math.fsum(time.ns for time in after) - math.fsum(time.ns for time in before)
+    interval = None
+    if all(time.runs_ns for time in (*before, *after)):
+        runs = [_by_run(side) for side in (before, after) if side]
+        if len(runs) == 2:
+            interval = _median_interval([b - a for a, b in zip(*runs, strict=False)])
+        elif runs:
+            sign = 1.0 if after else -1.0
+            interval = _median_interval([sign * ns for ns in runs[0]])
+    low, high = (None, None) if interval is None else interval
+    return TimeChange(
+        ns=ns,
+        # A difference of medians can lie beside the median of the differences, of few ticks of
+        # a coarse clock by a part of one.
+        low_ns=None if low is None else min(low, ns),
+        high_ns=None if high is None else max(high, ns),
+        share=ns / total_ns if total_ns else None,
+    )
+
+
+def _by_run(times: Sequence[LayerTime]) -> list[float]:
+    return [math.fsum(run) for run in zip(*(time.runs_ns for time in times), strict=False)]
+
+
+def _median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """From one order statistic to another; None where these are too few for the confidence."""
+    rank = _rank(len(values))
+    if rank is None:
+        return None
+    ordered = sorted(values)
+    return ordered[rank], ordered[-1 - rank]
+
+
+@cache
+def _rank(count: int) -> int | None:
+    """How many values may lie outside at each end, the median inside with the confidence.
+
+    The number below the median is binomial, with a half (Conover, "Practical Nonparametric
+    Statistics", section 3.2).
+    """
+    outside, rank = 0.0, None
+    for below in range(count // 2):
+        outside += 2 * math.comb(count, below) / 2**count
+        if outside > 1 - CONFIDENCE:
+            break
+        rank = below
+    return rank
+
+
+def _is_real(
+    total: TimeChange,
+    before: Measurement | None,
+    after: Measurement | None,
+    ratio_interval: tuple[float, float] | None,
+) -> bool:
+    """Whether the difference is more than noise: by the duet, or as well as can be told."""
+    if not total.ns:
+        return False
+    if ratio_interval is None and before is not None and after is not None:
+        old, new = before.latency.percentile(50.0), after.latency.percentile(50.0)
+        if old.low_ns and old.high_ns and new.low_ns is not None and new.high_ns is not None:
+            ratio_interval = new.low_ns / old.high_ns, new.high_ns / old.low_ns
+    if ratio_interval is not None:
+        low, high = ratio_interval
+        return not low <= 1.0 <= high
+    if total.low_ns is None or total.high_ns is None:
+        return False
+    return not total.low_ns <= 0.0 <= total.high_ns

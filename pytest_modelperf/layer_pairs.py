@@ -1,0 +1,230 @@
+"""Which layer of one model is which of another, though names, numbers and shapes may have changed.
+
+A name that was chosen is trusted wherever it stands, where the operator is the same. One that an
+exporter counted up is not: a node that is put in shifts all numbers after it. What has no chosen
+name is aligned by operator and shapes in graph order, between its neighbours that have one.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_modelperf.records import StaticLayer
+
+# A number alone, or behind a separator: `534`, `Conv_12`, `onnx::Relu_7`, `input.4`, `Relu__5:0`.
+_NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
+# The operator and a number, as old exporters name: `Conv12`, `conv2d_3`.
+_AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
+# The alignment wants a number for each pair of layers; beyond so many pairs, order alone decides.
+_MAX_CELLS = 1 << 23
+_SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
+
+
+def match_layers(before: Sequence[StaticLayer], after: Sequence[StaticLayer]) -> dict[int, int]:
+    """For the layers of one model those of the other, by their indexes; each is in one pair."""
+    pairs: dict[int, int] = {}
+    for read in (_chosen_name, _chosen_weight, _chosen_id):
+        _match_unique(before, after, read, pairs)
+    for old, new in _gaps(pairs, len(before), len(after)):
+        _align(before, after, [i for i in old if i not in pairs], _open(new, pairs), pairs)
+    # What moved to another place of the graph.
+    _match_in_order(
+        before, after, _open(range(len(before)), pairs, old=True), _open(range(len(after)), pairs),
+        pairs,
+    )  # fmt: skip
+    return pairs
+
+
+def is_alike(old: StaticLayer, new: StaticLayer) -> bool:
+    """Whether two layers do the same: one operator, of one size."""
+    return _likeness(old) == _likeness(new)
+
+
+def _likeness(layer: StaticLayer) -> tuple[Hashable, ...]:
+    return (
+        layer.qualified_op, layer.input_shape, layer.output_shape, layer.params, layer.macs
+    )  # fmt: skip
+
+
+# -- by name
+
+
+def _chosen_name(layer: StaticLayer) -> str | None:
+    return _chosen(layer.name, layer)
+
+
+def _chosen_weight(layer: StaticLayer) -> str | None:
+    return None if layer.weight is None else _chosen(layer.weight, layer)
+
+
+def _chosen_id(layer: StaticLayer) -> str | None:
+    return _chosen(layer.id, layer)
+
+
+def _chosen(name: str, layer: StaticLayer) -> str | None:
+    """The name, unless it was counted up, so that it says nothing of which layer it is."""
+    if not name or _NUMBERED.fullmatch(name):
+        return None
+    counted = _AFTER_OPERATOR.fullmatch(name)
+    is_counted = counted is not None and counted[1].casefold() == layer.op_type.casefold()
+    return None if is_counted else name
+
+
+def _match_unique(
+    before: Sequence[StaticLayer],
+    after: Sequence[StaticLayer],
+    read: Callable[[StaticLayer], str | None],
+    pairs: dict[int, int],
+) -> None:
+    old = _unique(before, read, set(pairs))
+    new = _unique(after, read, set(pairs.values()))
+    for name, index in old.items():
+        other = new.get(name)
+        if other is not None and before[index].qualified_op == after[other].qualified_op:
+            pairs[index] = other
+
+
+def _unique(
+    layers: Sequence[StaticLayer], read: Callable[[StaticLayer], str | None], taken: set[int]
+) -> dict[str, int]:
+    found: dict[str, int] = {}
+    twice: set[str] = set()
+    for index, layer in enumerate(layers):
+        name = read(layer)
+        if name is None:
+            continue
+        if name in found:
+            twice.add(name)
+        found[name] = index
+    return {n: i for n, i in found.items() if n not in twice and i not in taken}
+
+
+# -- by what they do, in graph order
+
+
+def _gaps(pairs: dict[int, int], before: int, after: int) -> Iterator[tuple[range, range]]:
+    """What lies between neighbouring pairs, of those that are in the same order on both sides."""
+    ordered = [(-1, -1), *_longest_rising(sorted(pairs.items())), (before, after)]
+    for (old, new), (next_old, next_new) in pairwise(ordered):
+        yield range(old + 1, next_old), range(new + 1, next_new)
+
+
+def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The most pairs that can be kept such that the second numbers rise as the first do."""
+    ends: list[int] = []
+    at: list[int] = []
+    previous: list[int] = []
+    for index, (_, value) in enumerate(pairs):
+        place = bisect_left(ends, value)
+        previous.append(at[place - 1] if place else -1)
+        if place == len(ends):
+            ends.append(value)
+            at.append(index)
+        else:
+            ends[place] = value
+            at[place] = index
+    kept = []
+    index = at[-1] if at else -1
+    while index >= 0:
+        kept.append(pairs[index])
+        index = previous[index]
+    return kept[::-1]
+
+
+def _open(indexes: range, pairs: dict[int, int], *, old: bool = False) -> list[int]:
+    taken = set(pairs) if old else set(pairs.values())
+    return [index for index in indexes if index not in taken]
+
+
+def _align(
+    before: Sequence[StaticLayer],
+    after: Sequence[StaticLayer],
+    old: list[int],
+    new: list[int],
+    pairs: dict[int, int],
+) -> None:
+    """Pair the layers at these indexes without changing their order, as alike as can be."""
+    if not old or not new:
+        return
+    if len(old) * len(new) > _MAX_CELLS:
+        _match_in_order(before, after, old, new, pairs)
+        return
+    gains = _gains([before[i] for i in old], [after[i] for i in new])
+    for row, column in _best_path(gains):
+        pairs[old[row]] = new[column]
+
+
+def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArray[np.float64]:
+    """How alike each layer of one side is to each of the other."""
+    same = _equal(old, new, _likeness)
+    result = _equal(old, new, lambda layer: (layer.qualified_op, layer.output_shape))
+    operator = _equal(old, new, lambda layer: layer.qualified_op)
+    gains: npt.NDArray[np.float64] = np.where(
+        same, _SAME, np.where(result, _SAME_RESULT, np.where(operator, _SAME_OPERATOR, 0.0))
+    )
+    # Equal numbers decide only between what is alike: all of them weigh less than one layer.
+    named = _equal(old, new, lambda layer: layer.name) & operator
+    gains += named * (0.1 / max(len(old), len(new)))
+    return gains
+
+
+def _equal(
+    old: Sequence[StaticLayer], new: Sequence[StaticLayer], read: Callable[[StaticLayer], Hashable]
+) -> npt.NDArray[np.bool_]:
+    codes: dict[Hashable, int] = {}
+    left, right = (
+        np.array([codes.setdefault(read(layer), len(codes)) for layer in side])
+        for side in (old, new)
+    )
+    equal: npt.NDArray[np.bool_] = np.equal.outer(left, right)
+    return equal
+
+
+def _best_path(gains: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
+    """The rising path of pairs with the largest sum, as in Needleman and Wunsch without a penalty.
+
+    "A general method applicable to the search for similarities in the amino acid sequence of two
+    proteins", Journal of Molecular Biology 48 (1970).
+    """
+    rows, columns = gains.shape
+    best = np.zeros((rows + 1, columns + 1), np.float64)
+    for row in range(rows):
+        paired = best[row, :-1] + gains[row]
+        best[row + 1, 1:] = np.maximum.accumulate(np.maximum(paired, best[row, 1:]))
+    path = []
+    row, column = rows, columns
+    while row and column:
+        here = best[row, column]
+        if here == best[row - 1, column]:
+            row -= 1
+        elif here == best[row, column - 1]:
+            column -= 1
+        else:
+            row -= 1
+            column -= 1
+            path.append((row, column))
+    return path[::-1]
+
+
+def _match_in_order(
+    before: Sequence[StaticLayer],
+    after: Sequence[StaticLayer],
+    old: Sequence[int],
+    new: Sequence[int],
+    pairs: dict[int, int],
+) -> None:
+    """The first of a kind with the first of it, and so on."""
+    waiting: dict[Hashable, list[int]] = defaultdict(list)
+    for index in reversed(new):
+        waiting[_likeness(after[index])].append(index)
+    for index in old:
+        candidates = waiting.get(_likeness(before[index]))
+        if candidates:
+            pairs[index] = candidates.pop()

@@ -1,0 +1,200 @@
+"""A model on a rig: what every measurement of it starts from, and what its runs tell of it.
+
+A measurement has this machine to itself, in a worker that ends with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pytest_modelperf.errors import MeasureError, TooFewCoresError
+from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.observed import complete_model, needs_observation
+from pytest_modelperf.graph.rewrite import external_files
+from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.measurements import KernelRun, Measurement, Progress
+from pytest_modelperf.profiler.given_inputs import specs_of
+from pytest_modelperf.profiler.inputs import make_inputs
+from pytest_modelperf.profiler.layers import attribute
+from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
+from pytest_modelperf.profiler.machine.describe import ROOT, cores_available
+from pytest_modelperf.profiler.measure import (
+    Rig,
+    Setup,
+    Subject,
+    observe_shapes,
+    set_up,
+    start_worker,
+)
+from pytest_modelperf.profiler.sampling import SamplingProgress
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
+from pytest_modelperf.profiler.worker.lock import measuring_alone
+from pytest_modelperf.records import Case, StaticProfile
+from pytest_modelperf.session import ProfileRequest, profile_bound
+
+# The step that a case is at while another one has this machine.
+WAITING = "waiting for another measurement on this machine to end"
+
+Watch: TypeAlias = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One case among those of a request, and who is watching."""
+
+    case: Case
+    number: int
+    cases: int
+    watch: Watch
+
+    def tell(self, step: str) -> None:
+        self.watch(Progress(**self._place(), step=step))
+
+    def tell_round(self, at: SamplingProgress) -> None:
+        self.watch(
+            Progress(
+                **self._place(),
+                step=at.step,
+                round=at.round,
+                estimate_ns=at.estimate_ns,
+                half_width=at.half_width,
+                seconds_left=at.seconds_left,
+            )
+        )
+
+    def _place(self) -> dict[str, Any]:
+        return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
+
+
+@dataclass(slots=True)
+class Model:
+    """A model at one set of dimensions; a run may complete what is known of it."""
+
+    file: ModelFile
+    binding: Binding
+    request: ProfileRequest
+    extensions: Extensions
+    bound: BoundModel
+    static: StaticProfile
+
+    @classmethod
+    def load(cls, source: ModelSource, request: ProfileRequest, extensions: Extensions) -> Model:
+        """The first case of a request."""
+        return cls.bind(open_model(source), next(request.bindings()), request, extensions)
+
+    @classmethod
+    def bind(
+        cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
+    ) -> Model:
+        if request.given is not None:
+            specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+            binding = replace(binding, inputs=(*binding.inputs, *specs))
+        bound = load_model(file, binding, extensions.operators.shape_rules)
+        static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
+        return cls(file, binding, request, extensions, bound, static)
+
+    @property
+    def dims(self) -> tuple[tuple[str, int], ...]:
+        return self.request.varying(self.binding)
+
+
+@contextmanager
+def rigged(model: Model, setup: Setup, place: Place) -> Iterator[Rig]:
+    """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
+    check_cores(place.case.cores, setup)
+    with alone_at(place), start_on(setup, place.case.cores) as worker:
+        place.tell("loading")
+        subject = make_subject(model, worker)
+        with telling(subject.notes):
+            yield set_up(worker, setup, place.case.cores, subject)
+
+
+@contextmanager
+def telling(notes: Sequence[str]) -> Iterator[None]:
+    """Add to an error which values were made up: one of them may be what the model did not take."""
+    try:
+        yield
+    except MeasureError as error:
+        if not notes:
+            raise
+        raise type(error)("\n".join([str(error), *notes])) from error
+
+
+def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject:
+    """The user's own file wherever it can be run as it is; `side` tells copies apart."""
+    bound, file, request = model.bound, model.file, model.request
+    given = request.given
+    made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
+    feeds = make_inputs(bound.graph, bound.inputs, request.seed, made, file.name)
+    batch_size = bound.inputs.batch_size
+    if file.path is not None and not bound.inputs.rebound:
+        beside = () if worker.is_local else sorted(external_files(bound))
+        path = worker.send_model(file.path, beside, f"model{side}")
+        return Subject(model=path, batch_size=batch_size, feeds=feeds)
+    copy = worker.folder / f"model{side}.onnx"
+    write_runnable(bound, copy)
+    folder = None if file.folder is None else str(file.folder.resolve())
+    return Subject(
+        model=worker.send_file(copy, copy.name), folder=folder, batch_size=batch_size, feeds=feeds
+    )
+
+
+def name_nodes(model: Model, rig: Rig) -> Path | None:
+    """A copy of the model in which each node can be told by its name; None where it is such."""
+    if not needs_copy(model.bound):
+        return None
+    named = rig.worker.folder / f"named{rig.side}.onnx"
+    write_runnable(model.bound, named)
+    return named
+
+
+def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Measurement:
+    """The measurement with what the kernels of a profiled session tell of the layers."""
+    plan = None if run.plan is None else read_plan(run.plan)
+    median_ns = measured.latency.median_ns
+    names = nodes_by_name(model.bound)
+    times = attribute(run, plan, model.bound.graph, model.static.layers, median_ns, names)
+    peaks = [p for p in (measured.engine_peak_bytes, run.engine_peak_bytes) if p is not None]
+    return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
+
+
+def complete(model: Model, rig: Rig, named: Path | None) -> None:
+    """Put into the static profile what only a run can tell."""
+    if not needs_observation(model.bound.graph):
+        return
+    observed = observe_shapes(rig, named)
+    if observed is None:
+        return
+    operators = model.extensions.operators
+    model.bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
+    model.static = profile_bound(model.bound, operators, sparsity=model.request.sparsity)
+
+
+def check_cores(cores: int, setup: Setup) -> None:
+    """Raise TooFewCoresError where this machine does not have so many; another one tells itself."""
+    if is_local(setup.spec):
+        limit = cores_available()
+        if limit.cores is not None and cores > limit.cores:
+            raise TooFewCoresError(f"{cores} cores are wanted, but {limit.reason}")
+
+
+@contextmanager
+def alone_at(place: Place) -> Iterator[None]:
+    """No other measurement on this machine for as long as this case takes."""
+    with measuring_alone(lambda: place.tell(WAITING)):
+        place.tell("starting")
+        yield
+
+
+def start_on(setup: Setup, cores: int) -> ProcessWorker:
+    """A worker that is yet to be entered, told where this machine counts what it throttles."""
+    stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT, "cpu")]
+    return start_worker(setup, cores, stats)

@@ -1,0 +1,35 @@
+"""The statistics of measured times: estimates, and the tests that verdicts rest on."""
+
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.duet import DuetRule, is_settled, judge_duet
+from pytest_modelperf.stats.estimates import (
+    describe_spread,
+    detectable_change,
+    duet_ratio,
+    estimate_percentile,
+    needed_samples,
+    rounds_to_detect,
+    summarize,
+)
+from pytest_modelperf.stats.looks import LOOKS, plan_looks, share_level
+from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
+
+__all__ = [
+    "FEWEST_PROCESSES",
+    "LOOKS",
+    "DuetRule",
+    "describe_spread",
+    "detectable_change",
+    "duet_ratio",
+    "estimate_percentile",
+    "is_settled",
+    "judge_duet",
+    "judge_percentile",
+    "judge_stored",
+    "judge_typical",
+    "needed_samples",
+    "plan_looks",
+    "rounds_to_detect",
+    "share_level",
+    "summarize",
+]

@@ -1,0 +1,65 @@
+"""The last resort: times of processes that were stored earlier, against a process of today.
+
+Two processes of one model, minutes apart, differ by more than two sessions of one process, and no
+number of inferences tells by how much. So the unit is the process, and what is asked is whether
+today's is beyond what a further process of the old model could show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy import special
+from scipy import stats as scipy_stats
+
+from pytest_modelperf.decisions import Answer, Decision
+from pytest_modelperf.stats.duet import POWER
+from pytest_modelperf.stats.estimates import bounded_exp, logs
+
+FEWEST_PROCESSES = 5
+# Processes that were recorded one after the other agree by chance, or because nobody disturbed
+# any of them. On no machine was the spread over hours found to be less than this.
+_LEAST_SPREAD = 0.02
+
+
+def judge_stored(
+    recorded_ns: Sequence[float], now_ns: float, tolerance: float, level: float
+) -> Decision:
+    """What the median of a process of today shows against those of the processes recorded.
+
+    The bounds are those of the prediction interval of one further process. With fewer than
+    `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` says how many there should be.
+    """
+    count = len(recorded_ns)
+    confidence = 1.0 - 2.0 * level
+    if count < FEWEST_PROCESSES:
+        return Decision(
+            answer=Answer.OPEN,
+            confidence=confidence,
+            rounds=count,
+            rounds_needed=FEWEST_PROCESSES,
+        )
+    recorded = logs(recorded_ns)
+    centre = float(logs([now_ns])[0] - recorded.mean())
+    spread = max(float(recorded.std(ddof=1)), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / count)
+    critical = float(scipy_stats.t.isf(level, count - 1))
+    margin = math.log1p(tolerance)
+    low, high = centre - critical * spread, centre + critical * spread
+    answer = Answer.OPEN
+    if low > margin:
+        answer = Answer.WORSE
+    elif high < -margin:
+        answer = Answer.BETTER
+    elif high < margin:
+        answer = Answer.NOT_WORSE
+    seen = float(special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
+    return Decision(
+        answer=answer,
+        confidence=confidence,
+        rounds=count,
+        ratio=bounded_exp(centre),
+        low=bounded_exp(low),
+        high=bounded_exp(high),
+        detectable=bounded_exp(margin + seen) - 1.0,
+    )

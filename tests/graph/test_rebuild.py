@@ -1,0 +1,324 @@
+"""A rebuilt model runs as the one that its twin was made of: the same plan, the same shapes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pytest_modelperf
+from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.rebuild import REBUILT_KEY, rebuild
+from pytest_modelperf.graph.stored_tensors import walk_stored
+from pytest_modelperf.graph.twin import TWIN_KEY, Twin, left_out, make_twin, read_twin, write_twin
+from pytest_modelperf.session import ProfileRequest, profile_model
+from tests.graph.models import parse
+from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
+from tests.light_models import light_model
+
+_SIZES = {"float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_}
+
+
+def _save(folder: Path, model: onnx.ModelProto) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _rebuilt(folder: Path, source: Path, seed: int = 0, **options: int) -> Path:
+    write_twin(make_twin(open_model(source)), folder / "twin.onnx")
+    return rebuild(read_twin(folder / "twin.onnx"), folder / "rebuilt.onnx", seed, **options)
+
+
+class _Run:
+    """A model run once: its outputs, and the operators of the plan that ONNX Runtime made."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        optimized = folder / "optimized.onnx"
+        options.optimized_model_filepath = str(optimized)
+        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.plan = Counter(_operators(onnx.load(str(optimized)).graph))
+        random = np.random.RandomState(0)
+        self.outputs: list[npt.NDArray[Any]] = session.run(
+            None,
+            {
+                info.name: random.randn(
+                    *(dim if isinstance(dim, int) else 2 for dim in info.shape)
+                ).astype(_SIZES[info.type.removeprefix("tensor(").removesuffix(")")])
+                if info.shape
+                else np.array(1, np.bool_)
+                for info in session.get_inputs()
+            },
+        )
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield f"{node.domain}::{node.op_type}"
+        for attribute in node.attribute:
+            yield from _operators(attribute.g)
+
+
+@pytest.mark.parametrize("kind", sorted(MODELS))
+def test_a_rebuilt_model_has_the_plan_the_shapes_and_the_types(kind: str, tmp_path: Path) -> None:
+    source = _save(tmp_path, MODELS[kind]())
+    rebuilt = _rebuilt(tmp_path, source)
+    before, after = _Run(source, tmp_path), _Run(rebuilt, tmp_path)
+
+    assert after.plan == before.plan
+    for old, new in zip(before.outputs, after.outputs, strict=True):
+        assert (new.shape, new.dtype) == (old.shape, old.dtype)
+        assert np.isfinite(new).all()
+        assert new.std() == pytest.approx(old.std(), rel=0.9)
+    assert profile_model(str(rebuilt), ProfileRequest()).cases[0].static == (
+        profile_model(str(source), ProfileRequest()).cases[0].static
+    )
+    onnx.checker.check_model(onnx.load(str(rebuilt)))
+
+
+def test_the_plans_that_depend_on_constants_are_kept(tmp_path: Path) -> None:
+    """The fusions are there at all: without them the test above would hold of nothing."""
+    plan = _Run(_rebuilt(tmp_path, _save(tmp_path, transformer())), tmp_path).plan
+    assert plan["::LayerNormalization"] == 1
+    assert {"com.microsoft::BiasGelu", "com.microsoft::Gelu"} & set(plan)
+    assert "::Erf" not in plan
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+def test_a_light_model_is_rebuilt_as_it_is(name: str, tmp_path: Path) -> None:
+    rebuilt = onnx.load(str(_rebuilt(tmp_path, light_model(name))))
+    source = onnx.load(str(light_model(name)))
+    assert [n.op_type for n in rebuilt.graph.node] == [n.op_type for n in source.graph.node]
+    assert list(rebuilt.graph.initializer) == list(source.graph.initializer)
+
+
+def test_the_same_seed_gives_the_same_model_and_another_gives_another(tmp_path: Path) -> None:
+    source = _save(tmp_path, nested())
+    first, again, other = (_rebuilt(tmp_path, source, seed).read_bytes() for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+    assert len(first) == len(other)
+
+
+def test_a_rebuilt_model_says_that_it_is_one(tmp_path: Path) -> None:
+    model = onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, nested()))))
+    assert {entry.key for entry in model.metadata_props} == {REBUILT_KEY}
+    assert TWIN_KEY not in str(model)
+
+
+def test_the_drawn_weights_have_what_the_twin_kept_of_them(tmp_path: Path) -> None:
+    source = convolutions()
+    rebuilt = onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, source))))
+    for old, new in zip(source.graph.initializer, rebuilt.graph.initializer, strict=True):
+        before, after = numpy_helper.to_array(old), numpy_helper.to_array(new)
+        assert (before.shape, before.dtype) == (after.shape, after.dtype)
+        assert np.count_nonzero(before) == np.count_nonzero(after)
+        # A quarter of the deviation: the smallest of them has 512 elements.
+        assert after.mean() == pytest.approx(before.mean(), abs=0.25 * float(before.std()))
+        assert after.std() == pytest.approx(before.std(), rel=0.3)
+        assert before.min() - 1e-4 <= after.min()
+        assert after.max() <= before.max() + 1e-4
+    variance = next(t for t in rebuilt.graph.initializer if t.name == "v2")
+    assert numpy_helper.to_array(variance).min() > 0
+
+
+def test_activations_stay_in_a_normal_range_through_fifty_layers(tmp_path: Path) -> None:
+    """Residual blocks of normalized convolutions with the statistics of a trained network."""
+    random = np.random.RandomState(0)
+    weights: dict[str, npt.NDArray[Any]] = {}
+    lines, x = [], "x"
+    for i in range(25):
+        weights[f"a{i}"] = (random.randn(64, 64, 3, 3) * 0.03).astype(np.float32)
+        weights[f"b{i}"] = (random.randn(64, 64, 1, 1) * 0.1).astype(np.float32)
+        for part in ("a", "b"):
+            weights[f"s{part}{i}"] = np.abs(random.randn(64) * 0.2 + 0.5).astype(np.float32)
+            weights[f"o{part}{i}"] = (random.randn(64) * 0.2).astype(np.float32)
+            weights[f"m{part}{i}"] = (random.randn(64) * 0.3).astype(np.float32)
+            weights[f"v{part}{i}"] = np.exp(random.randn(64)).astype(np.float32)
+        lines.append(
+            f"""ca{i} = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> ({x}, a{i})
+            na{i} = BatchNormalization (ca{i}, sa{i}, oa{i}, ma{i}, va{i})
+            ra{i} = Relu (na{i})
+            cb{i} = Conv (ra{i}, b{i})
+            nb{i} = BatchNormalization (cb{i}, sb{i}, ob{i}, mb{i}, vb{i})
+            t{i} = Add (nb{i}, {x})
+            y{i} = Relu (t{i})"""
+        )
+        x = f"y{i}"
+    model = parse(
+        f"g (float[N, 64, 12, 12] x) => (float[N, 64, 12, 12] {x}) {{ {' '.join(lines)} }}",
+        weights,
+    )
+    # As large as variances are in a network: the notes of 64 of them are shorter than they are.
+    source = _save(tmp_path, model)
+    outputs = _Run(_rebuilt(tmp_path, source), tmp_path).outputs[0]
+    expected = _Run(source, tmp_path).outputs[0]
+    nonzero = np.abs(outputs[outputs != 0])
+    assert np.isfinite(outputs).all()
+    assert nonzero.size > 0.05 * outputs.size
+    assert nonzero.min() > 1e-30
+    assert 0.01 < outputs.std() / expected.std() < 100
+
+
+def test_the_places_of_a_sparse_weight_are_sorted_and_none_comes_twice(tmp_path: Path) -> None:
+    for kind in ("sparse", "sparse, places in coordinates"):
+        rebuilt = onnx.load(str(_rebuilt(tmp_path, _save(tmp_path, MODELS[kind]()))))
+        indices = numpy_helper.to_array(rebuilt.graph.sparse_initializer[0].indices)
+        places = indices @ [300, 1] if indices.ndim == 2 else indices
+        assert places.size == 9000
+        assert (np.diff(places) > 0).all()
+        assert places[0] >= 0
+        assert places[-1] < 200 * 300
+
+
+# -- models that do not fit into one file
+
+
+def test_a_model_too_large_for_one_file_has_its_weights_beside_it(tmp_path: Path) -> None:
+    source = _save(tmp_path, nested())
+    plain = onnx.load(str(_rebuilt(tmp_path, source)))
+    small = _rebuilt(tmp_path, source, max_file_bytes=20_000)
+
+    assert sorted(p.name for p in tmp_path.glob("rebuilt*")) == [
+        "rebuilt.onnx", "rebuilt.onnx.data",
+    ]  # fmt: skip
+    split = onnx.load(str(small), load_external_data=False)
+    outside = {
+        s.name: {e.key: e.value for e in s.tensor.external_data}
+        for s in walk_stored(split)
+        if s.tensor.data_location == TensorProto.EXTERNAL
+    }
+    # What is in a node cannot lie elsewhere.
+    assert set(outside) == {"w", "inner"}
+    assert all(entries["location"] == "rebuilt.onnx.data" for entries in outside.values())
+    assert [int(entries["offset"]) % 4096 for entries in outside.values()] == [0, 0]
+    # The weights are the same ones, wherever they lie.
+    assert onnx.load(str(small)).graph.initializer[0].raw_data == (
+        plain.graph.initializer[0].raw_data
+    )
+    assert np.isfinite(_Run(small, tmp_path).outputs[0]).all()
+
+
+def test_more_than_is_allowed_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    source = _save(tmp_path, convolutions())
+    with pytest.raises(ModelError, match=r"would have .* KiB; 9\.766 KiB are allowed"):
+        _rebuilt(tmp_path, source, max_bytes=10_000)
+    assert not list(tmp_path.glob("rebuilt*"))
+
+
+def test_more_than_the_disk_has_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(OutputError, match="are free"):
+        _rebuilt(tmp_path, _save(tmp_path, convolutions()))
+    assert not list(tmp_path.glob("rebuilt*"))
+
+
+def test_a_disk_that_fills_up_leaves_no_half_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytest_modelperf.graph.rebuild._drawn", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        _rebuilt(tmp_path, _save(tmp_path, convolutions()), max_file_bytes=5000)
+    assert not list(tmp_path.glob("rebuilt*"))
+
+
+def test_a_twin_is_not_changed_by_rebuilding_it(tmp_path: Path) -> None:
+    twin = make_twin(open_model(nested()))
+    before = twin.proto.SerializeToString(deterministic=True)
+    rebuild(twin, tmp_path / "a.onnx", 0)
+    rebuild(twin, tmp_path / "b.onnx", 0, max_file_bytes=1000)
+    assert twin.proto.SerializeToString(deterministic=True) == before
+
+
+def test_a_name_that_looks_like_our_notes_does_no_harm(tmp_path: Path) -> None:
+    model = parse(
+        "g (float[N, 40] x) => (float[N, 40] y) { y = MatMul (x, w) }", {"w": trained(40, 40)}
+    )
+    model.graph.initializer[0].name = model.graph.node[0].input[1] = "modelperf.bytes"
+    model.graph.initializer.append(
+        numpy_helper.from_array(np.array(1, np.float32), "modelperf.bytes 2")
+    )
+    rebuilt = _rebuilt(tmp_path, _save(tmp_path, model))
+    assert np.isfinite(_Run(rebuilt, tmp_path).outputs[0]).all()
+
+
+def test_two_constants_without_a_name_are_not_the_same() -> None:
+    nodes = [
+        helper.make_node("Constant", [], [], value=numpy_helper.from_array(trained(40, 40)))
+        for _ in range(2)
+    ]
+    model = nested()
+    model.functions[0].node.extend(nodes)
+    weights = [w.key for w in left_out(make_twin(open_model(model)))]
+    assert len(set(weights)) == len(weights) == 6
+    assert isinstance(make_twin(open_model(model)), Twin)
+
+
+# -- memory
+
+_COUNT, _SIDE = 3, 4096
+_WEIGHTS_KB = _COUNT * _SIDE * _SIDE * 4 // 1024
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import make_twin, read_twin, write_twin
+
+def peak_kb():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+start = peak_kb()
+write_twin(make_twin(open_model(sys.argv[1])), Path(sys.argv[2]))
+made = peak_kb()
+rebuild(read_twin(Path(sys.argv[2])), Path(sys.argv[3]))
+print(made - start, peak_kb() - made)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of one program")
+def test_making_and_rebuilding_take_the_memory_of_pieces_not_of_weights(tmp_path: Path) -> None:
+    """Each of the three weights is larger than what is allowed."""
+    source = tmp_path / "model.onnx"
+    names = ["x", *(f"h{i}" for i in range(_COUNT))]
+    weight = np.resize(trained(997, 101), (_SIDE, _SIDE))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(_COUNT)],
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, _SIDE])],
+        [helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, [1, _SIDE])],
+        [numpy_helper.from_array(weight, f"w{i}") for i in range(_COUNT)],
+    )
+    onnx.save(helper.make_model(graph), source)
+    output = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *map(str, (source, tmp_path / "t", tmp_path / "r"))],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(pytest_modelperf.__file__).parents[1],
+    ).stdout
+    assert (tmp_path / "r").stat().st_size > _WEIGHTS_KB * 1000
+    assert all(int(grown) < _WEIGHTS_KB / 4 for grown in output.split()), output

@@ -1,0 +1,532 @@
+"""What is kept of a weight is true of it, and what is drawn from that has it too."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from pytest_modelperf.graph.drawing import PIECE, Drawer
+from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
+from pytest_modelperf.graph.stairs import Stairs, find_stairs, stairs_pieces
+from pytest_modelperf.graph.structure import BITS
+from pytest_modelperf.graph.weight_notes import (
+    Indices,
+    Note,
+    Spread,
+    Statistics,
+    describe,
+    format_note,
+    parse_note,
+)
+from pytest_modelperf.graph.zero_pattern import Blocks, Grouping
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.number_codes import Codes
+
+_REAL = sorted(set(BITS) - {"complex64", "complex128"})
+
+
+def _type(dtype: str) -> NumberType:
+    number = number_type(dtype)
+    assert number is not None
+    return number
+
+
+def _pieces(codes: Codes, size: int = 1 << 18) -> Iterator[Codes]:
+    return (codes[start : start + size] for start in range(0, codes.size, size))
+
+
+def _describe(values: npt.NDArray[Any], dtype: str, size: int = 1 << 18) -> Note:
+    number = _type(dtype)
+    codes = codes_of(values, number)
+    note = describe(number, values.shape, lambda: _pieces(codes, size))
+    assert note is not None
+    # What is read is what was written.
+    assert parse_note(format_note(note), number, values.shape) == note
+    return note
+
+
+def _statistics(values: npt.NDArray[Any], dtype: str = "float32") -> Statistics:
+    note = _describe(values, dtype)
+    assert isinstance(note, Statistics)
+    return note
+
+
+def _draw(
+    note: Note, shape: tuple[int, ...], dtype: str = "float32", seed: int = 0
+) -> npt.NDArray[Any]:
+    number = _type(dtype)
+    codes = np.concatenate(list(Drawer(seed).draw_codes(note, number, shape, "w")))
+    return number.decode(codes).reshape((*shape, number.components)[: len(shape) + 1])[
+        (..., 0) if number.components == 1 else ...
+    ]
+
+
+def _twin_of(values: npt.NDArray[Any], dtype: str = "float32") -> npt.NDArray[Any]:
+    drawn: npt.NDArray[Any] = _draw(_describe(values, dtype), values.shape, dtype)
+    return drawn
+
+
+# -- codes
+
+
+@pytest.mark.parametrize("dtype", [d for d in _REAL if BITS[d] <= 16 and d != "bool"])
+def test_every_code_is_the_number_that_ml_dtypes_says(dtype: str) -> None:
+    number = _type(dtype)
+    codes: Codes = np.arange(1 << number.bits).astype(f"u{max(number.bits, 8) // 8}")
+    names = {"float8e8m0": "float8_e8m0fnu", "float4e2m1": "float4_e2m1fn"}
+    name = names.get(dtype, dtype.replace("float8e", "float8_e"))
+    with np.errstate(invalid="ignore"):
+        known = codes.view(getattr(ml_dtypes, name, None) or name).astype(np.float64)
+        numbers = number.decode(codes).astype(np.float64)
+
+    np.testing.assert_array_equal(numbers, known)
+    finite = np.isfinite(numbers) & ~((numbers == 0) & np.signbit(numbers))
+    np.testing.assert_array_equal(number.encode(numbers[finite]), codes[finite])
+    assert (number.lowest, number.highest) == (numbers[finite].min(), numbers[finite].max())
+    if number.is_float and dtype != "float8e8m0":
+        # The subnormal numbers are those of the codes from 1 on.
+        assert numbers[number.subnormal_steps] == number.smallest_normal
+        assert 0 < numbers[1] * (number.subnormal_steps - 1) < number.smallest_normal
+
+
+@pytest.mark.parametrize("dtype", _REAL)
+def test_packing_is_undone_by_unpacking(dtype: str) -> None:
+    number = _type(dtype)
+    random = np.random.RandomState(0).randint(0, 1 << min(number.bits, 62), 37, np.int64)
+    codes: Codes = random.astype(f"u{max(number.bits, 8) // 8}")
+    packed = number.pack(codes)
+    assert len(packed) == (37 * number.bits + 7) // 8
+    np.testing.assert_array_equal(number.unpack(packed)[:37], codes)
+
+
+def test_packed_nibbles_are_in_the_order_of_onnx() -> None:
+    assert _type("uint4").pack(np.array([1, 2, 3], np.uint8)) == bytes([0x21, 0x03])
+    assert _type("int2").pack(np.array([1, 2, 3, 0, 1], np.uint8)) == bytes([0b00111001, 0b01])
+
+
+# -- statistics
+
+
+@given(
+    hnp.arrays(
+        np.float64,
+        st.integers(6, 60),
+        elements=st.floats(-1e6, 1e6) | st.sampled_from([0.0, 5e-324, math.inf, math.nan]),
+    ),
+    st.integers(1, 20),
+)
+def test_statistics_in_pieces_are_those_of_all_numbers(
+    values: npt.NDArray[np.float64], size: int
+) -> None:
+    note = _describe(values, "float64", size)
+    if isinstance(note, Stairs):
+        drawn = _draw(note, values.shape, "float64")
+        np.testing.assert_array_equal(drawn, values)
+        return
+    assert isinstance(note, Statistics)
+    tiny = np.finfo(np.float64).tiny
+    left = values[np.isfinite(values) & (np.abs(values) >= tiny)]
+    assert note.zeros == np.count_nonzero(values == 0)
+    assert note.nan == np.count_nonzero(np.isnan(values))
+    assert note.inf == np.count_nonzero(values == math.inf)
+    assert note.subnormals == np.count_nonzero((np.abs(values) < tiny) & (values != 0))
+    assert note.apart + left.size == values.size
+    if note.spread is not None:
+        room = 1e-4 * max(np.abs(left).max(), left.std())
+        assert note.spread.mean == pytest.approx(left.mean(), abs=room)
+        assert note.spread.deviation == pytest.approx(left.std(), rel=1e-3, abs=1e-9 + room * 1e-6)
+        assert note.spread.lowest == pytest.approx(left.min(), rel=1e-4)
+        assert note.spread.highest == pytest.approx(left.max(), rel=1e-4)
+
+
+def test_how_a_weight_is_cut_into_pieces_does_not_show_in_its_note() -> None:
+    values = np.random.RandomState(0).randn(3000).astype(np.float32)
+    assert len({format_note(_describe(values, "float32", s)) for s in (7, 100, 3000)}) == 1
+
+
+def test_the_largest_numbers_have_finite_statistics() -> None:
+    values = np.array([1.7e308, -1.7e308, 1e308, 3.0, 2.0] * 20)
+    spread = _statistics(values, "float64").spread
+    assert spread is not None
+    assert math.isfinite(spread.deviation)
+    assert np.isfinite(_twin_of(values, "float64")).all()
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(-10, 10),
+    st.floats(0.01, 10),
+    st.sampled_from(["float32", "float64", "float16", "bfloat16"]),
+    st.sampled_from(["normal", "uniform", "positive", "two-valued"]),
+)
+def test_drawn_numbers_have_the_mean_the_deviation_and_the_range(
+    mean: float, deviation: float, dtype: str, form: str
+) -> None:
+    random = np.random.RandomState(1)
+    numbers = {
+        "normal": random.randn(20_000) * deviation + mean,
+        "uniform": random.uniform(mean - deviation, mean + deviation, 20_000),
+        "positive": np.exp(random.randn(20_000) * min(deviation, 1) + mean / 4),
+        "two-valued": random.choice([-deviation, deviation], 20_000) + random.randn(20_000) * 1e-3,
+    }[form]
+    number = _type(dtype)
+    values = number.decode(number.encode(numbers))
+    spread = Spread(
+        float(values.mean(dtype=np.float64)),
+        float(values.std(dtype=np.float64)),
+        float(values.min()),
+        float(values.max()),
+    )
+    drawn = _draw(Statistics(spread), (20_000,), dtype).astype(np.float64)
+
+    assert drawn.mean() == pytest.approx(spread.mean, abs=0.05 * spread.deviation)
+    assert drawn.std() == pytest.approx(spread.deviation, rel=0.06)
+    assert spread.lowest <= drawn.min()
+    assert drawn.max() <= spread.highest
+
+
+@settings(max_examples=50)
+@given(
+    st.sampled_from([d for d in _REAL if d != "float8e8m0"]),
+    st.integers(0, 400),
+    st.integers(0, 100),
+    st.integers(0, 30),
+)
+def test_what_is_counted_apart_is_drawn_exactly_so_often(
+    dtype: str, zeros: int, subnormals: int, infinite: int
+) -> None:
+    number = _type(dtype)
+    if number.subnormal_steps == 1:
+        subnormals = 0
+    if number.special("-inf") is None:
+        infinite = 0
+    low, high = max(number.lowest, -8), min(number.highest, 7)
+    if number.is_float:
+        low = -4
+    spread = Spread((low + high) / 2, (high - low) / 8, low, high)
+    note = Statistics(
+        spread if dtype != "bool" else Spread(1, 0, 1, 1),
+        zeros=zeros,
+        subnormals=subnormals,
+        negative_inf=infinite,
+    )
+    drawn = _draw(note, (30, 31), dtype).astype(np.float64)
+
+    assert np.count_nonzero(drawn == 0) == zeros
+    is_small = (np.abs(drawn) < number.smallest_normal) & (drawn != 0)
+    assert np.count_nonzero(is_small) == subnormals
+    assert np.count_nonzero(drawn == -np.inf) == infinite
+    assert not np.isnan(drawn).any()
+    assert not (drawn == np.inf).any()
+
+
+def test_shares_are_exact_over_several_pieces_too() -> None:
+    size = 2 * PIECE + 12345
+    note = Statistics(Spread(0, 1, -4, 4), zeros=size // 3, subnormals=17, nan=5)
+    drawn = _draw(note, (size,))
+    assert np.count_nonzero(drawn == 0) == size // 3
+    assert np.count_nonzero((drawn != 0) & (np.abs(drawn) < 1.17549435e-38)) == 17
+    assert np.count_nonzero(np.isnan(drawn)) == 5
+    # And they are everywhere.
+    assert 0.3 < np.count_nonzero(drawn[:PIECE] == 0) / PIECE < 0.37
+
+
+def test_variances_stay_positive_and_are_not_all_alike() -> None:
+    values = np.exp(np.random.RandomState(0).randn(512) * 2 - 3).astype(np.float32)
+    drawn = _twin_of(values)
+    assert drawn.min() >= values.min() * (1 - 1e-4)
+    assert np.unique(drawn).size > 400
+    assert drawn.mean() == pytest.approx(values.mean(), rel=0.3)
+
+
+def test_quantized_weights_have_roughly_their_histogram() -> None:
+    values = np.clip(np.random.RandomState(0).randn(64, 512) * 20, -127, 127).astype(np.int8)
+    drawn = _twin_of(values, "int8")
+    edges = np.arange(-128, 129, 16)
+    before, after = (np.histogram(v, edges)[0] / v.size for v in (values, drawn))
+    assert np.abs(before - after).max() < 0.02
+    assert np.count_nonzero(drawn == 0) == np.count_nonzero(values == 0)
+
+
+def test_the_zero_point_of_a_sparse_quantized_weight_is_found_and_kept() -> None:
+    random = np.random.RandomState(0)
+    values = np.where(random.rand(64, 512) < 0.6, 128, random.randint(60, 200, (64, 512)))
+    note = _statistics(values.astype(np.uint8), "uint8")
+    drawn = _draw(note, values.shape, "uint8")
+    assert note.zero == 128
+    assert np.count_nonzero(drawn == 128) == np.count_nonzero(values == 128)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32", "uint16"])
+def test_large_integers_are_drawn_inside_their_range_everywhere_in_it(dtype: str) -> None:
+    highest = min(np.iinfo(dtype).max, 40_000)
+    values = np.random.RandomState(0).randint(7, highest, 40_000).astype(dtype)
+    drawn = _twin_of(values, dtype)
+    assert values.min() <= drawn.min() < highest / 100
+    assert highest * 0.99 < drawn.max() <= values.max()
+    assert np.histogram(drawn, 4)[0].min() > 9_000
+
+
+def test_the_ends_of_64_bits_can_be_drawn() -> None:
+    for dtype in ("int64", "uint64"):
+        ends = np.iinfo(dtype)
+        values = np.linspace(ends.min, ends.max, 5000, dtype=np.float64)
+        values = np.clip(values, float(ends.min), float(ends.max) - 4096)
+        drawn = _twin_of(values.astype(dtype), dtype)
+        assert np.unique(drawn).size > 4000
+
+
+def test_complex_weights_keep_both_parts() -> None:
+    random = np.random.RandomState(0)
+    values = (random.randn(40, 50) + 1j * random.randn(40, 50)).astype(np.complex64)
+    note = _describe(values, "complex64")
+    assert _draw(note, values.shape, "complex64").shape == (40, 50, 2)
+
+
+def test_the_same_seed_draws_the_same_and_another_seed_or_name_does_not() -> None:
+    note = Statistics(Spread(0, 1, -4, 4), zeros=10)
+    number = _type("float32")
+    draws = {
+        (seed, name): b"".join(Drawer(seed).draw(note, number, (50, 60), name))
+        for seed in (0, 1)
+        for name in ("a", "b")
+    }
+    assert len(set(draws.values())) == 4
+    assert draws[0, "a"] == b"".join(Drawer(0).draw(note, number, (50, 60), "a"))
+
+
+def test_no_two_rows_of_a_large_matrix_are_the_same() -> None:
+    drawn = _draw(Statistics(Spread(0, 1, -4, 4)), (3000, 1024))
+    assert len({row.tobytes() for row in drawn}) == 3000
+
+
+# -- constants and masks
+
+
+def _rows(values: npt.NDArray[Any]) -> tuple[int, int]:
+    return math.prod(values.shape[:-1]), values.shape[-1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ones((300, 40), np.float32),
+        np.tril(np.ones((1, 1, 256, 256), np.bool_)),
+        np.triu(np.full((256, 256), -np.inf, np.float32), 1),
+        np.tril(np.ones((200, 200), np.uint8)) - np.tril(np.ones((200, 200), np.uint8), -30),
+        np.kron(np.eye(6, dtype=np.float32), np.ones((9, 9), np.float32)),
+    ],
+    ids=["constant", "causal", "causal, infinite", "sliding window", "blocks"],
+)
+def test_masks_are_kept_to_the_bit_in_a_short_note(values: npt.NDArray[Any]) -> None:
+    note = _describe(values, values.dtype.name)
+    assert isinstance(note, Stairs)
+    assert len(format_note(note)) < 400
+    np.testing.assert_array_equal(_draw(note, values.shape, values.dtype.name), values)
+
+
+@given(
+    hnp.arrays(np.uint8, hnp.array_shapes(min_dims=2, max_dims=2), elements=st.integers(0, 2)),
+    st.integers(1, 9),
+    st.integers(1, 9),
+)
+def test_stairs_are_the_elements_that_they_were_made_from(
+    values: npt.NDArray[np.uint8], size: int, out: int
+) -> None:
+    stairs = find_stairs(_pieces(values.reshape(-1), size), *values.shape)
+    assert stairs is not None
+    assert stairs.fits(*values.shape)
+    pieces = list(stairs_pieces(stairs, values.dtype, out))
+    assert all(piece.size == out for piece in pieces[:-1])
+    np.testing.assert_array_equal(np.concatenate(pieces), values.reshape(-1))
+
+
+def test_random_places_of_two_values_are_told_by_their_share() -> None:
+    values = np.random.RandomState(0).rand(300, 300) < 0.3
+    drawn = _twin_of(values, "bool")
+    assert np.count_nonzero(drawn) == np.count_nonzero(values)
+    assert set(np.unique(drawn)) == {0, 1}
+
+
+# -- patterns
+
+
+def _pruned(kind: str, shape: tuple[int, ...] = (256, 192)) -> npt.NDArray[np.float32]:
+    random = np.random.RandomState(0)
+    values = random.randn(*shape).astype(np.float32)
+    view = values.reshape(shape[0], -1)
+    rows, columns = view.shape
+    if kind == "rows":
+        view[random.permutation(rows)[: rows // 3]] = 0
+    elif kind == "columns":
+        view[:, random.permutation(columns)[: columns // 4]] = 0
+    elif kind == "none":
+        view[random.rand(rows, columns) < 0.7] = 0
+    elif ":" in kind:
+        n, m = map(int, kind.split(":"))
+        groups = values.reshape(-1, m)
+        order = np.argsort(random.rand(*groups.shape), axis=1)
+        groups[order < m - n] = 0
+    else:
+        height, width = map(int, kind.split("x"))
+        grid = random.rand(rows // height, columns // width) < 0.6
+        view[np.kron(grid, np.ones((height, width))) == 1] = 0
+    return values
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [
+        ("rows", Blocks(1, 0, 85)),
+        ("columns", Blocks(0, 1, 48)),
+        ("4x4", (4, 4)),
+        ("1x8", (1, 8)),
+        ("16x1", (16, 1)),
+        ("2:4", Grouping(2, 4, 1)),
+        ("1:4", Grouping(1, 4, 1)),
+        ("none", None),
+    ],
+)
+def test_a_pattern_of_zeros_is_found_and_drawn_again(kind: str, pattern: object) -> None:
+    values = _pruned(kind)
+    note = _statistics(values)
+    if isinstance(pattern, tuple):
+        assert isinstance(note.pattern, Blocks)
+        assert (note.pattern.height, note.pattern.width) == pattern
+    else:
+        assert note.pattern == pattern
+
+    drawn = _draw(note, values.shape)
+    assert np.count_nonzero(drawn == 0) == np.count_nonzero(values == 0)
+    assert _statistics(drawn).pattern == note.pattern
+    assert not np.array_equal(drawn == 0, values == 0)
+
+
+def test_groups_along_the_input_channels_of_a_convolution_are_found() -> None:
+    values = np.moveaxis(_pruned("2:4", (64, 3, 3, 32)), -1, 1)
+    note = _statistics(np.ascontiguousarray(values))
+    assert note.pattern == Grouping(2, 4, 1)
+    drawn = _draw(note, values.shape)
+    assert (np.count_nonzero(drawn.reshape(64, 8, 4, 9), axis=2) == 2).all()
+
+
+def test_a_pattern_with_some_more_zeros_elsewhere_keeps_both() -> None:
+    values = _pruned("4x4")
+    values[values > 2.5] = 0
+    note = _statistics(values)
+    drawn = _draw(note, values.shape)
+    assert isinstance(note.pattern, Blocks)
+    assert np.count_nonzero(drawn == 0) == np.count_nonzero(values == 0)
+    assert note.pattern.count * 16 < note.zeros
+
+
+def test_a_pattern_in_nibbles_fits_into_their_bytes() -> None:
+    values = np.where(_pruned("2:4", (130, 1004)) == 0, 0, 3).astype(np.float32)
+    values += np.where(values == 0, 0, np.random.RandomState(0).randint(-2, 4, values.shape))
+    note = _describe(values.astype(ml_dtypes.int4), "int4")
+    number = _type("int4")
+    packed = list(Drawer(0).draw(note, number, values.shape, "w"))
+    assert sum(map(len, packed)) == values.size // 2
+
+
+# -- notes that are not true
+
+
+_GOOD = {"mean": 0.0, "std": 1.0, "min": -4.0, "max": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("note", "wrong"),
+    [
+        ("{", "Expecting"),
+        ("[]", "no object"),
+        ("{}", "no statistics"),
+        ('{"mean":1,"mean":2}', "twice"),
+        ('{"mean":NaN,"std":1,"min":0,"max":1}', "NaN"),
+        ('{"mean":1e999,"std":1,"min":0,"max":1}', "no finite number"),
+        ({"mean": 0.0, "std": 1.0, "min": -4.0}, "no 'max'"),
+        (_GOOD | {"mean": "0"}, "no finite number"),
+        (_GOOD | {"mean": True}, "no finite number"),
+        (_GOOD | {"std": -1.0}, "deviation is -1"),
+        (_GOOD | {"std": 5.0}, "more than its range"),
+        (_GOOD | {"mean": 5.0}, "not between"),
+        (_GOOD | {"min": 5.0}, "not between"),
+        (_GOOD | {"max": 1e39}, "not one of float32"),
+        (_GOOD | {"zeros": 1.5}, "no whole number"),
+        (_GOOD | {"zeros": -1}, "-1 of 6,400"),
+        (_GOOD | {"zeros": 6401}, "6,401 of 6,400"),
+        (_GOOD | {"zeros": 6000, "nan": 401}, "6,401 of 6,400"),
+        ({"zeros": 6399}, "no statistics"),
+        (_GOOD | {"zeros": 10**30}, "64 bits"),
+        (_GOOD | {"colour": 1}, "unknown key 'colour'"),
+        (_GOOD | {"zeros": 640, "blocks": [4, 4, 41]}, "does not fit"),
+        (_GOOD | {"zeros": 640, "blocks": [3, 4, 1]}, "does not fit"),
+        (_GOOD | {"zeros": 640, "blocks": [4, 4]}, "three counts"),
+        (_GOOD | {"zeros": 640, "n_of_m": [2, 4, 1]}, "does not fit"),
+        (_GOOD | {"zeros": 6400, "n_of_m": [2, 4, 2]}, "does not fit"),
+        (_GOOD | {"blocks": [4, 4, 0], "n_of_m": [2, 4, 1]}, "two patterns"),
+        ({"rows": []}, "do not fill"),
+        ({"rows": [[80]]}, "unknown form"),
+        ({"rows": [[80, [0, 79, 0]]]}, "do not fill"),
+        ({"rows": [[10**15, [0, 80, 0]]]}, "do not fill"),
+        ({"rows": [[80, [0, 10, 1], [1, 70, -1]]]}, "do not fill"),
+        ({"rows": [[80, [1 << 32, 80, 0]]]}, "does not have"),
+        ({"rows": [[80, [0, 80, 0]]], "mean": 1}, "list alone"),
+        ({"first": 0}, "unknown form"),
+        ({"first": 0, "last": 78}, "do not fit between"),
+    ],
+)
+def test_an_impossible_note_is_refused_with_what_is_wrong(note: object, wrong: str) -> None:
+    text = note if isinstance(note, str) else json.dumps(note)
+    with pytest.raises(ValueError, match=wrong):
+        parse_note(text, _type("float32"), (80, 80))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "note"),
+    [
+        ("int8", {"mean": 0, "std": 1, "min": -129, "max": 4}),
+        ("uint4", {"mean": 3, "std": 1, "min": -1, "max": 4}),
+        ("int8", _GOOD | {"nan": 1}),
+        ("int8", _GOOD | {"subnormals": 1}),
+        ("float8e4m3fn", _GOOD | {"inf": 1}),
+        ("uint8", {"mean": 3, "std": 1, "min": 0, "max": 4, "zeros": 3, "zero": 256}),
+    ],
+)
+def test_what_a_type_cannot_hold_is_refused(dtype: str, note: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"type|range"):
+        parse_note(json.dumps(note), _type(dtype), (80, 80))
+
+
+def test_a_note_that_nests_without_end_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nests|characters"):
+        parse_note('{"mean":' * 15_000, _type("float32"), (80, 80))
+
+
+@given(st.text(max_size=60) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["mean", "rows"]),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(
+        st.sampled_from(["mean", "std", "min", "max", "zeros", "zero", "rows", "first", "last"]),
+        inner,
+    ),
+    max_leaves=12,
+).map(json.dumps))  # fmt: skip
+def test_no_text_raises_anything_but_a_value_error(text: str) -> None:
+    try:
+        note = parse_note(text, _type("float32"), (4, 5))
+    except ValueError:
+        return
+    if not isinstance(note, Indices):
+        assert sum(map(len, Drawer(0).draw(note, _type("float32"), (4, 5), "w"))) == 80

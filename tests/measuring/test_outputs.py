@@ -1,0 +1,80 @@
+"""How far the outputs of two models lie apart, and what is said where they cannot be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pytest_modelperf.profiler.outputs import Sent, compare_outputs
+
+
+def sent(values: Any, dtype: npt.DTypeLike = np.float32) -> Sent:  # noqa: ANN401  # anything numpy takes
+    array = np.asarray(values, dtype)
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def test_equal_outputs_do_not_differ() -> None:
+    (change,) = compare_outputs({"y": sent([1, -2])}, {"y": sent([1, -2])})
+    assert (change.max_absolute, change.max_relative) == (0.0, 0.0)
+    assert change.cosine == pytest.approx(1.0)
+    assert change.difference is None
+
+
+def test_the_largest_difference_is_told_absolutely_and_relatively() -> None:
+    (change,) = compare_outputs({"y": sent([100, 1, 0])}, {"y": sent([102, 0.5, 0])})
+    assert change.max_absolute == 2.0
+    assert change.max_relative == 0.5
+    assert change.cosine == pytest.approx(1.0, abs=1e-4)
+
+
+def test_outputs_of_other_precision_are_compared_by_value() -> None:
+    (change,) = compare_outputs({"y": sent([0.5, 2])}, {"y": sent([0.5, 2], np.float16)})
+    assert change.max_absolute == 0.0
+
+
+def test_whole_numbers_do_not_wrap_around() -> None:
+    (change,) = compare_outputs({"y": sent([0], np.uint8)}, {"y": sent([255], np.uint8)})
+    assert change.max_absolute == 255.0
+
+
+def test_the_same_infinity_is_no_difference_and_another_one_is_told() -> None:
+    before = sent([np.inf, np.nan, 1])
+    (same,) = compare_outputs({"y": before}, {"y": before})
+    assert same.max_absolute == 0.0
+    (other,) = compare_outputs({"y": before}, {"y": sent([np.inf, 0, 1])})
+    assert other.difference == "1 of 3 are finite on one side"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (sent([[1, 2]]), sent([1, 2]), "other shapes: 1x2 before, 2 now"),
+        (sent([1]), sent([1], np.int64), "other types: float32 before, int64 now"),
+        (("<f4", (9,), None), sent([1] * 9), "not compared: no numbers, or more than 64.00 MiB"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(before: Sent, after: Sent, said: str) -> None:
+    (change,) = compare_outputs({"y": before}, {"y": after})
+    assert (change.difference, change.max_absolute) == (said, None)
+
+
+def test_an_output_of_one_side_only_is_said() -> None:
+    gone, kept, added = compare_outputs(
+        {"old": sent([1]), "y": sent([1])}, {"y": sent([1]), "new": sent([1])}
+    )
+    assert (gone.name, gone.difference) == ("old", "only before")
+    assert (kept.name, kept.difference) == ("y", None)
+    assert (added.name, added.difference) == ("new", "only now")
+
+
+def test_outputs_that_were_all_renamed_are_compared_by_place() -> None:
+    (change,) = compare_outputs({"a": sent([1])}, {"b": sent([3])})
+    assert (change.name, change.max_absolute) == ("a / b", 2.0)
+
+
+def test_nothing_at_all_has_no_direction() -> None:
+    (change,) = compare_outputs({"y": sent([0, 0])}, {"y": sent([0, 0])})
+    assert change.cosine is None
