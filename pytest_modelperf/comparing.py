@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import enum
+import importlib.metadata
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pytest_modelperf.attribution import explain
+from pytest_modelperf.baseline_records import Baseline, MachineBaseline, ModelBaseline
 from pytest_modelperf.compare import compare_cases
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.gates import Gate, latency_metrics, stored_metrics
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import Plan
+from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
+from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measure import (
     Profiled,
@@ -30,11 +37,14 @@ from pytest_modelperf.profiler.measure import (
 from pytest_modelperf.profiler.outputs import Sent, compare_outputs, read_outputs
 from pytest_modelperf.profiler.sampling import (
     DUET_POLICY,
+    BlockPair,
     DuetBench,
+    SamplingPolicy,
     SamplingProgress,
     sample_duet,
 )
-from pytest_modelperf.records import Case, CaseProfile
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.rigging import (
     Model,
     Place,
@@ -49,6 +59,7 @@ from pytest_modelperf.rigging import (
     telling,
 )
 from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.stats import needed_samples, summarize
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
 
 
@@ -61,10 +72,33 @@ class Details(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two that are compared: a model, on an engine, in an interpreter."""
+    """One of the two that are compared: a model, on an engine, in an interpreter.
+
+    Of a baseline, `source` is its twin, rebuilt, or the model now where it has none; `machine` is
+    what was recorded on machines of this kind.
+    """
 
     source: ModelSource
     setup: Setup
+    baseline: ModelBaseline | None = None
+    machine: MachineBaseline | None = None
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        return None if self.baseline is None else self.baseline.model
+
+
+@contextmanager
+def baseline_side(baseline: Baseline, machine_key: str, now: Side) -> Iterator[Side]:
+    """A stored baseline as the side before `now`; its files go with the context."""
+    machine = baseline.machine(machine_key)
+    with tempfile.TemporaryDirectory(prefix="modelperf-twin-") as folder:
+        source = now.source
+        if baseline.twin is not None:
+            stored = Path(folder) / "stored.onnx"
+            stored.write_bytes(baseline.twin)
+            source = rebuild(read_twin(stored), Path(folder) / "twin.onnx")
+        yield Side(source, now.setup, baseline.model, machine)
 
 
 def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by which rule, with what, for whom
@@ -85,6 +119,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
             Model.bind(new_file, binding, request, extensions),
             before.setup,
             after.setup,
+            before,
             is_same=_is_same(old_file, new_file, before, after),
             details=details,
         )
@@ -99,7 +134,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
             place = Place(case, len(cases) + 1, total, watch)
             cases.append(_compare_case(pair, gate, place))
     return Comparison(
-        model_facts(old_file, reads_all=True),
+        before.facts or model_facts(old_file, reads_all=True),
         model_facts(new_file, reads_all=True),
         tuple(cases),
         tolerance=gate.tolerance,
@@ -115,6 +150,7 @@ class _Pair:
     after: Model
     before_setup: Setup
     after_setup: Setup
+    side: Side
     is_same: bool
     details: Details
 
@@ -133,22 +169,85 @@ class _Pair:
 
 def _is_same(old: ModelFile, new: ModelFile, before: Side, after: Side) -> bool:
     """Whether there is nothing to judge: the same bytes, run in the same way."""
-    return before.setup == after.setup and old.sha256() == new.sha256()
+    if before.setup != after.setup:
+        return False
+    if before.baseline is None:
+        return old.sha256() == new.sha256()
+    engine = after.setup.engine.name
+    versions = {
+        None if case.provenance is None else case.provenance.packages.get(engine)
+        for case in before.baseline.cases
+        if case.model_sha256 == new.sha256()
+    }
+    return versions == {_installed(engine)} != {None} and is_this_python(after.setup.spec)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _compare_case(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
     static = compare_cases(
         CaseProfile(place.case, pair.before.static), CaseProfile(place.case, pair.after.static)
     )
+    if pair.side.baseline is not None:
+        missing = _missing(pair.side.baseline, pair.after, place.case)
+        if missing is not None:
+            return replace(
+                static, metrics=(), layer_types=(), reasons=(missing,), outcome=Verdict.NEW
+            )
     if pair.is_same:
         return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
+    refusal = None
+    if pair.side.baseline is not None:
+        refusal = pair.side.baseline.twin_refusal(place.case.id)
     try:
+        if refusal is not None:
+            return _compare_with_stored(pair, gate, place, static, refusal)
         check_cores(place.case.cores, pair.after_setup)
         with alone_at(place):
             found = _measure_pair(pair, gate, place)
     except MeasureError as error:
         return replace(static, failure=str(error))
     return found
+
+
+_NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
+
+
+def _missing(baseline: ModelBaseline, model: Model, case: Case) -> str | None:
+    """Why there is nothing that this case could be compared with; None where there is."""
+    stored = baseline.case(case.id)
+    if stored is None:
+        return f"there is no baseline of {case.id}"
+    if dict(stored.dims) != dict(model.binding.dims):
+        return f"the baseline of {case.id} was recorded at other dimensions: {dict(stored.dims)}"
+    return None
+
+
+def _compare_with_stored(
+    pair: _Pair, gate: Gate, place: Place, static: CaseComparison, refusal: str
+) -> CaseComparison:
+    """The last resort, where the twin does not do: what was measured before, process by process."""
+    begun = time.monotonic()
+    now = measure_case(pair.after, pair.after_setup, place, takes_layers=False)
+    if now.measured is None:
+        raise MeasureError(now.reason)
+    stored = None if pair.side.machine is None else pair.side.machine.case(place.case.id)
+    metrics = () if stored is None else stored_metrics(stored, now.measured.latency, gate)
+    note = f"not run as a duet: {refusal}"
+    if stored is None:
+        note += "; nothing was recorded on this kind of machine, so the latency is not judged"
+    return replace(
+        static,
+        metrics=(*metrics, *static.metrics),
+        notes=(*static.notes, note),
+        rounds=len(now.measured.rounds),
+        seconds=time.monotonic() - begun,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +266,20 @@ def _measure_pair(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
     before, after = duet.before, duet.after
     static = compare_cases(before.profile, after.profile)
     notes = [note for side in (before, after) for note in _notes_of(side)]
+    notes += _machine_factor(pair, duet.rounds, place)
     compared = replace(
         static,
         metrics=(*duet.metrics, *static.metrics),
-        outputs=_compare_outputs(before, after),
+        # A twin has other weights, and so other outputs.
+        outputs=() if pair.side.baseline is not None else _compare_outputs(before, after),
         notes=tuple(dict.fromkeys(notes)),
         rounds=len(duet.rounds),
         seconds=time.monotonic() - begun,
     )
     if before.profile.measured is None or before.profile.measured.layer_times is None:
         return compared
-    explanation = explain(before.profile, after.profile, before.plan, after.plan)
+    interval = next(m.interval for m in duet.metrics if m.name == "latency_p50")
+    explanation = explain(before.profile, after.profile, before.plan, after.plan, interval)
     return replace(
         compared,
         layer_types=explanation.layer_types,
@@ -207,7 +309,8 @@ def _measure_shared(pair: _Pair, gate: Gate, place: Place) -> _Duet:
                 set_up(worker, setup, cores, subject, side)
                 for subject, side in zip(subjects, (BEFORE, AFTER), strict=True)
             )
-            rounds = _take_rounds(SharedDuet(old, new), setup, gate, place, (old, new))
+            policy = _policy(setup, gate)
+            rounds = _take_rounds(SharedDuet(old, new), policy, gate.is_decided, place, (old, new))
             metrics = latency_metrics(rounds, gate)
             sides = [(pair.before, old), (pair.after, new)]
             if pair.wants_details(metrics):
@@ -238,7 +341,7 @@ def _measure_split(pair: _Pair, gate: Gate, place: Place) -> _Duet:
         starter(pair.after, pair.after_setup, AFTER),
     )
     with closing(SplitDuet(*starters)) as duet:
-        rounds = _take_rounds(duet, pair.after_setup, gate, place, rigs)
+        rounds = _take_rounds(duet, _policy(pair.after_setup, gate), gate.is_decided, place, rigs)
     metrics = latency_metrics(rounds, gate)
     told = []
     for start, (model, _) in zip(starters, pair.models(), strict=True):
@@ -250,18 +353,45 @@ def _measure_split(pair: _Pair, gate: Gate, place: Place) -> _Duet:
     return _Duet(rounds, metrics, *told)
 
 
-def _take_rounds(
-    duet: DuetBench, setup: Setup, gate: Gate, place: Place, rigs: Sequence[Rig]
+def run_duet(
+    before: Model,
+    after: Model,
+    setup: Setup,
+    is_decided: Callable[[Sequence[BlockPair]], bool],
+    place: Place,
 ) -> Sequence[DuetRound]:
-    """As many rounds as it takes to decide every metric that is gated, or as there is time for."""
+    """Rounds of two models in one worker until something is decided, and nothing else."""
+    check_cores(place.case.cores, setup)
+    with alone_at(place), start_on(setup, place.case.cores) as worker:
+        old, new = (
+            set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
+            for model, side in ((before, BEFORE), (after, AFTER))
+        )
+        policy = _policy(setup)
+        return _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
+
+
+def _policy(setup: Setup, gate: Gate | None = None) -> SamplingPolicy:
+    """That of a duet, with the samples that the percentiles of the gate take."""
+    samples = 0 if gate is None else needed_samples(max(gate.percents))
+    return replace(DUET_POLICY, max_seconds=setup.policy.max_seconds, min_samples=samples)
+
+
+def _take_rounds(
+    duet: DuetBench,
+    policy: SamplingPolicy,
+    is_decided: Callable[[Sequence[BlockPair]], bool],
+    place: Place,
+    rigs: Sequence[Rig],
+) -> Sequence[DuetRound]:
+    """As many rounds as it takes to decide, or as there is time for."""
 
     def see(progress: SamplingProgress) -> None:
         for rig in rigs:
             rig.step = step_of(progress)
         place.tell_round(progress)
 
-    policy = replace(DUET_POLICY, max_seconds=setup.policy.max_seconds)
-    return sample_duet(duet, policy, time.perf_counter_ns, see, gate.is_decided)
+    return sample_duet(duet, policy, time.perf_counter_ns, see, is_decided)
 
 
 def _tell(
@@ -314,6 +444,19 @@ def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
         return read_outputs(rig)
     finally:
         rig.close()
+
+
+def _machine_factor(pair: _Pair, rounds: Sequence[DuetRound], place: Place) -> list[str]:
+    """How this machine runs the baseline, against what was recorded on one of its kind."""
+    stored = None if pair.side.machine is None else pair.side.machine.case(place.case.id)
+    if stored is None:
+        return []
+    now = summarize([each.before.times_ns for each in rounds], 1).median_ns
+    factor = now / stored.percentile_ns(50.0)
+    date = max(process.date for process in stored.processes)
+    return [
+        f"this machine runs the baseline {factor:.2f}x as slow as when it was recorded ({date})"
+    ]
 
 
 def _compare_outputs(before: _Told, after: _Told) -> tuple[OutputChange, ...]:

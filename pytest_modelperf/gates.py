@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from pytest_modelperf.baseline_records import Fidelity, StoredLatency
 from pytest_modelperf.decisions import Answer, Decision
-from pytest_modelperf.measurements import PERCENTS, Block, DuetRound
-from pytest_modelperf.stats import DuetRule, judge_duet, share_level, summarize
+from pytest_modelperf.measurements import PERCENTS, Block, DuetRound, Latency, Ratio
+from pytest_modelperf.stats import (
+    DuetRule,
+    duet_ratio,
+    judge_duet,
+    judge_stored,
+    share_level,
+    summarize,
+)
 from pytest_modelperf.verdicts import Metric, Verdict
 
 BlockPair: TypeAlias = tuple[Block, Block]
@@ -69,6 +77,51 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
             )
         )
     return tuple(metrics)
+
+
+def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Metric, ...]:
+    """The percentiles of the gate against those of the processes that were recorded."""
+    metrics = []
+    for percent in gate.percents:
+        latest = now.percentile(percent)
+        recorded = [process.percentile_ns(percent) for process in stored.processes]
+        if latest.value_ns is None:
+            continue
+        decision = judge_stored(recorded, latest.value_ns, gate.tolerance, gate.level)
+        values = (_ms(stored.percentile_ns(percent)), _ms(latest.value_ns))
+        name = f"latency_{latest.name}"
+        metrics.append(_metric(name, values, decision, gate, is_gated=True))
+    return tuple(metrics)
+
+
+# How far a twin may be from the model that it stands for, and how surely it must not be farther.
+FIDELITY = 0.01
+_FIDELITY_CONFIDENCE = 0.95
+
+
+def is_faithful(pairs: Sequence[BlockPair]) -> bool:
+    """Whether it is known if a twin runs like its model: it is shown to, or shown not to."""
+    ratio = duet_ratio([(a.times_ns, b.times_ns) for a, b in pairs], _FIDELITY_CONFIDENCE)
+    if ratio.low is None or ratio.high is None:
+        return False
+    return _is_near(ratio) or ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY
+
+
+def judge_fidelity(rounds: Sequence[DuetRound]) -> Fidelity:
+    """Whether the second side, the twin, is shown to be as fast as the first."""
+    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
+    ratio = duet_ratio(times, _FIDELITY_CONFIDENCE)
+    is_trusted = _is_near(ratio)
+    reason = None
+    if not is_trusted:
+        reason = f"the twin was not shown to run within {100 * FIDELITY:g} % of the model"
+    return Fidelity(ratio=ratio, rounds=len(rounds), is_trusted=is_trusted, reason=reason)
+
+
+def _is_near(ratio: Ratio) -> bool:
+    if ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low >= 1.0 - FIDELITY and ratio.high <= 1.0 + FIDELITY
 
 
 def _metric(

@@ -20,9 +20,9 @@ class EngineFacts:
 
     name: str
     version: str | None = None
-    python: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     providers: tuple[str, ...] = ()
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

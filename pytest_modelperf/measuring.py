@@ -60,7 +60,7 @@ def measure_model(
         for cores in request.cores:
             case = Case(model.bound.inputs.batch_size, cores, model.dims)
             place = Place(case, len(cases) + len(measured) + 1, total, watch)
-            measured.append(_measure_case(model, setup, place))
+            measured.append(measure_case(model, setup, place))
         # What one run told of the shapes holds for every number of cores.
         cases.extend(replace(profile, counted=model.static) for profile in measured)
     return _on_its_machine(Profile(model_facts(file, reads_all=True), tuple(cases)))
@@ -73,12 +73,16 @@ def _on_its_machine(profile: Profile) -> Profile:
     return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
 
 
-def _measure_case(model: Model, setup: Setup, place: Place) -> CaseProfile:
+def measure_case(
+    model: Model, setup: Setup, place: Place, *, takes_layers: bool = True
+) -> CaseProfile:
+    """One case in one worker; where it cannot be measured, the profile says why."""
     case = place.case
     try:
         with rigged(model, setup, place) as rig:
             measured = measure_rounds(rig, place.tell_round)
-            measured = _with_layers(model, rig, measured, place)
+            if takes_layers:
+                measured = _with_layers(model, rig, measured, place)
     except TooFewCoresError as error:
         return CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
     except MeasureError as error:

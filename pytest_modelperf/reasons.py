@@ -226,18 +226,19 @@ class _Facts:
             )
 
     def precisions(self) -> Iterator[Reason]:
-        yield from self.moved(_precision, printable)
+        yield from self.moved("in", _precision, printable)
 
     def providers(self) -> Iterator[Reason]:
         yield from self.moved(
+            "on",
             lambda row: None if row.time is None else row.time.provider,
             lambda value: printable(value.removesuffix(_PROVIDER)),
         )
 
     def moved(
-        self, read: Callable[[LayerRow], str | None], show: Callable[[str], str]
+        self, word: str, read: Callable[[LayerRow], str | None], show: Callable[[str], str]
     ) -> Iterator[Reason]:
-        """Layers that run in something else than before."""
+        """Layers that run in or on something else than before."""
         found: dict[tuple[str, str, str], list[_Pair]] = {}
         for old, new in self.pairs():
             left, right = self.before.rows[old], self.after.rows[new]
@@ -248,7 +249,7 @@ class _Facts:
         for (op, before, after), pairs in found.items():
             count = f"{len(pairs)} layer{'s' if len(pairs) > 1 else ''}"
             yield self.about(
-                f"{printable(op)}: {count} in {show(after)}, before in {show(before)}"
+                f"{printable(op)}: {count} {word} {show(after)}, before {word} {show(before)}"
                 f" (first: {_name(self.after.layers[pairs[0][1]])})",
                 pairs,
             )
@@ -344,6 +345,9 @@ class _Facts:
         if (old.name, old.version) != (new.name, new.version):
             names = [printable(f"{e.name} {e.version or ''}".strip()) for e in (old, new)]
             texts.append(f"another engine: {names[0]} before, {names[1]} now")
+        if old.python and new.python and old.python != new.python:
+            pythons = printable(old.python), printable(new.python)
+            texts.append(f"another Python: {pythons[0]} before, {pythons[1]} now")
         for key in {**old.options, **new.options}:
             values = [printable(e.options.get(key, "not set")) for e in (old, new)]
             if values[0] != values[1]:

@@ -28,7 +28,15 @@ from pytest_modelperf.records import (
     Sparsity,
     StaticProfile,
 )
-from pytest_modelperf.verdicts import CaseComparison, Comparison, LayerTypeChange, Metric
+from pytest_modelperf.verdicts import (
+    CaseComparison,
+    Comparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    TimeChange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,10 +86,11 @@ def comparison_to_json(comparison: Comparison) -> dict[str, Json]:
     return {
         "schema": SCHEMA,
         "verdict": comparison.verdict.value,
-        "seconds": None,
-        "rounds": None,
-        "confidence": None,
-        "tolerance": None,
+        "seconds": _number(comparison.seconds),
+        "rounds": comparison.rounds,
+        "confidence": _number(comparison.confidence),
+        "tolerance": _number(comparison.tolerance),
+        "engines": list(comparison.engines),
         "before": _model(comparison.before),
         "after": _model(comparison.after),
         "cases": [_case_comparison(case) for case in comparison.cases],
@@ -135,34 +144,78 @@ def _checkup(checkup: Checkup) -> dict[str, Json]:
 def _case_comparison(case: CaseComparison) -> dict[str, Json]:
     return {
         "id": case.id,
-        "verdict": case.verdict.value,
+        "verdict": None if case.has_failed else case.verdict.value,
+        "failure": case.failure,
+        "seconds": _number(case.seconds),
+        "rounds": case.rounds,
         "metrics": [_metric(metric) for metric in case.metrics],
         "layer_types": [_layer_type_change(change) for change in case.layer_types],
-        "layers": [],
+        "layers": [_layer_change(change) for change in case.layers],
         "reasons": list(case.reasons),
+        "outputs": [_output(output) for output in case.outputs],
+        "notes": list(case.notes),
     }
 
 
 def _metric(metric: Metric) -> dict[str, Json]:
     return {
         "name": metric.name,
-        "before": metric.before,
-        "after": metric.after,
-        "ratio": metric.ratio,
-        "interval": None,
-        "detectable": None,
+        "before": _number(metric.before),
+        "after": _number(metric.after),
+        "ratio": _number(metric.ratio),
+        "interval": _bounds(metric.interval),
+        "detectable": _number(metric.detectable),
+        "allowed": _number(metric.allowed),
+        "limit": _number(metric.limit),
+        "after_interval": _bounds(metric.after_interval),
         "gated": metric.gated,
         "verdict": metric.verdict.value,
     }
 
 
+def _bounds(interval: tuple[float, float] | None) -> Json:
+    return None if interval is None else [_number(bound) for bound in interval]
+
+
 def _layer_type_change(change: LayerTypeChange) -> dict[str, Json]:
     known = change.after or change.before
+    is_layer = known is not None and known.count > 0
     return {
         "op_type": known.op_type if known else None,
-        "domain": known.domain if known else None,
+        "domain": known.domain if known and is_layer else None,
+        **_time_change(change.time),
         "before": None if change.before is None else _layer_type(change.before),
         "after": None if change.after is None else _layer_type(change.after),
+    }
+
+
+def _layer_change(change: LayerChange) -> dict[str, Json]:
+    return {
+        **_time_change(change.time),
+        "before": None if change.before is None else _layer(change.before),
+        "after": None if change.after is None else _layer(change.after),
+    }
+
+
+def _time_change(time: TimeChange | None) -> dict[str, Json]:
+    """What it takes more now. The interval is there with both ends or not at all."""
+    interval: Json = None
+    if time is not None and time.low_ns is not None and time.high_ns is not None:
+        interval = [_ms(time.low_ns), _ms(time.high_ns)]
+    return {
+        "change_ms": None if time is None else _ms(time.ns),
+        "change_interval_ms": interval,
+        "explains": None if time is None else _number(time.share),
+    }
+
+
+def _output(output: OutputChange) -> dict[str, Json]:
+    return {
+        "name": output.name,
+        "max_absolute": _number(output.max_absolute),
+        "max_relative": _number(output.max_relative),
+        "cosine": _number(output.cosine),
+        "difference": output.difference,
     }
 
 

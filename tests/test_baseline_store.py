@@ -392,6 +392,7 @@ def test_a_machine_file_has_a_line_for_the_samples_of_a_round() -> None:
     "name": "onnxruntime",
     "options": {"threads": "1"},
     "providers": ["CPUExecutionProvider"],
+    "python": null,
     "version": "1.31.1"
    },
    "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",

@@ -201,6 +201,7 @@ def test_an_answer_follows_from_its_interval() -> None:
 
             assert decision.low is not None
             assert decision.high is not None
+            assert decision.confidence == 1.0 - 2.0 * RULE.level
             assert decision.answer is (
                 Answer.WORSE
                 if decision.low > 1.03
@@ -239,16 +240,17 @@ def test_an_answer_stands_whatever_comes_after(values: list[float], level: float
         assert judge_duet([*pairs, *duet_with([9.0, -9.0] * 10)], rule, is_last=True) == first
 
 
-@settings(deadline=None)
-@given(differences, rates)
-def test_the_last_look_is_at_least_as_sharp(values: list[float], level: float) -> None:
-    rule = DuetRule(level=level)
-    going_on, over = (judge_duet(duet_with(values), rule, is_last=last) for last in (False, True))
+@pytest.mark.parametrize("rounds", [4, 6, 7, 11, 20, 25])
+def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
+    """Neither less, which would leave open what is known, nor more."""
+    units = (*(look for look in LOOKS if look <= rounds), rounds)
+    looks = spend_level(LOOKS, units, RULE.level, rounds)
+    ended = judge(medians("quiet")[:, :rounds], 1.03, looks)
 
-    if not going_on.is_open:
-        assert over == going_on
-    elif going_on.low and over.low and going_on.rounds == over.rounds:
-        assert over.low >= going_on.low
+    assert looks[-1].rounds == rounds
+    assert 0.5 * RULE.level < ended.worse <= most_by_chance(RULE.level)
+    if rounds not in LOOKS:
+        assert spend_level(LOOKS, units[:-1], RULE.level) == looks[:-1]
 
 
 @settings(deadline=None)
@@ -337,6 +339,20 @@ def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
     found = judge(medians(setting)[:, :13], 1.0 + float(np.median(said)), looks).worse
 
     assert 0.83 <= found <= 0.97
+
+
+def test_what_a_tail_needs_is_told_in_rounds() -> None:
+    """Where two rounds make one difference, twice as many are needed."""
+    values = [0.0, 0.05, 0.01, 0.06, 0.02, 0.04, 0.03, 0.07]
+    single = [(before * 10, after * 10) for before, after in duet_with(values)]
+    halves = [([10**9] * 15, after[:15]) for _, after in single for _ in range(2)]
+
+    one = judge_duet(single, DuetRule(looks=(8,)), 95.0)
+    two = judge_duet(halves, DuetRule(looks=(16,)), 95.0)
+
+    assert one.rounds_needed is not None
+    assert (two.low, two.high) == (one.low, one.high)
+    assert (two.rounds, two.rounds_needed) == (16, 2 * one.rounds_needed)
 
 
 def test_rounds_needed_are_about_those_that_decide() -> None:

@@ -239,12 +239,13 @@ def _machine(entries: dict[str, Field]) -> MachineFacts:
 
 def _latency(case_id: str, field: Field) -> StoredLatency:
     entries = field.entries("engine", "model_sha256", "processes")
-    engine = entries["engine"].entries("name", "options", "providers", "version")
+    engine = entries["engine"].entries("name", "options", "providers", "python", "version")
     return StoredLatency(
         id=case_id,
         engine=EngineFacts(
             name=engine["name"].text(),
             version=engine["version"].optional(Field.text),
+            python=engine["python"].optional(Field.text),
             options=_texts(engine["options"]),
             providers=tuple(name.text() for name in engine["providers"].items()),
         ),

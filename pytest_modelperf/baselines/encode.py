@@ -176,6 +176,7 @@ def _engine(engine: EngineFacts) -> Json:
     return {
         "name": engine.name,
         "version": engine.version,
+        "python": engine.python,
         "options": dict(engine.options),
         "providers": list(engine.providers),
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,8 +19,10 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.baseline_records import Baseline
     from pytest_modelperf.hookspecs import Extensions
     from pytest_modelperf.session import ProfileRequest
     from pytest_modelperf.verdicts import Comparison
@@ -72,12 +76,13 @@ def compare(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
-    Both run in turn on this machine, so its noise is that of both. A and B may be the same model
-    in two interpreters.
+    Both run in turn on this machine, so its noise is that of both. A may be the folder of a
+    baseline, whose twin is run; A and B may be the same model in two interpreters.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
+    modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --markdown report.md --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
@@ -131,20 +136,38 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 ) -> Comparison:
     setup = measuring.setup(extensions)
 
-    from pytest_modelperf.comparing import Side, compare_models
+    from pytest_modelperf.comparing import Side, baseline_side, compare_models
     from pytest_modelperf.gates import Gate
+    from pytest_modelperf.profiler.machine.describe import describe_machine
 
     before, after = (
         Side(model, setup if python is None else replace(setup, spec=f"popen//python={python}"))
         for model, python in zip(models, pythons, strict=True)
     )
     progress = ProgressLine()
-    try:
-        return compare_models(
-            before, after, request, Gate(tolerance=tolerance), extensions, progress
+    with ExitStack() as stack:
+        stack.callback(progress.clear)
+        if Path(models[0]).is_dir():
+            stored = _read_baseline(Path(models[0]))
+            key = describe_machine().key
+            before = replace(
+                stack.enter_context(baseline_side(stored, key, after)), setup=before.setup
+            )
+        gate = Gate(tolerance=tolerance)
+        return compare_models(before, after, request, gate, extensions, progress)
+
+
+def _read_baseline(folder: Path) -> Baseline:
+    """The baseline in a folder such as `baselines/encoder`."""
+    from pytest_modelperf.baselines.store import BaselineStore
+
+    found = BaselineStore(folder.parent).read(folder.name)
+    if found is None:
+        raise UsageError(
+            f"{printable(str(folder))} is no baseline: it has no model.json. Give a model, or a "
+            "folder such as baselines/encoder."
         )
-    finally:
-        progress.clear()
+    return found
 
 
 def _end_by(result: Comparison) -> None:

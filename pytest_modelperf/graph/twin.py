@@ -194,7 +194,7 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
             _check_place(stored, parsed)
         except ValueError as error:
             raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
-        kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else stored.name
+        kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else str(stored.name)
         seen[kind] += 1
         yield LeftOut(stored, kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", number, parsed)
 

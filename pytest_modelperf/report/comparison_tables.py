@@ -15,7 +15,7 @@ from pytest_modelperf.report.figures import (
     metric_title,
 )
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.verdict_lines import verdict_word
+from pytest_modelperf.report.verdict_lines import is_equal, verdict_word
 from pytest_modelperf.units import format_count, format_ms, ms_decimals, printable
 from pytest_modelperf.verdicts import (
     CaseComparison,
@@ -56,7 +56,8 @@ def case_table(comparison: Comparison) -> Table:
 
 def _case_row(case: CaseComparison) -> tuple[str, ...]:
     named = {metric.name: metric for metric in case.metrics}
-    metric = named.get(f"{LATENCY}p50") or named.get("macs")
+    deciding = (m for m in case.metrics if m.gated and m.verdict is case.verdict)
+    metric = named.get(f"{LATENCY}p50") or next(deciding, None) or named.get("macs")
     head = (printable(case.id), verdict_word(case))
     if metric is None:
         return (*head, "", "", "", "", "")
@@ -66,7 +67,10 @@ def _case_row(case: CaseComparison) -> tuple[str, ...]:
 def _figures(metric: Metric) -> tuple[str, str, str, str]:
     return (
         metric_title(metric.name),
-        format_figure(metric.name, metric.before),
+        # What is only held against a limit has no other side.
+        ""
+        if metric.limit is not None and metric.before is None
+        else format_figure(metric.name, metric.before),
         format_figure(metric.name, metric.after),
         format_change(metric),
     )
@@ -110,6 +114,12 @@ def _verdict(metric: Metric) -> str:
 
 
 # -- what the graphs tell
+
+
+def shows_graphs(case: CaseComparison) -> bool:
+    """Whether what changed in the graphs is all that there is to show, or worth to be shown."""
+    has_run = is_measured(case) or case.outcome is not None or case.failure is not None
+    return not has_run or any(not change.is_equal for change in case.layer_types)
 
 
 def layer_type_change_table(case: CaseComparison) -> Table:
@@ -166,9 +176,13 @@ def has_times(case: CaseComparison) -> bool:
     return any(change.time is not None for change in case.layer_types)
 
 
-def is_explained(case: CaseComparison) -> bool:
-    """Whether there is a difference beyond the noise, of which each row has a share."""
-    return any(c.time is not None and c.time.share is not None for c in case.layer_types)
+def explains_layers(case: CaseComparison) -> bool:
+    """Whether there is a layer that explains something worth a row."""
+    return any(_is_culprit(change.time, _SHOWN) for change in case.layers)
+
+
+def _is_culprit(time: TimeChange | None, least: float) -> bool:
+    return time is not None and time.share is not None and time.share >= least
 
 
 def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
@@ -178,7 +192,7 @@ def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
 
 
 def _layer_type_times(case: CaseComparison, *, has_intervals: bool) -> Table:
-    shows_share = is_explained(case)
+    shows_share = any(c.time is not None and c.time.share is not None for c in case.layer_types)
     decimals = _decimals(case)
     timed = [change for change in case.layer_types if change.time is not None]
     whole = max(_total(c.before for c in timed), _total(c.after for c in timed))
@@ -220,11 +234,7 @@ def layer_time_tables(case: CaseComparison) -> tuple[Table, Table]:
 
 def _layer_times(case: CaseComparison, *, has_intervals: bool) -> Table:
     decimals = _decimals(case)
-    shown = [
-        c
-        for c in case.layers
-        if c.time is not None and c.time.share is not None and c.time.share >= _SHOWN
-    ]
+    shown = [c for c in case.layers if _is_culprit(c.time, _SHOWN)]
     rows = tuple(
         (
             _layer_name(c),
@@ -341,8 +351,8 @@ def _percent_of(share: float) -> str:
 
 
 def _mark(time: TimeChange | None, news: str) -> str:
-    is_culprit = time is not None and time.share is not None and time.share >= _MARKED
-    return " ".join(part for part in (MARK if is_culprit else "", news) if part)
+    mark = MARK if _is_culprit(time, _MARKED) else ""
+    return " ".join(part for part in (mark, news) if part)
 
 
 def _news(change: LayerTypeChange | LayerChange) -> str:
@@ -373,16 +383,22 @@ def _layer_name(change: LayerChange) -> str:
 # -- outputs
 
 
+def has_output_figures(case: CaseComparison) -> bool:
+    """Whether an output differs by something that can be told in figures."""
+    return any(o.difference is None and not is_equal(o) for o in case.outputs)
+
+
 def output_table(case: CaseComparison) -> Table:
-    """How far the outputs of both models are apart on the same inputs."""
+    """How far the outputs of both models are apart, of those that can be compared."""
     columns = (
-        Column("output", is_text=True, is_name=True),
+        Column("output on the same inputs", is_text=True, is_name=True),
         Column("largest difference"),
         Column("relative"),
         Column("cosine"),
-        Column("", is_text=True, least=16),
+        Column("", is_text=True),
     )
-    return Table("", columns, tuple(map(_output_row, case.outputs)))
+    rows = tuple(_output_row(o) for o in case.outputs if o.difference is None)
+    return Table("", columns, rows)
 
 
 def _output_row(output: OutputChange) -> tuple[str, ...]:
@@ -391,9 +407,7 @@ def _output_row(output: OutputChange) -> tuple[str, ...]:
         _small(output.max_absolute),
         _small(output.max_relative),
         "" if output.cosine is None else f"{output.cosine:.6f}",
-        "equal"
-        if output.max_absolute == 0 and output.difference is None
-        else printable(output.difference or ""),
+        "equal" if is_equal(output) else "",
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.report.comparison_tables import (
     case_table,
+    explains_layers,
+    has_output_figures,
     has_times,
-    is_explained,
     is_measured,
     layer_time_tables,
     layer_type_change_table,
     layer_type_time_tables,
     metric_table,
     output_table,
+    shows_graphs,
 )
 from pytest_modelperf.report.conditions import (
     describe_machine_line,
@@ -38,8 +40,7 @@ from pytest_modelperf.report.static_tables import (
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     describe_doubt,
-    describe_method,
-    describe_outputs,
+    describe_facts,
     describe_run,
     describe_verdict,
     failure_lines,
@@ -54,6 +55,8 @@ __all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile"]
 # The first reasons are those that explain most. Without times the table has them all.
 MAX_REASONS = 4
 MAX_TIMED_REASONS = 6
+# Between a number and its unit, where no line is to end. In a name it would be escaped.
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _COLORS = {
     Verdict.REGRESSED.value: "red",
     Verdict.OVER_BUDGET.value: "red",
@@ -101,40 +104,64 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
             _write_comparison(page, case, comparison, is_one=is_one)
     quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
     notes = dict.fromkeys(note for case in quiet for note in case.notes)
-    _write_items(page, [f"note: {printable(note)}" for note in notes], "yellow")
-    return page.text()
+    _write_items(page, [f"note: {printable(note)}" for note in notes], "")
+    return page.text().replace(_NO_BREAK, " ")
 
 
 def _write_comparison(
     page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
 ) -> None:
     """One case: its verdict in a sentence, figures, layers, why, and how that is known."""
+    _write_headline(page, case, comparison, is_one=is_one)
+    page.table(metric_table(case))
+    if has_times(case):
+        page.table(*layer_type_time_tables(case))
+        if explains_layers(case):
+            page.table(*layer_time_tables(case))
+    elif shows_graphs(case):
+        page.table(layer_type_change_table(case))
+    _write_facts(page, case)
+    if has_output_figures(case):
+        page.table(output_table(case))
+
+
+def _write_facts(page: Page, case: CaseComparison) -> None:
+    """Why, how that is known, and what else was noted."""
+    most, where = MAX_REASONS, "as the table shows"
+    if has_times(case):
+        most, where = MAX_TIMED_REASONS, "--json has them"
+    lines = [("why", reason) for reason in case.reasons[:most]]
+    more = len(case.reasons) - most
+    if more > 0:
+        lines.append(("", f"     and {more} more, {where}"))
+    lines += [(word, text) for word, text in describe_facts(case)]
+    if lines and is_measured(case):
+        page.line("")
+    for word, text in lines:
+        whole = f"{word}: {text}" if word else text
+        _write_sentence(page, whole, indent=len(word) + 2)
+
+
+def _write_sentence(page: Page, text: str, indent: int = 2, style: str = "") -> None:
+    page.item(text.replace(" %", f"{_NO_BREAK}%"), indent=indent, style=style)
+
+
+def _write_headline(
+    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
+) -> None:
+    """The verdict in a sentence, unless the report has begun with all of it; then what is wrong."""
     is_run = is_measured(case) or case.outcome is not None or case.failure is not None
+    if not is_one:
+        page.line("")
     if is_run or not is_one:
-        if not is_one:
-            page.line("")
         sentence = describe_verdict(case, comparison.confidence)
-        page.item(f"{printable(case.id)} {sentence}", style=f"bold {_COLORS[verdict_word(case)]}")
+        style = f"bold {_COLORS[verdict_word(case)]}"
+        _write_sentence(page, f"{printable(case.id)} {sentence}", style=style)
     for line in failure_lines(case):
         page.item(line, style="red")
     doubt = describe_doubt(case)
     if doubt is not None:
-        page.item(doubt, style="yellow")
-    page.table(metric_table(case))
-    if has_times(case):
-        page.table(*layer_type_time_tables(case))
-        if is_explained(case):
-            page.table(*layer_time_tables(case))
-    elif not is_measured(case) or any(not change.is_equal for change in case.layer_types):
-        page.table(layer_type_change_table(case))
-    _write_reasons(page, case)
-    if case.outputs and describe_outputs(case) is None:
-        page.table(output_table(case))
-        page.line("")
-    facts = [("how", describe_method(case)), ("outputs", describe_outputs(case))]
-    for word, text in (*facts, *(("note", printable(note)) for note in case.notes)):
-        if text is not None:
-            page.item(f"{word}: {text}", indent=len(word) + 2)
+        _write_sentence(page, doubt, style="yellow")
 
 
 def _write_reasons(page: Page, case: CaseComparison) -> None:

@@ -1,8 +1,8 @@
-"""What a comparison says in sentences: the verdict of a case, how sure it is, and how it was found."""
+"""What a comparison says in sentences: the verdict of a case, how sure it is, how it was found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.figures import (
     format_allowed,
@@ -12,7 +12,13 @@ from pytest_modelperf.report.figures import (
     metric_title,
 )
 from pytest_modelperf.units import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, Verdict
+from pytest_modelperf.verdicts import (
+    CaseComparison,
+    Comparison,
+    Metric,
+    OutputChange,
+    Verdict,
+)
 
 FAILED = "failed"
 # Of these a line in the summary says enough.
@@ -99,14 +105,25 @@ def describe_method(case: CaseComparison) -> str | None:
     return rounds if case.seconds is None else f"{rounds}, {case.seconds:.1f} s"
 
 
-def describe_outputs(case: CaseComparison) -> str | None:
-    """A line where all outputs are equal to the bit; None where there is more to say, or nothing."""
-    outputs = case.outputs
-    if not outputs or any(o.difference is not None or o.max_absolute != 0 for o in outputs):
-        return None
-    if len(outputs) == 1:
-        return f"the output {printable(outputs[0].name)} is equal on the same inputs"
-    return f"all {len(outputs)} outputs are equal on the same inputs"
+def describe_facts(case: CaseComparison) -> Iterator[tuple[str, str]]:
+    """How it was measured, what no figure says of the outputs, what was noted: word and text."""
+    method = describe_method(case)
+    if method is not None:
+        yield "how", method
+    if case.outputs and all(is_equal(output) for output in case.outputs):
+        count = len(case.outputs)
+        are = "the output is" if count == 1 else f"all {count} outputs are"
+        yield "outputs", f"{are} equal on the same inputs"
+    for output in case.outputs:
+        if output.difference is not None:
+            yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
+    for note in case.notes:
+        yield "note", printable(note)
+
+
+def is_equal(output: OutputChange) -> bool:
+    """Whether both models gave out the same to the bit."""
+    return output.difference is None and output.max_absolute == 0
 
 
 def failure_lines(case: CaseComparison) -> Sequence[str]:

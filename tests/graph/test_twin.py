@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.stairs import Stairs
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import (
@@ -337,3 +339,25 @@ def test_sparse_indices_outside_of_their_weight_are_refused(tmp_path: Path) -> N
     with pytest.raises(ModelError, match="do not fit the shape"):
         read_twin(_save(tmp_path, twin.proto))
     assert isinstance(twin, Twin)
+
+
+@pytest.mark.parametrize("kind", ["nested", "sparse", "quantized", "transformer"])
+def test_a_damaged_twin_is_rebuilt_or_refused_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    whole = twin_bytes(make_twin(open_model(MODELS[kind]())))
+    path, became = tmp_path / "twin.onnx", set()
+    for seed in range(150):
+        generator = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(generator.choice((1, 1, 3))):
+            start = generator.randrange(len(data))
+            if generator.random() < 0.7:
+                data[start] = generator.randrange(256)
+            else:
+                del data[start : start + generator.randrange(1, 9)]
+        path.write_bytes(data)
+        try:
+            rebuild(read_twin(path), tmp_path / "rebuilt.onnx", max_bytes=1 << 24)
+            became.add("rebuilt")
+        except ModelError:
+            became.add("refused")
+    assert became == {"rebuilt", "refused"}

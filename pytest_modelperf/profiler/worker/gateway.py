@@ -443,6 +443,11 @@ def is_local(spec: str) -> bool:
     return parts[0] == LOCAL and not any(part.startswith("via=") for part in parts)
 
 
+def is_this_python(spec: str) -> bool:
+    """Whether a gateway leads to this very interpreter."""
+    return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
+
+
 def _first_line(text: str) -> str:
     return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
 

@@ -1,0 +1,145 @@
+"""A baseline recorded: a model measured in several processes, and its twin held against it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_modelperf.baseline_records import (
+    Fidelity,
+    MachineBaseline,
+    Provenance,
+    Recording,
+    StoredCase,
+    StoredLatency,
+)
+from pytest_modelperf.baselines.recording import record_case, record_latency
+from pytest_modelperf.comparing import run_duet
+from pytest_modelperf.errors import MeasureError, ModelError
+from pytest_modelperf.gates import is_faithful, judge_fidelity
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measuring import measure_case
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.rigging import Model, Place, Watch
+from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
+
+# Fewer processes cannot be judged by, should the twin not do.
+PROCESSES = 5
+# What a baseline depends on, and is to name.
+_PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
+_TWIN_FILE = "twin.onnx"
+
+
+def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
+    name: str,
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    date: dt.date,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Recording:
+    """What is to be stored of every case of a model; MeasureError where one cannot be measured.
+
+    Each case runs in several processes, one after the other, which share its time.
+    """
+    extensions = extensions or Extensions()
+    file = open_model(source)
+    facts = model_facts(file, reads_all=True)
+    machine = _machine(facts)
+    policy = replace(setup.policy, max_seconds=setup.policy.max_seconds / PROCESSES)
+    shorter = replace(setup, policy=policy)
+    with rebuilt_twin(file) as twin:
+        cases: list[StoredCase] = []
+        latencies: list[StoredLatency] = []
+        total = len(request.cores) * len(list(request.bindings()))
+        for binding in request.bindings():
+            model = Model.bind(file, binding, request, extensions)
+            for cores in request.cores:
+                case = Case(model.bound.inputs.batch_size, cores, model.dims)
+                place = Place(case, len(cases) + 1, total, watch)
+                profiles = _measure(model, shorter, place)
+                stand_in = twin.bind(model)
+                fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
+                provenance = _provenance(date, machine, profiles[0])
+                stored = record_case(profiles[0], facts, provenance, fidelity)
+                # All of them, for an id names only those that vary.
+                cases.append(replace(stored, dims=dict(sorted(binding.dims.items()))))
+                latencies.append(record_latency(profiles, facts, date))
+    return Recording(
+        name=name,
+        model=replace(facts, path=None),
+        cases=tuple(cases),
+        twin=twin.data,
+        machine=MachineBaseline(key=machine.key, machine=machine, cases=tuple(latencies)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltTwin:
+    """The twin of a model as a file that runs; where none can be made, `problem` says why."""
+
+    data: bytes | None
+    file: ModelFile | None
+    problem: str | None = None
+
+    def bind(self, model: Model) -> Model | None:
+        """The twin at the dimensions of the model that it stands for."""
+        if self.file is None:
+            return None
+        return Model.bind(self.file, model.binding, model.request, model.extensions)
+
+
+@contextmanager
+def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
+    """The twin of a model, made and rebuilt; its file goes with the context."""
+    with tempfile.TemporaryDirectory(prefix="modelperf-twin-") as folder:
+        try:
+            twin = make_twin(file)
+            data = twin_bytes(twin)
+            path = rebuild(twin, Path(folder) / _TWIN_FILE)
+        except ModelError as error:
+            yield RebuiltTwin(None, None, str(error))
+            return
+        yield RebuiltTwin(data, open_model(path))
+
+
+def _measure(model: Model, setup: Setup, place: Place) -> list[CaseProfile]:
+    profiles: list[CaseProfile] = []
+    for _ in range(PROCESSES):
+        profile = measure_case(model, setup, place, takes_layers=not profiles)
+        if profile.measured is None:
+            raise MeasureError(f"{place.case.id} cannot be recorded: {profile.reason}")
+        profiles.append(profile)
+    return profiles
+
+
+def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
+    """How the twin runs beside the model: trusted where it is shown to be as fast."""
+    place.tell("comparing the twin with the model")
+    rounds = run_duet(model, twin, setup, is_faithful, place)
+    return judge_fidelity(rounds)
+
+
+def _machine(facts: ModelFacts) -> MachineFacts:
+    machine = on_this_machine(Profile(facts, ())).machine
+    if machine is None:
+        raise MeasureError("this machine cannot be described")
+    return machine
+
+
+def _provenance(date: dt.date, machine: MachineFacts, profile: CaseProfile) -> Provenance:
+    packages = {name: v for name, v in machine.packages.items() if name in _PACKAGES}
+    engine = profile.measured.engine if profile.measured is not None else None
+    if engine is not None and engine.version is not None:
+        packages[engine.name] = engine.version
+    return Provenance(date=date, packages=packages, machine=machine.key)

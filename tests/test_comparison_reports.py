@@ -1,0 +1,392 @@
+"""The texts of a measured comparison: what happened, how sure, why, and what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
+
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.measurements import LayerTime, RowKind
+from pytest_modelperf.records import LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.report.markdown import escape_markdown, render_markdown
+from pytest_modelperf.report.text import TextStyle, render_comparison
+from pytest_modelperf.serde import dump_comparison
+from pytest_modelperf.units import display_width, printable
+from pytest_modelperf.verdicts import (
+    CaseComparison,
+    Comparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    TimeChange,
+    Verdict,
+)
+from tests.measuring.profiles import static_classifier
+
+NS_PER_MS = 1e6
+PASSED, REGRESSED = Verdict.PASSED, Verdict.REGRESSED
+
+
+def kind(op: str, count: int, ms: float | None) -> LayerType:
+    ns = None if ms is None else ms * NS_PER_MS
+    return LayerType(op, "", count, 0, 0, 0, 0, 0, 0, ns)
+
+
+def change(ms: float, share: float | None = None, width: float = 0.09) -> TimeChange:
+    return TimeChange(
+        ns=ms * NS_PER_MS,
+        low_ns=(ms - width) * NS_PER_MS,
+        high_ns=(ms + width) * NS_PER_MS,
+        share=share,
+    )
+
+
+def row(name: str, op: str, ms: float | None) -> LayerRow:
+    layer = StaticLayer(
+        id=name, name=name, op_type=op, domain="", weight=None, precision="float32", macs=0,
+        elementwise_ops=0, backward_macs=0, params=0, weight_bytes=0, output_bytes=4,
+        input_shape=(1,), output_shape=(1,),
+    )  # fmt: skip
+    if ms is None:
+        return LayerRow(layer, runs_in="conv2")
+    return LayerRow(layer, LayerTime(kind=RowKind.LAYER, kernel=name, ns=ms * NS_PER_MS, layer=0))
+
+
+def latency(  # noqa: PLR0913, PLR0917  # each is one thing that a metric tells
+    percent: str,
+    before: float,
+    after: float,
+    verdict: Verdict,
+    interval: tuple[float, float],
+    detectable: float = 0.012,
+    *,
+    gated: bool = True,
+) -> Metric:
+    return Metric(
+        f"latency_{percent}", before, after, verdict, gated, interval, detectable,
+        allowed=0.03 if gated else None,
+    )  # fmt: skip
+
+
+def exact(name: str, before: int, after: int, *, gated: bool = True) -> Metric:
+    verdict = PASSED if after == before else REGRESSED
+    return Metric(name, before, after, verdict, gated, allowed=0.0 if gated else None)
+
+
+GRAPH = (
+    exact("macs", 4_089_184_256, 4_089_184_256),
+    exact("params", 25_610_152, 25_610_152),
+    exact("activation_bytes", 88_000_000, 88_000_000, gated=False),
+    exact("peak_activation_bytes", 9_633_792, 12_845_056, gated=False),
+)
+SLOWER = CaseComparison(
+    "b8-c2",
+    (
+        latency("p50", 26.10, 29.18, REGRESSED, (1.102, 1.131)),
+        latency("p95", 27.02, 30.26, REGRESSED, (1.091, 1.144)),
+        latency("p90", 26.81, 29.77, REGRESSED, (1.09, 1.14), gated=False),
+        *GRAPH,
+    ),
+    (
+        LayerTypeChange(
+            "Conv", kind("Conv", 53, 20.11), kind("Conv", 53, 22.40), change(2.29, 0.74)
+        ),
+        LayerTypeChange("Relu", kind("Relu", 49, None), kind("Relu", 49, 0.51), change(0.51, 0.17)),
+        LayerTypeChange("Transpose", None, kind("Transpose", 4, 0.31), change(0.31, 0.10)),
+        LayerTypeChange(
+            "MatMul", kind("MatMul", 1, 1.20), kind("MatMul", 1, 1.19), change(-0.01, -0.003)
+        ),
+        LayerTypeChange("Add", kind("Add", 16, 2.21), kind("Add", 16, 2.22), change(0.01, 0.003)),
+        LayerTypeChange(
+            "layout", kind("layout", 0, 2.58), kind("layout", 0, 2.55), change(-0.03, -0.01)
+        ),
+    ),
+    (
+        (
+            "12 Conv+Relu fusions lost (first: layer1.0/conv2):"
+            " explains 91 % of the difference (+2.80 ms)"
+        ),
+        "4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)",
+        "no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms",
+    ),
+    (
+        LayerChange(
+            row("layer1.0/conv2", "Conv", 1.31),
+            row("layer1.0/conv2", "Conv", 1.92),
+            change(0.61, 0.2),
+        ),
+        LayerChange(
+            row("layer1.0/relu", "Relu", None),
+            row("layer1.0/relu", "Relu", 0.12),
+            change(0.12, 0.04),
+        ),
+        LayerChange(None, row("layer4/Transpose", "Transpose", 0.11), change(0.11, 0.036)),
+        LayerChange(row("layer4/Identity", "Identity", 0.02), None, change(-0.02, -0.006)),
+    ),
+    (OutputChange(name="logits", max_absolute=0.0, max_relative=0.0, cosine=1.0),),
+    rounds=9,
+    seconds=2.13,
+)
+OPEN = CaseComparison(
+    "b1-c1",
+    (
+        latency("p50", 3.304, 3.371, PASSED, (1.004, 1.029)),
+        latency("p95", 3.52, 3.66, Verdict.INCONCLUSIVE, (0.987, 1.095), 0.041),
+        *GRAPH,
+    ),
+    (
+        LayerTypeChange("Conv", kind("Conv", 53, 2.511), kind("Conv", 53, 2.552), change(0.041)),
+        LayerTypeChange(
+            "layout", kind("layout", 0, 0.793), kind("layout", 0, 0.819), change(0.026)
+        ),
+    ),
+    outputs=(
+        OutputChange(name="logits", max_absolute=3.1e-05, max_relative=0.00042, cosine=0.9999999),
+        OutputChange(name="boxes", difference="differ in shape: 1x100x4 before, 1x300x4 now"),
+    ),
+    notes=("the worker was not pinned to its processors",),
+    rounds=35,
+    seconds=10.02,
+)
+FASTER = CaseComparison(
+    "b4-c1",
+    (latency("p50", 13.41, 12.29, Verdict.IMPROVED, (0.903, 0.93)), *GRAPH),
+    (
+        LayerTypeChange(
+            "Conv", kind("Conv", 53, 12.01), kind("Conv", 53, 10.92), change(-1.09, 0.97)
+        ),
+        LayerTypeChange("Gemm", kind("Gemm", 1, 1.40), kind("Gemm", 1, 1.37), change(-0.03, 0.03)),
+    ),
+    (
+        (
+            "12 Conv+Relu fusions won (first: layer1.0/conv2):"
+            " explains 97 % of the difference (-1.09 ms)"
+        ),
+    ),
+    rounds=6,
+    seconds=1.4,
+)
+SAME = CaseComparison(
+    "b1-c2", GRAPH, (), notes=("the same model, engine and options",), outcome=Verdict.UNCHANGED
+)
+BROKEN = CaseComparison(
+    "b64-c2",
+    GRAPH[:2],
+    (),
+    failure="the worker was ended by SIGKILL in round 3:\nit had 1.9 GiB of 2 GiB",
+)
+BUDGET = CaseComparison(
+    "b8-c1",
+    (
+        Metric(
+            "latency_p95", None, 14.21, Verdict.OVER_BUDGET, limit=12.0, after_interval=(13.8, 14.7)
+        ),
+    ),
+    (),
+    rounds=6,
+    seconds=1.0,
+)
+
+
+def compared(*cases: CaseComparison) -> Comparison:
+    before, after = (ModelFacts(f"encoder{n}.onnx", None, None, 1) for n in ("", "2"))
+    return Comparison(before, after, cases, 0.03, 0.99, ("onnxruntime 1.31.1",))
+
+
+def text(*cases: CaseComparison, width: int | None = 80) -> str:
+    return render_comparison(compared(*cases), TextStyle(width))
+
+
+def test_a_regression_at_80_columns() -> None:
+    assert text(SLOWER) == snapshot()
+
+
+def test_a_regression_at_160_columns() -> None:
+    assert text(SLOWER, width=160) == snapshot()
+
+
+def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
+    assert text(OPEN) == snapshot()
+
+
+def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
+    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot()
+
+
+def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
+    assert text(SAME) == snapshot()
+
+
+def test_a_comparison_as_markdown() -> None:
+    assert render_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot()
+
+
+ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    for cases in (ALL, *((case,) for case in ALL)):
+        lines = text(*cases, width=width).splitlines()
+        assert max(map(display_width, lines)) <= width
+
+
+def test_at_80_columns_no_column_is_left_out_and_no_verdict_is_cut() -> None:
+    for cases in (ALL, *((case,) for case in ALL)):
+        assert "left out" not in text(*cases)
+    assert text(OPEN).count("inconclusive") == 3
+
+
+def test_a_failed_case_is_never_called_passed() -> None:
+    assert "passed" not in text(replace(BROKEN, metrics=())).splitlines()[0]
+    assert text(BROKEN).splitlines()[0].endswith(": failed")
+    worse = replace(BROKEN, metrics=(exact("macs", 1, 2),))
+    assert text(worse).splitlines()[0].endswith(": regressed")
+    assert "SIGKILL" in text(worse)
+
+
+def test_the_reasons_that_are_left_out_are_counted() -> None:
+    shown = text(replace(SLOWER, reasons=tuple(f"reason {n}" for n in range(9))))
+    assert "why: reason 5" in shown
+    assert "reason 6" not in shown
+    assert "and 3 more, --json has them" in shown
+
+
+def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:
+    profile = static_classifier()
+    shown = render_markdown(compare_profiles(profile, profile))
+    assert shown.startswith("### Model performance: passed\n")
+    assert "| MACs | 442.5 k | 442.5 k | 0 % | passed |" in shown
+
+
+# -- what a name may not do
+
+EVIL = (
+    "a|b`c`<img src=x onerror=alert(1)>@someone #12 \n\n# h *b* [l](http://evil.test) \\| www.e.te"
+)
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def with_names(name: str) -> Comparison:
+    hostile = row(name, name, 1.0)
+    case = replace(
+        SLOWER,
+        id=name,
+        layers=(LayerChange(hostile, hostile, change(1.0, 0.5)),),
+        layer_types=(
+            LayerTypeChange(name, kind(name, 1, 1.0), kind(name, 1, 2.0), change(1.0, 1.0)),
+        ),
+        reasons=(f"1 {printable(name)} added",),
+        notes=(name,),
+        failure=f"it said\n{name}",
+        outputs=(
+            OutputChange(name=name, difference=name),
+            OutputChange(name=name, max_absolute=1.0),
+        ),
+    )
+    model = ModelFacts(name, None, None, 1)
+    return Comparison(model, model, (case, SAME), 0.03, 0.99, (name,))
+
+
+def test_a_name_is_shown_as_it_is_and_obeyed_nowhere() -> None:
+    tokens = MARKDOWN.parse(render_markdown(with_names(EVIL)))
+    inline = [child for token in tokens for child in token.children or ()]
+    kinds = {token.type for token in (*tokens, *inline)}
+    assert not kinds & {"link_open", "image", "em_open", "code_inline", "fence", "code_block"}
+    html = [t.content for t in (*tokens, *inline) if t.type.startswith("html")]
+    tags = set(re.findall(r"<[^>]*>", " ".join(html)))
+    assert tags == {
+        "<code>", "</code>", "<details>", "</details>", "<summary>", "</summary>", "<pre>", "</pre>",
+        "<br>",
+    }  # fmt: skip
+    shown = "".join(t.content for t in inline if t.type == "text" or t.type == "text_special")
+    assert printable(EVIL).replace("@", "@\u200b")[:5] in shown
+
+
+@given(st.text(max_size=30))
+def test_a_cell_stays_one_cell_whatever_the_name(name: str) -> None:
+    line = f"| x | y |\n| --- | --- |\n| {escape_markdown(name)} | end |"
+    tokens = MARKDOWN.parse(line)
+    cells = [tokens[i + 1] for i, token in enumerate(tokens) if token.type == "td_open"]
+    assert [cell.content == "end" for cell in cells] == [False, True]
+    children = cells[0].children or []
+    assert {child.type for child in children} <= {"text", "text_special"}
+    told = "".join(child.content for child in children).replace("\u200b", "")
+    assert told == printable(name).strip().replace("\u200b", "")
+
+
+@given(st.text(max_size=30))
+def test_a_line_of_its_own_stays_one_line_of_text(name: str) -> None:
+    tokens = MARKDOWN.parse(f"{escape_markdown(name)}\n")
+    assert {token.type for token in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
+
+
+@pytest.mark.parametrize("name", ["@someone", "x#12", "GH-7", "http://evil.test", "www.evil.test"])
+def test_what_a_site_would_link_is_broken_by_a_space_of_no_width(name: str) -> None:
+    (paragraph,) = (t for t in MARKDOWN.parse(escape_markdown(name)) if t.type == "inline")
+    shown = "".join(child.content for child in paragraph.children or ())
+    assert name not in shown
+    assert shown.replace("\u200b", "") == name
+
+
+# -- JSON
+
+
+def test_a_measured_comparison_as_json() -> None:
+    document = json.loads(dump_comparison(compared(SLOWER, BROKEN)))
+    assert (document["rounds"], document["seconds"]) == (9, 2.13)
+    assert (document["tolerance"], document["confidence"]) == (0.03, 0.99)
+    slower, broken = document["cases"]
+    assert (broken["verdict"], document["verdict"]) == (None, "regressed")
+    assert broken["failure"].startswith("the worker was ended")
+    p50 = slower["metrics"][0]
+    assert p50["ratio"] == pytest.approx(29.18 / 26.10)
+    assert {key: p50[key] for key in ("name", "before", "interval", "detectable", "allowed")} == {
+        "name": "latency_p50", "before": 26.1, "interval": [1.102, 1.131], "detectable": 0.012,
+        "allowed": 0.03,
+    }  # fmt: skip
+    assert slower["layer_types"][0] == {
+        "op_type": "Conv",
+        "domain": "",
+        "change_ms": 2.29,
+        "change_interval_ms": [2.2, 2.38],
+        "explains": 0.74,
+        "before": slower["layer_types"][0]["before"],
+        "after": slower["layer_types"][0]["after"],
+    }
+    assert slower["layer_types"][0]["after"]["ms"] == 22.4
+    assert slower["layer_types"][2]["before"] is None
+    fused = slower["layers"][1]
+    assert (fused["before"]["ms"], fused["after"]["ms"]) == (None, 0.12)
+    assert fused["before"]["runs_in"] == "conv2"
+    assert slower["outputs"][0]["cosine"] == 1.0
+
+
+def test_no_number_in_json_is_infinite() -> None:
+    metric = replace(SLOWER.metrics[0], detectable=float("inf"), interval=(0.0, float("inf")))
+    case = replace(SLOWER, metrics=(metric,))
+    (found,) = json.loads(dump_comparison(compared(case)))["cases"]
+    assert found["metrics"][0]["detectable"] is None
+    assert found["metrics"][0]["interval"] == [0.0, None]
+
+
+def test_the_page_on_json_names_every_key_of_a_comparison() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
+
+    def keys(value: object) -> set[str]:
+        if isinstance(value, dict):
+            return set(value).union(*map(keys, value.values()))
+        return set[str]().union(*map(keys, value)) if isinstance(value, list) else set()
+
+    found = keys(json.loads(dump_comparison(compared(*ALL))))
+    assert {"explains", "change_interval_ms", "after_interval", "cosine", "failure"} <= found
+    assert {key for key in found if f"`{key}`" not in page} == set()
