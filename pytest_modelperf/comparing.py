@@ -354,20 +354,20 @@ def _measure_split(pair: _Pair, gate: Gate, place: Place) -> _Duet:
 
 
 def run_duet(
-    before: Model,
-    after: Model,
+    pair: tuple[Model, Model],
     setup: Setup,
     is_decided: Callable[[Sequence[BlockPair]], bool],
     place: Place,
+    gate: Gate | None = None,
 ) -> Sequence[DuetRound]:
     """Rounds of two models in one worker until something is decided, and nothing else."""
     check_cores(place.case.cores, setup)
     with alone_at(place), start_on(setup, place.case.cores) as worker:
         old, new = (
             set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
-            for model, side in ((before, BEFORE), (after, AFTER))
+            for model, side in zip(pair, (BEFORE, AFTER), strict=True)
         )
-        policy = _policy(setup)
+        policy = _policy(setup, gate)
         return _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
 
 

@@ -126,7 +126,7 @@ def _measure(model: Model, setup: Setup, place: Place) -> list[CaseProfile]:
 def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
     """How the twin runs beside the model: trusted where it is shown to be as fast."""
     place.tell("comparing the twin with the model")
-    rounds = run_duet(model, twin, setup, is_faithful, place)
+    rounds = run_duet((model, twin), setup, is_faithful, place)
     return judge_fidelity(rounds)
 
 

@@ -207,27 +207,273 @@ def text(*cases: CaseComparison, width: int | None = 80) -> str:
 
 
 def test_a_regression_at_80_columns() -> None:
-    assert text(SLOWER) == snapshot()
+    assert text(SLOWER) == snapshot("""\
+encoder.onnx -> encoder2.onnx: regressed
+on onnxruntime 1.31.1
+b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed
+  +3 %; also p95 latency
+
+metric           before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs            4.089 G    4.089 G      0 %                       0 %  passed
+params          25.61 M    25.61 M      0 %                       0 %  passed
+peak activa…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type      count  before    now  change  explains
+───────────────────────────────────────────────────────────────────
+Conv               53   20.11  22.40   +2.29      74 %  <
+Relu               49       -   0.51   +0.51      17 %  < was fused
+Transpose      0 -> 4       -   0.31   +0.31      10 %  < new
+layout                   2.58   2.55   -0.03      -1 %
+2 other types            3.41   3.41    0.00       0 %
+
+total                   26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change  explains
+──────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
+     difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the
+     difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+""")
 
 
 def test_a_regression_at_160_columns() -> None:
-    assert text(SLOWER, width=160) == snapshot()
+    assert text(SLOWER, width=160) == snapshot("""\
+encoder.onnx -> encoder2.onnx: regressed
+on onnxruntime 1.31.1
+b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
+
+metric               before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────────
+p50 latency        26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency        27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency        26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs                4.089 G    4.089 G      0 %                       0 %  passed
+params              25.61 M    25.61 M      0 %                       0 %  passed
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type      count  before    now  change       interval  explains
+──────────────────────────────────────────────────────────────────────────────────
+Conv               53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu               49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose      0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+layout                   2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+2 other types            3.41   3.41    0.00                      0 %
+
+total                   26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change       interval  explains
+─────────────────────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+""")
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
-    assert text(OPEN) == snapshot()
+    assert text(OPEN) == snapshot("""\
+encoder.onnx -> encoder2.onnx: inconclusive
+on onnxruntime 1.31.1
+b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
+  +3 %
+this run could see p95 latency +4.1 % or more: give it more time with
+  --max-seconds, or a quieter machine (modelperf doctor tells how quiet this one
+  is)
+
+metric          before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
+p95 latency   3.520 ms   3.660 ms   +4.0 %  -1.3 … +9.5 %     +3 %  inconclusive
+MACs           4.089 G    4.089 G      0 %                     0 %  passed
+params         25.61 M    25.61 M      0 %                     0 %  passed
+peak activ…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type  count  before    now  change         interval
+───────────────────────────────────────────────────────────
+Conv           53   2.511  2.552  +0.041  -0.049 … +0.131
+layout              0.793  0.819  +0.026  -0.064 … +0.116
+
+total               3.304  3.371  +0.067
+the difference is within the noise: no row explains it
+
+how: 35 rounds as a duet, 10.0 s
+outputs: boxes: differ in shape: 1x100x4 before, 1x300x4 now
+note: the worker was not pinned to its processors
+
+output on the same inputs  largest difference  relative    cosine
+───────────────────────────────────────────────────────────────────
+logits                                3.1e-05   0.00042  1.000000
+""")
 
 
 def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
-    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot()
+    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot("""\
+encoder.onnx -> encoder2.onnx: over budget, 1 of 4 cases failed
+on onnxruntime 1.31.1
+
+case    verdict                     before       now  change       interval
+───────────────────────────────────────────────────────────────────────────
+b4-c1   improved     p50 latency  13.41 ms  12.29 ms  -8.4 %  -9.7 … -7.0 %
+b1-c2   unchanged           MACs   4.089 G   4.089 G     0 %
+b64-c2  failed              MACs   4.089 G   4.089 G     0 %
+b8-c1   over budget  p95 latency            14.21 ms
+
+b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
+
+metric              before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency       13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
+MACs               4.089 G    4.089 G      0 %                     0 %  passed
+params             25.61 M    25.61 M      0 %                     0 %  passed
+peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type  count  before    now  change       interval  explains
+────────────────────────────────────────────────────────────────────
+Conv           53   12.01  10.92   -1.09  -1.18 … -1.00      97 %  <
+Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06       3 %
+
+total               13.41  12.29   -1.12
+
+why: 12 Conv+Relu fusions won (first: layer1.0/conv2): explains 97 % of the
+     difference (-1.09 ms)
+how: 6 rounds as a duet, 1.4 s
+
+b64-c2 failed
+the worker was ended by SIGKILL in round 3:
+it had 1.9 GiB of 2 GiB
+
+metric   before      now  change
+────────────────────────────────────────
+MACs    4.089 G  4.089 G     0 %  passed
+params  25.61 M  25.61 M     0 %  passed
+
+b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 ms … 14.70 ms),
+  limit 12.00 ms
+
+metric       before       now  change  interval      allowed
+─────────────────────────────────────────────────────────────────────────
+p95 latency          14.21 ms                    <= 12.00 ms  over budget
+
+how: 6 rounds as a duet, 1.0 s
+
+note: the same model, engine and options
+""")
 
 
 def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
-    assert text(SAME) == snapshot()
+    assert text(SAME) == snapshot("""\
+encoder.onnx -> encoder2.onnx: unchanged
+on onnxruntime 1.31.1
+b1-c2 unchanged
+
+metric               before        now   change
+───────────────────────────────────────────────────────
+MACs                4.089 G    4.089 G      0 %  passed
+params              25.61 M    25.61 M      0 %  passed
+activations       83.92 MiB  83.92 MiB      0 %
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+note: the same model, engine and options
+""")
 
 
 def test_a_comparison_as_markdown() -> None:
-    assert render_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot()
+    assert render_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot("""\
+### Model performance: regressed, 1 of 3 cases failed
+
+<code>encoder.onnx</code> → <code>encoder2.onnx</code>, on onnxruntime 1.31.1
+
+| case | verdict |  | before | now | change | interval |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+| <code>b8-c2</code> | regressed | p50 latency | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % |
+| <code>b1-c2</code> | unchanged | MACs | 4.089 G | 4.089 G | 0 % |  |
+| <code>b64-c2</code> | failed | MACs | 4.089 G | 4.089 G | 0 % |  |
+
+**<code>b8-c2</code> regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency**
+
+| metric | before | now | change | interval | allowed |  |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+| p50 latency | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % | +3 % | regressed |
+| p95 latency | 27.02 ms | 30.26 ms | +12.0 % | +9.1 … +14.4 % | +3 % | regressed |
+| p90 latency | 26.81 ms | 29.77 ms | +11.0 % | +9.0 … +14.0 % |  |  |
+| MACs | 4.089 G | 4.089 G | 0 % |  | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % |  | 0 % | passed |
+| peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |  |  |
+
+- 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
+- 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+- no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+
+<details><summary>Layers, outputs and how this was measured</summary>
+
+Time by layer type, in ms:
+
+| layer type | count | before | now | change | interval | explains |  |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+| <code>Conv</code> | 53 | 20.11 | 22.40 | +2.29 | +2.20 … +2.38 | 74 % | &#60; |
+| <code>Relu</code> | 49 | &#45; | 0.51 | +0.51 | +0.42 … +0.60 | 17 % | &#60; was fused |
+| <code>Transpose</code> | 0 -&#62; 4 | &#45; | 0.31 | +0.31 | +0.22 … +0.40 | 10 % | &#60; new |
+| <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 | -1 % |  |
+| <code>2 other types</code> |  | 3.41 | 3.41 | 0.00 |  | 0 % |  |
+| **total** |  | **26.10** | **29.18** | **+3.08** |  |  |  |
+
+Layers that explain most, in ms:
+
+| layer | type | before | now | change | interval | explains |  |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |
+| <code>layer1.0/conv2</code> | <code>Conv</code> | 1.31 | 1.92 | +0.61 | +0.52 … +0.70 | 20 % | &#60; |
+| <code>layer1.0/relu</code> | <code>Relu</code> | &#45; | 0.12 | +0.12 | +0.03 … +0.21 | 4 % | was fused |
+| <code>layer4/Transpose</code> | <code>Transpose</code> | &#45; | 0.11 | +0.11 | +0.02 … +0.20 | 4 % | new |
+
+- how: 9 rounds as a duet, 2.1 s
+- outputs: the output is equal on the same inputs
+
+</details>
+
+<details><summary><code>b1-c2</code> unchanged</summary>
+
+| metric | before | now | change |  |
+| --- | ---: | ---: | ---: | --- |
+| MACs | 4.089 G | 4.089 G | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % | passed |
+| activations | 83.92 MiB | 83.92 MiB | 0 % |  |
+| peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |
+
+- note: the same model, engine and options
+
+</details>
+
+**<code>b64-c2</code> failed**
+
+<pre>the worker was ended by SIGKILL in round 3:<br>it had 1.9 GiB of 2 GiB</pre>
+
+| metric | before | now | change |  |
+| --- | ---: | ---: | ---: | --- |
+| MACs | 4.089 G | 4.089 G | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % | passed |
+""")
 
 
 ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)

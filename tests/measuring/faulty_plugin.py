@@ -1,4 +1,4 @@
-"""An extension that brings the faulty engine."""
+"""An extension that brings the engines of the tests."""
 
 from __future__ import annotations
 
@@ -7,4 +7,5 @@ from pytest_modelperf.hookspecs import Engines
 
 def modelperf_register_engines(engines: Engines) -> None:
     engines.register("faulty", module="tests.measuring.faulty", install="pip install faulty")
+    engines.register("timed", module="tests.measuring.timed")
     engines.register("lost", module="tests.measuring.lost_engine", install="pip install lost")

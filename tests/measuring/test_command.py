@@ -95,7 +95,9 @@ def test_the_layers_sum_to_the_latency() -> None:
 def test_a_case_with_more_cores_than_there_are_is_skipped_and_the_next_is_measured() -> None:
     result = run("profile", "m.onnx", "--cores", "4096,1", *QUICK)
     assert result.exit_code == 0
-    assert re.search(r"^b1-c4096: skipped: 4096 cores are wanted, but the ", result.out, re.MULTILINE)
+    assert re.search(
+        r"^b1-c4096: skipped: 4096 cores are wanted, but the ", result.out, re.MULTILINE
+    )
     assert re.search(r"^b1-c1 +1 +1 +\d", result.out, re.MULTILINE)
 
 

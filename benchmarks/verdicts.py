@@ -1,0 +1,254 @@
+"""How often verdicts are right, and how long they take, beside two other ways to judge.
+
+    python benchmarks/verdicts.py                       all of it, about an hour
+    python benchmarks/verdicts.py --aa 20 --slower 10   fewer comparisons
+    python benchmarks/verdicts.py --cores 1 --quiet     one core count, without added noise
+
+A chain of 20 equal blocks is compared with another of 20 (other weights, the same work), one of 21
+and one of 22, so that the truth is known: no change, +5 %, +10 %. Under noise two processes keep
+40 % of each core busy. Beside the duet stand what people use: pytest-benchmark's own gate
+(`--benchmark-compare-fail=median:3%`), run as it is, and a Mann-Whitney test on the samples of two
+processes, one of them stored before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from scipy.stats import mannwhitneyu
+
+from pytest_modelperf.comparing import run_duet
+from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.measuring import measure_model
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.records import Case
+from pytest_modelperf.rigging import Model, Place
+from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.verdicts import Verdict, worst
+
+BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
+# What one decision may take at most.
+MAX_SECONDS = 10.0
+BUSY_SHARE = 0.4
+
+_BUSY = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    end = time.monotonic() + 0.1 * float(sys.argv[2])
+    while time.monotonic() < end:
+        pass
+    time.sleep(0.1 * (1 - float(sys.argv[2])))
+"""
+
+_PEER_TEST = """
+import os
+import numpy as np
+import onnxruntime as ort
+
+def test_model(benchmark):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = int(os.environ["CORES"])
+    session = ort.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
+    feed = {"x": np.ones((1, 64, 14, 14), np.float32)}
+    benchmark(session.run, None, feed)
+"""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one way of judging said of one kind of change, and how long that took."""
+
+    answers: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, answer: str, seconds: float) -> None:
+        self.answers[answer] += 1
+        self.seconds.append(seconds)
+
+    def row(self, *labels: str) -> str:
+        total = sum(self.answers.values())
+        rates = [
+            f"{self.answers[answer]} of {total}" if self.answers[answer] else "-"
+            for answer in ("regressed", "passed", "improved", "inconclusive")
+        ]
+        took = f"{statistics.median(self.seconds):.1f}" if self.seconds else "-"
+        return f"| {' | '.join([*labels, *rates, took])} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--aa", type=int, default=100, help="comparisons without a change")
+    parser.add_argument("--slower", type=int, default=50, help="comparisons of each slowdown")
+    parser.add_argument("--cores", default="1,2")
+    parser.add_argument("--quiet", action="store_true", help="without added noise")
+    parser.add_argument("--no-peers", action="store_true", help="the duet alone")
+    arguments = parser.parse_args()
+    counts = {"A/A": arguments.aa, "+5 %": arguments.slower, "+10 %": arguments.slower}
+    print("| machine | cores | judged by | change | regressed | passed | improved |", end="")
+    print(" inconclusive | median s |")
+    print("| --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        models = write_models(folder)
+        for is_noisy in [False] if arguments.quiet else [False, True]:
+            with noise(is_noisy):
+                for cores in map(int, arguments.cores.split(",")):
+                    tallies = run_all(models, folder, cores, counts, peers=not arguments.no_peers)
+                    machine = "40 % taken" if is_noisy else "quiet"
+                    for (way, change), tally in tallies.items():
+                        print(tally.row(machine, str(cores), way, change), flush=True)
+    return 0
+
+
+def run_all(
+    models: dict[str, Path], folder: Path, cores: int, counts: dict[str, int], *, peers: bool
+) -> dict[tuple[str, str], Tally]:
+    """Every way on every change, in turn, so that all see the same hours of the machine."""
+    tallies: dict[tuple[str, str], Tally] = {}
+    if peers:
+        stored = samples_of(models["before"], cores)
+        run_peer(models["before"], folder, cores, is_first=True)
+    for number in range(max(counts.values())):
+        for change, count in counts.items():
+            if number >= count:
+                continue
+            started = time.monotonic()
+            verdict = decide(models["before"], models[change], cores)
+            seconds = time.monotonic() - started
+            tallies.setdefault(("duet", change), Tally()).add(verdict.value, seconds)
+            if not peers:
+                continue
+            started = time.monotonic()
+            has_failed = run_peer(models[change], folder, cores, is_first=False)
+            answer = "regressed" if has_failed else "passed"
+            tallies.setdefault(("pytest-benchmark median:3%", change), Tally()).add(
+                answer, time.monotonic() - started
+            )
+            started = time.monotonic()
+            now = samples_of(models[change], cores)
+            is_slower = mannwhitneyu(now, stored, alternative="greater").pvalue < 0.05
+            answer = "regressed" if is_slower else "passed"
+            tallies.setdefault(("Mann-Whitney p<0.05", change), Tally()).add(
+                answer, time.monotonic() - started
+            )
+    return tallies
+
+
+def decide(before: Path, after: Path, cores: int) -> Verdict:
+    """What a gated comparison of two models says, the start of its worker included."""
+    setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
+    request = ProfileRequest(cores=(cores,))
+    pair = (
+        Model.load(before, request, Extensions()),
+        Model.load(after, request, Extensions()),
+    )
+    gate = Gate().divided(1)
+    place = Place(Case(1, cores), 1, 1, lambda _: None)
+    rounds = run_duet(pair, setup, gate.is_decided, place, gate)
+    return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.gated)
+
+
+def samples_of(model: Path, cores: int) -> Sequence[int]:
+    """The samples of one process with one session, as a stored run has them."""
+    policy = SamplingPolicy(max_seconds=1.0, min_rounds=1, max_rounds=1)
+    profile = measure_model(model, ProfileRequest(cores=(cores,)), Setup(policy=policy))
+    (case,) = profile.cases
+    if case.measured is None:
+        raise RuntimeError(case.reason)
+    return [ns for made in case.measured.rounds for ns in made.times_ns]
+
+
+def run_peer(model: Path, folder: Path, cores: int, *, is_first: bool) -> bool:
+    """Whether pytest-benchmark fails this model against the run that it stored."""
+    (folder / "test_peer.py").write_text(_PEER_TEST)
+    action = (
+        ["--benchmark-save=base"]
+        if is_first
+        else [
+            "--benchmark-compare=0001",
+            "--benchmark-compare-fail=median:3%",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_peer.py", *action],
+        cwd=folder,
+        env={**os.environ, "MODEL": str(model), "CORES": str(cores)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and "Performance has regressed" not in done.stdout + done.stderr:
+        raise RuntimeError(done.stdout + done.stderr)
+    return done.returncode != 0
+
+
+@contextmanager
+def noise(is_on: bool) -> Iterator[None]:  # noqa: FBT001  # on or off
+    """Two neighbours that each keep a part of one core busy."""
+    neighbours = []
+    if is_on:
+        for core in sorted(os.sched_getaffinity(0))[:2]:
+            command = [sys.executable, "-c", _BUSY, str(core), str(BUSY_SHARE)]
+            neighbours.append(subprocess.Popen(command))
+    try:
+        yield
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
+
+
+def write_models(folder: Path) -> dict[str, Path]:
+    """The chain before, and one for each change."""
+    models = {"before": chain(BLOCKS["A/A"], 0)}
+    models |= {change: chain(blocks, 1) for change, blocks in BLOCKS.items()}
+    paths = {}
+    for number, (name, model) in enumerate(models.items()):
+        paths[name] = folder / f"chain{number}.onnx"
+        paths[name].write_bytes(model.SerializeToString())
+    return paths
+
+
+def chain(blocks: int, seed: int) -> onnx.ModelProto:
+    """So many times a convolution and a Relu, each with weights of its own."""
+    random = np.random.RandomState(seed)
+    nodes, weights, last = [], [], "x"
+    for index in range(blocks):
+        values = (random.standard_normal((64, 64, 3, 3)) / 24).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{index}"))
+        name = f"conv{index}"
+        nodes += [
+            helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], name, pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", [f"c{index}"], [f"r{index}"], f"relu{index}"),
+        ]
+        last = f"r{index}"
+    shape = [1, 64, 14, 14]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
+        weights,
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

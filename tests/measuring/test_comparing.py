@@ -1,0 +1,212 @@
+"""Two models judged by a duet: verdicts, exit codes, baselines, and two interpreters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_modelperf.baseline_records import Recording
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.recording import PROCESSES, record_baseline
+from pytest_modelperf.session import ProfileRequest
+from tests.command import Result, run
+from tests.small_models import ones, parse
+
+MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
+TIMED = ("--plugin", "tests.measuring.faulty_plugin", "--engine", "timed", "--max-seconds", "5")
+
+
+def save(name: str, weight: float = 1.0) -> None:
+    Path(name).write_bytes(parse(MODEL, weights={"w": weight * ones(16, 8)}).SerializeToString())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder of models that differ in a weight, and in the time that their names say."""
+    path = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        names = (
+            "base.onnx",
+            "equal_200us.onnx",
+            "slow_400us.onnx",
+            "fast_100us.onnx",
+            "crash.onnx",
+        )
+        for number, name in enumerate(names, 1):
+            save(name, number)
+        yield path
+
+
+def compared(*arguments: str) -> tuple[Result, dict[str, Any]]:
+    result = run("compare", *arguments, *TIMED, "--json", "-")
+    document: dict[str, Any] = json.loads(result.out)
+    return result, document
+
+
+def metric(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (case,) = document["cases"]
+    return next(m for m in case["metrics"] if m["name"] == name)
+
+
+def test_a_model_that_takes_twice_as_long_regressed() -> None:
+    result, document = compared("base.onnx", "slow_400us.onnx")
+    assert result.exit_code == 1
+    assert document["verdict"] == "regressed"
+    found = metric(document, "latency_p50")
+    assert found["verdict"] == "regressed"
+    assert 1.5 < found["ratio"] < 2.5
+    assert found["interval"][0] > 1.03
+    assert (document["tolerance"], document["confidence"]) == (0.03, 0.995)
+    assert document["rounds"] >= 6
+    assert metric(document, "macs")["verdict"] == "passed"
+
+
+def test_a_model_that_takes_half_as_long_improved() -> None:
+    result, document = compared("base.onnx", "fast_100us.onnx")
+    assert result.exit_code == 0
+    assert metric(document, "latency_p50")["verdict"] == "improved"
+
+
+def test_a_tolerance_that_is_wide_enough_lets_it_pass() -> None:
+    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "3")
+    assert result.exit_code == 0
+    assert metric(document, "latency_p50")["verdict"] == "passed"
+
+
+def test_the_same_bytes_are_unchanged_and_run_nothing() -> None:
+    Path("copy.onnx").write_bytes(Path("base.onnx").read_bytes())
+    result, document = compared("base.onnx", "copy.onnx")
+    assert (result.exit_code, document["verdict"], document["rounds"]) == (0, "unchanged", None)
+
+
+def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
+    result, document = compared("base.onnx", "crash.onnx")
+    assert result.exit_code == 3
+    assert "RuntimeError: it does not load" in document["cases"][0]["failure"]
+    assert document["cases"][0]["verdict"] is None
+    text = run("compare", "base.onnx", "crash.onnx", *TIMED)
+    assert text.exit_code == 3
+    assert "it does not load" in text.out
+
+
+def test_two_interpreters_are_two_workers() -> None:
+    result, document = compared("base.onnx", "slow_400us.onnx", "--python-a", sys.executable)
+    assert result.exit_code == 1
+    assert 1.5 < metric(document, "latency_p50")["ratio"] < 2.5
+
+
+def test_the_same_model_in_two_interpreters_is_not_unchanged() -> None:
+    _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable)
+    assert document["rounds"] >= 1
+
+
+def test_outputs_on_the_same_inputs_are_compared() -> None:
+    result = run("compare", "base.onnx", "slow_400us.onnx", "--max-seconds", "1", "--json", "-")
+    (output,) = json.loads(result.out)["cases"][0]["outputs"]
+    assert output["name"] == "y"
+    assert output["max_relative"] == pytest.approx(2 / 3, rel=1e-3)
+    assert output["cosine"] == pytest.approx(1.0)
+
+
+def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    result = run("compare", "base.onnx", "slow_400us.onnx", *TIMED, "--markdown", str(report))
+    assert result.exit_code == 1
+    assert "regressed" in report.read_text(encoding="utf-8")
+
+
+# -- baselines
+
+
+@pytest.fixture(scope="module")
+def recording(folder: Path) -> Recording:
+    assert folder.is_dir()
+    engine = EngineModule("timed", "tests.measuring.timed")
+    setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=2.0))
+    return record_baseline("base", "base.onnx", ProfileRequest(), setup, dt.date(2026, 1, 31))
+
+
+def store(recording: Recording, root: Path) -> str:
+    place = BaselineStore(root)
+    place.apply(plan_update(place.read("base"), recording))
+    return str(root / "base")
+
+
+def test_a_recording_has_a_twin_and_several_processes(recording: Recording) -> None:
+    (case,) = recording.cases
+    assert recording.twin is not None
+    assert case.static is not None
+    assert case.static.macs == 16 * 8
+    assert case.fidelity is not None
+    assert recording.machine is not None
+    (latency,) = recording.machine.cases
+    assert len(latency.processes) == PROCESSES
+    assert case.provenance is not None
+    assert case.provenance.packages["timed"] == "1"
+
+
+def trusted(recording: Recording, *, is_trusted: bool = True) -> Recording:
+    """The recording with a fidelity that does not hang on the noise of this machine."""
+    (case,) = recording.cases
+    assert case.fidelity is not None
+    reason = None if is_trusted else "the twin runs otherwise"
+    fidelity = replace(case.fidelity, is_trusted=is_trusted, reason=reason)
+    return replace(recording, cases=(replace(case, fidelity=fidelity),))
+
+
+def test_a_slower_model_regressed_against_the_twin(recording: Recording, tmp_path: Path) -> None:
+    baseline = store(trusted(recording), tmp_path)
+    result, document = compared(baseline, "slow_400us.onnx")
+    assert result.exit_code == 1
+    assert metric(document, "latency_p50")["verdict"] == "regressed"
+    assert document["before"]["name"] == "base.onnx"
+    assert any("this machine runs the baseline" in n for n in document["cases"][0]["notes"])
+    assert document["cases"][0]["outputs"] == []
+
+
+def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Path) -> None:
+    baseline = store(trusted(recording), tmp_path)
+    result, document = compared(baseline, "equal_200us.onnx", "--batch", "4")
+    assert (result.exit_code, document["verdict"]) == (0, "new")
+    assert "there is no baseline of b4-c1" in document["cases"][0]["reasons"][0]
+
+
+def test_without_a_trusted_twin_what_was_stored_decides(
+    recording: Recording, tmp_path: Path
+) -> None:
+    baseline = store(trusted(recording, is_trusted=False), tmp_path)
+    result, document = compared(baseline, "slow_400us.onnx")
+    found = metric(document, "latency_p50")
+    assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
+    assert found["verdict"] == "regressed"
+    assert found["interval"][0] > 1.03
+    assert result.exit_code == 1
+
+
+def test_a_folder_without_a_baseline_is_wrong_usage(tmp_path: Path) -> None:
+    result = run("compare", str(tmp_path), "base.onnx", *TIMED)
+    assert result.exit_code == 2
+    assert "Error: " in result.err
+
+
+def test_weights_of_a_baseline_do_not_matter_to_a_twin(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """Only the work does: the twin has weights of its own."""
+    baseline = store(trusted(recording), tmp_path)
+    _, document = compared(baseline, "equal_200us.onnx", "--tolerance", "1")
+    assert document["verdict"] in {"passed", "inconclusive"}
+    assert np.isclose(metric(document, "macs")["ratio"], 1.0)

@@ -1,0 +1,45 @@
+"""An engine whose inference takes as long as the name of the model says: `slow_400us.onnx`.
+
+A model without a time in its name takes 200 µs. It needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEFAULT_US = 200
+
+
+def describe(options: dict[str, str]) -> dict[str, Any]:
+    return {"name": "timed", "version": "1", "options": options, "providers": []}
+
+
+def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa: ANN401, ARG001  # the contract's
+    name = os.path.basename(model.path)  # noqa: PTH119  # paths are texts on this side
+    if "crash" in name:
+        raise RuntimeError("it does not load")
+    match = re.search(r"_(\d+)us", name)
+    return _Session(int(match[1]) if match else DEFAULT_US)
+
+
+class _Session:
+    def __init__(self, microseconds: int) -> None:
+        self._ns = microseconds * 1000
+
+    def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002  # the contract's
+        return self._infer
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def _infer(self) -> None:
+        end = time.perf_counter_ns() + self._ns
+        while time.perf_counter_ns() < end:
+            pass
