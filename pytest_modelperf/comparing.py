@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_modelperf.attribution import explain
@@ -139,6 +139,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         tuple(cases),
         tolerance=gate.tolerance,
         confidence=1.0 - gate.level,
+        engines=tuple(dict.fromkeys(engine for pair in pairs for engine in pair.engines)),
     )
 
 
@@ -153,6 +154,8 @@ class _Pair:
     side: Side
     is_same: bool
     details: Details
+    # What ran, as it described itself.
+    engines: list[str] = field(default_factory=list)
 
     def wants_details(self, metrics: Sequence[Metric]) -> bool:
         if self.details is Details.ALWAYS:
@@ -246,6 +249,7 @@ def _compare_with_stored(
         metrics=(*metrics, *static.metrics),
         notes=(*static.notes, note),
         rounds=len(now.measured.rounds),
+        is_duet=False,
         seconds=time.monotonic() - begun,
     )
 
@@ -267,6 +271,7 @@ def _measure_pair(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
     static = compare_cases(before.profile, after.profile)
     notes = [note for side in (before, after) for note in _notes_of(side)]
     notes += _machine_factor(pair, duet.rounds, place)
+    pair.engines += [_engine_of(side) for side in (before, after)]
     compared = replace(
         static,
         metrics=(*duet.metrics, *static.metrics),
@@ -444,6 +449,13 @@ def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
         return read_outputs(rig)
     finally:
         rig.close()
+
+
+def _engine_of(side: _Told) -> str:
+    measured = side.profile.measured
+    if measured is None:
+        return ""
+    return " ".join(part for part in (measured.engine.name, measured.engine.version) if part)
 
 
 def _machine_factor(pair: _Pair, rounds: Sequence[DuetRound], place: Place) -> list[str]:

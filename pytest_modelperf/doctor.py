@@ -15,13 +15,17 @@ from pytest_modelperf.profiler.sampling import sample_duet
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place, Watch, check_cores, rigged
 from pytest_modelperf.session import ProfileRequest
-from pytest_modelperf.stats import describe_spread, detectable_change, duet_ratio, summarize
+from pytest_modelperf.stats import (
+    LOOKS,
+    describe_spread,
+    detectable_change,
+    duet_ratio,
+    summarize,
+)
 
 # Those of one comparison that is gated.
 LEVEL = 0.01
 POWER = 0.9
-# After so many rounds a comparison looks whether it is decided.
-LOOKS = (6, 9, 13, 18, 25, 35)
 _CONFIDENCE = 0.95
 _SAMPLE_NAME = "a small convolutional network"
 

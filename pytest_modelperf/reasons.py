@@ -165,7 +165,7 @@ class _Facts:
             count = sum(layer.qualified_op == op for layer in self.after.layers)
             how_many = f"all {count}" if count == len(pairs) > 1 else f"{len(pairs)} of {count}"
             yield self.about(
-                f"{how_many} {printable(op)} of another size"
+                f"{how_many} {printable(op)} of another {_what_differs(old, new)}"
                 f" (first: {_name(new)}, {_size_change(old, new)})",
                 pairs,
             )
@@ -465,6 +465,11 @@ def _counted(op: str, before: int, after: int) -> str:
     if after == 0:
         return f"{before} {name} removed, none left"
     return f"{name}: {before} before, {after} now"
+
+
+def _what_differs(old: StaticLayer, new: StaticLayer) -> str:
+    shapes = [(layer.input_shape, layer.output_shape) for layer in (old, new)]
+    return "shape" if shapes[0] != shapes[1] else "size"
 
 
 def _size_change(old: StaticLayer, new: StaticLayer) -> str:

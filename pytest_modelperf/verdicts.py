@@ -130,6 +130,7 @@ class CaseComparison:
     """One case of two models, side by side; `reasons` say in words what changed and why.
 
     `outcome` is the verdict where none follows from metrics: a case that is unchanged or new.
+    In a duet both sides ran in turn in each of the `rounds`; else only the new one ran.
     """
 
     id: str
@@ -140,6 +141,7 @@ class CaseComparison:
     outputs: tuple[OutputChange, ...] = ()
     notes: tuple[str, ...] = ()
     rounds: int | None = None
+    is_duet: bool = True
     seconds: float | None = None
     outcome: Verdict | None = None
     failure: str | None = None

@@ -18,6 +18,9 @@ from pytest_modelperf.differences import CONFIDENCE, _median_interval, _rank
 from pytest_modelperf.graph.structure import Plan, PlanNode
 from pytest_modelperf.layer_pairs import match_layers
 from pytest_modelperf.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.measuring import measure_model
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import SamplingPolicy
 from pytest_modelperf.records import (
     Case,
     CaseProfile,
@@ -26,8 +29,10 @@ from pytest_modelperf.records import (
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 from tests.measuring.profiles import make_measurement
+from tests.small_models import parse
 
 NS_PER_MS = 1e6
 SLOWER = (1.05, 1.2)
@@ -439,7 +444,7 @@ def test_layers_of_another_size_are_told_by_what_changed() -> None:
     after = profile(Ran("a", ms=3.0, shape=(1, 16)), Ran("b"), Ran("c", "Relu", 0.1))
     (reason,) = explained(before, after).reasons
     assert reason == (
-        "1 of 2 Conv of another size (first: a, output 1x8 -> 1x16):"
+        "1 of 2 Conv of another shape (first: a, output 1x8 -> 1x16):"
         " explains 100 % of the difference (+2.00 ms)"
     )
 
@@ -549,3 +554,32 @@ def test_an_unclear_count_is_still_said() -> None:
 def test_reasons_show_names_escaped() -> None:
     found = explained(profile(Ran("a")), profile(Ran("a"), Ran("b\x1b[31m", "Evil\n", 1.0)))
     assert found.reasons[0].startswith(r"1 Evil\n added (first: b\x1b[31m)")
+
+
+def test_what_an_engine_really_did_is_told_by_the_layers_it_happened_to() -> None:
+    """Of three blocks the second has an operator between its convolution and its activation."""
+    weights = {f"w{index}": np.ones((4, 4, 3, 3), np.float32) for index in range(3)}
+    blocks = [
+        f"[block{i}_conv] c{i} = Conv<pads=[1,1,1,1]>(x{i}, w{i}) "
+        f"[block{i}_relu] x{i + 1} = Relu(c{i})"
+        for i in range(3)
+    ]
+    parted = blocks[1].replace("[block1_relu]", "[block1_abs] a1 = Abs(c1) [block1_relu]")
+    parted = parted.replace("Relu(c1)", "Relu(a1)")
+    setup = Setup(policy=SamplingPolicy(max_seconds=0.2))
+    cases = [
+        measure_model(
+            parse(f"g (float[1,4,8,8] x0) => (x3) {{ {' '.join(text)} }}", weights=weights),
+            ProfileRequest(),
+            setup,
+        ).cases[0]
+        for text in (blocks, [blocks[0], parted, blocks[2]])
+    ]
+    # Which share is whose depends on the machine; what happened does not.
+    found = explain(cases[0], cases[1])
+    facts = [reason.partition(")")[0] for reason in found.reasons]
+    assert "1 Abs added (first: block1_abs" in facts
+    assert "1 Conv+Relu fusion lost (first: block1_conv" in facts
+    total = sum(change.time.ns for change in found.layers if change.time is not None)
+    latencies = [case.latency.median_ns for case in cases]
+    assert total == pytest.approx(latencies[1] - latencies[0])

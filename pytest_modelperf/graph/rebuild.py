@@ -16,7 +16,13 @@ from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
 from pytest_modelperf.graph.stored_tensors import Place
 from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOut, Twin, left_out
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped, chunk_size, restore_model
+from pytest_modelperf.graph.wire import (
+    WEIGHT_KEY,
+    Skipped,
+    chunk_size,
+    encode_varint,
+    restore_model,
+)
 from pytest_modelperf.units import format_bytes, printable
 
 # The key of the metadata that says of a rebuilt model what it is.
@@ -144,7 +150,7 @@ def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
     holes: dict[int, _Hole] = {}
     start = 0
     for weight in weights:
-        hole = _Hole(weight, bytes([_RAW_DATA_TAG]) + _varint(weight.nbytes), start)
+        hole = _Hole(weight, bytes([_RAW_DATA_TAG]) + encode_varint(weight.nbytes), start)
         tensor = weight.tensor
         _clear(tensor)
         tensor.data_location = TensorProto.EXTERNAL
@@ -153,15 +159,6 @@ def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
         holes[start] = hole
         start = hole.stop
     return holes
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _pieces(

@@ -208,7 +208,7 @@ class _Slimmer(_Reader):
             if chunks is None:
                 chunks = []
             size = sum(map(len, slimmed))
-            chunks.append(data[copied:field_start] + _tag(field, _BYTES) + _varint(size))
+            chunks.append(data[copied:field_start] + _tag(field, _BYTES) + encode_varint(size))
             chunks.extend(slimmed)
             if child == _TENSOR:
                 give_back(data, field_start, position)
@@ -270,7 +270,7 @@ class _Restorer(_Reader):
             if restored is None:
                 continue
             size = sum(map(chunk_size, restored))
-            chunks.append(self.data[copied:field_start] + _tag(field, _BYTES) + _varint(size))
+            chunks.append(self.data[copied:field_start] + _tag(field, _BYTES) + encode_varint(size))
             chunks.extend(restored)
             copied = position
         chunks.append(self.data[copied:end])
@@ -300,10 +300,11 @@ class _Restorer(_Reader):
 
 
 def _tag(field: int, wire_type: int) -> bytes:
-    return _varint(field << 3 | wire_type)
+    return encode_varint(field << 3 | wire_type)
 
 
-def _varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -313,7 +314,7 @@ def _varint(value: int) -> bytes:
 
 
 def _length_prefixed(field: int, content: bytes) -> bytes:
-    return _tag(field, _BYTES) + _varint(len(content)) + content
+    return _tag(field, _BYTES) + encode_varint(len(content)) + content
 
 
 def _external_data_note(skipped: Skipped) -> bytes:
@@ -322,4 +323,4 @@ def _external_data_note(skipped: Skipped) -> bytes:
     entry += _length_prefixed(_ENTRY_VALUE, skipped.encode().encode())
     external = 1
     note = _length_prefixed(_EXTERNAL_DATA, entry)
-    return note + _tag(_DATA_LOCATION, _VARINT) + _varint(external)
+    return note + _tag(_DATA_LOCATION, _VARINT) + encode_varint(external)

@@ -95,7 +95,7 @@ def metric_table(case: CaseComparison) -> Table:
     return Table(
         "",
         (*head, Column("interval"), Column("allowed"), last),
-        tuple((*_figures(m), format_interval(m), format_allowed(m), _verdict(m)) for m in shown),
+        tuple((*_figures(m), format_interval(m), _allowed(m), _verdict(m)) for m in shown),
     )
 
 
@@ -107,6 +107,10 @@ def is_measured(case: CaseComparison) -> bool:
 
 def _has_changed(metric: Metric) -> bool:
     return metric.before != metric.after
+
+
+def _allowed(metric: Metric) -> str:
+    return format_allowed(metric) if metric.gated else ""
 
 
 def _verdict(metric: Metric) -> str:

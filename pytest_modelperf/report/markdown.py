@@ -34,7 +34,8 @@ from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # What has a meaning in a line of CommonMark or of GitHub's dialect, and at its beginning.
-_SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)|(?<=^\d)[.)](?=\s)")
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
+_NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
 # What a site makes of plain text once it is rendered: mentions, references to issues, links. A
 # character reference is undone by then, so a space of no width breaks them.
 _LINKED = re.compile(r"(@|&#35;|GH-|www\.|://)(?=\S)", re.IGNORECASE)
@@ -51,6 +52,7 @@ def render_markdown(comparison: Comparison) -> str:
 def escape_markdown(text: str) -> str:
     """The text such that Markdown shows it as it is, in a line or in a cell of a table."""
     safe = _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", printable(text).strip())
+    safe = _NUMBERED.sub(lambda found: f"{found[1]}&#{ord(found[2])};", safe)
     return _LINKED.sub(lambda found: f"{found[1]}{_BREAK}", safe)
 
 

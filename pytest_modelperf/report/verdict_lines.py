@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.figures import (
@@ -9,6 +10,7 @@ from pytest_modelperf.report.figures import (
     format_change,
     format_figure,
     format_interval,
+    is_time,
     metric_title,
 )
 from pytest_modelperf.units import printable
@@ -69,6 +71,8 @@ def describe_metric(metric: Metric, confidence: float | None) -> str:
             low, high = (format_figure(metric.name, bound) for bound in metric.after_interval)
             text += f" ({_level(confidence)}interval {low} … {high})"
         return f"{text}, limit {format_figure(metric.name, metric.limit)}"
+    if metric.before is None and metric.after is None:
+        return f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
     if metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
@@ -82,17 +86,21 @@ def describe_doubt(case: CaseComparison) -> str | None:
     """What a run that decided nothing could have seen, and what would help."""
     if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
         return None
-    open_metrics = [
-        m for m in case.metrics
-        if m.gated and m.verdict is Verdict.INCONCLUSIVE and m.detectable is not None
-    ]  # fmt: skip
-    if not open_metrics:
+    unclear = [
+        metric
+        for metric in case.metrics
+        if metric.gated and metric.verdict is Verdict.INCONCLUSIVE and is_time(metric.name)
+    ]
+    if not unclear:
         return None
     seen = ", ".join(
-        f"{metric_title(m.name)} {100 * (m.detectable or 0):+.1f} %" for m in open_metrics
+        f"{metric_title(m.name)} {100 * m.detectable:+.1f} %"
+        for m in unclear
+        if m.detectable is not None and math.isfinite(m.detectable)
     )
+    known = f"this run could see {seen} or more" if seen else "this run was too short to tell"
     return (
-        f"this run could see {seen} or more: give it more time with --max-seconds,"
+        f"{known}: give it more time with --max-seconds,"
         " or a quieter machine (modelperf doctor tells how quiet this one is)"
     )
 
@@ -101,7 +109,8 @@ def describe_method(case: CaseComparison) -> str | None:
     """`9 rounds as a duet, 2.1 s`; None where nothing ran."""
     if case.rounds is None:
         return None
-    rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''} as a duet"
+    rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
+    rounds += " as a duet" if case.is_duet else " against stored times"
     return rounds if case.seconds is None else f"{rounds}, {case.seconds:.1f} s"
 
 

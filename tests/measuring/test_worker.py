@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import signal
@@ -154,7 +155,7 @@ def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
     inputs = {"x": ("uint8", "|u1", (1 << 24,), bytes(1 << 24))}
     with working(note=str(note)) as worker:
         os.kill(int(note.read_text()), signal.SIGSTOP)
-        with pytest.raises(MeasureError, match="no answer for 0[.]3 s"):
+        with pytest.raises(MeasureError, match=r"no answer for 0\.3 s"):
             worker.ask("inputs", "as the inputs were sent", 0.3, inputs=inputs)
     assert ends(int(note.read_text()))
 
@@ -200,6 +201,18 @@ def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> No
     assert "the engine 'lost' cannot run" in message
     assert "has no module 'no_such_runtime'. Install it there: pip install lost" in message
     assert sys.executable in message
+
+
+def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package is installed, pytest itself loads its modules, to rewrite them."""
+    spec = importlib.util.find_spec(FAULTY.module)
+    assert spec is not None
+    assert spec.origin is not None
+    spec.loader = None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    found = find_source(FAULTY.module)
+    assert found.file == spec.origin
+    assert found.text == Path(spec.origin).read_text(encoding="utf-8")
 
 
 def test_an_engine_without_source_cannot_be_sent() -> None:
@@ -307,6 +320,23 @@ def test_a_worker_behind_a_socket_gets_its_files_sent(tmp_path: Path, socket_ser
         assert sent.read_bytes() == model.read_bytes()
         assert (sent.parent / "data" / "w.bin").read_bytes() == b"weights"
     assert not sent.exists()
+
+
+def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for ssh runs the command here, as another host would there."""
+    shim = tmp_path / "ssh"
+    shim.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    spec = f"ssh=another-host//python={sys.executable}"
+    with ProcessWorker(WorkerRequest(spec=spec)) as worker:
+        assert not worker.is_local
+        assert worker.machine is not None
+        assert worker.machine.logical_cores is not None
+        worker.use_engine(FAULTY, {})
+        worker.ask("inputs", "as the inputs were sent", inputs={})
+        open_model(worker, {})
+        assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from types import MappingProxyType
 
 from pytest_modelperf.errors import ExtensionError
@@ -53,12 +53,19 @@ def find_source(module: str) -> Source:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    loader = None if spec is None else spec.loader
-    text = loader.get_source(module) if isinstance(loader, SourceFileLoader) else None
-    if text is None or not isinstance(loader, SourceFileLoader):
+    # Not by its loader: under pytest that may be one which rewrites the module.
+    file = None if spec is None or not spec.has_location else spec.origin
+    if file is None or not file.endswith(".py"):
         raise ExtensionError(
             f"the engine module {printable(module)!r} has no source that could be found. Give the "
             "full name of a Python module that can be imported here, such as "
             "my_package.my_engine."
         )
-    return Source(text, loader.get_filename(module))
+    try:
+        with tokenize.open(file) as source:
+            return Source(source.read(), file)
+    except (OSError, SyntaxError) as error:
+        raise ExtensionError(
+            f"the source {printable(file)} of the engine module {printable(module)!r} cannot be "
+            f"read: {error}."
+        ) from error

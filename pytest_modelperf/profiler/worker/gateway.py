@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -232,7 +233,9 @@ class ProcessWorker:
             with suppress(Exception):
                 self._channel.send({"command": "end"})
                 self._channel.receive(_GRACE_S)
-        self._give_up()
+        self._is_over = True
+        if self.is_local and self._pid is not None:
+            _kill(self._pid)
         gateways = list(self._group)
         with suppress(Exception):
             self._group.terminate(timeout=_GRACE_S)
@@ -261,7 +264,7 @@ class ProcessWorker:
             _kill(self._pid)
         elif not self.is_local:
             for gateway in self._group:
-                _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+                _cut_off(gateway._io)  # noqa: SLF001  # there is no public way
 
     def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
         ended = "the worker was ended" if self.is_local else "the worker was given up"
@@ -450,6 +453,15 @@ def is_this_python(spec: str) -> bool:
 
 def _first_line(text: str) -> str:
     return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
+
+
+def _cut_off(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
+    """End a connection under whoever reads or writes it: to close a pipe would wait for them."""
+    with suppress(OSError):
+        if hasattr(io, "sock"):
+            io.sock.shutdown(socket.SHUT_RDWR)
+        else:
+            io.kill()
 
 
 def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
