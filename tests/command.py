@@ -47,5 +47,8 @@ def spawn(*arguments: str) -> Result:
 
 def environment(more: dict[str, str] | None = None) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "TERM")}
-    package = str(Path(pytest_modelperf.__file__).parent.parent)
-    return {**kept, "PYTHONPATH": package, "TERM": "xterm", **(more or {})}
+    # The package and the engines of the tests, which need not lie in one place.
+    places = dict.fromkeys(
+        str(Path(file).parent.parent) for file in (pytest_modelperf.__file__, __file__)
+    )
+    return {**kept, "PYTHONPATH": os.pathsep.join(places), "TERM": "xterm", **(more or {})}

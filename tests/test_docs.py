@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -14,6 +15,9 @@ import pytest
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.doctor import LEVEL, POWER
+from pytest_modelperf.gates import DEFAULT_TOLERANCE, FIDELITY, RUN_LEVEL
+from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.hookspecs import PROJECT, Operators
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
@@ -26,9 +30,10 @@ from pytest_modelperf.measurements import (
     Spread,
 )
 from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS, MIN_LAYER_RUNS
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.static import cost
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S
+from pytest_modelperf.recording import PROCESSES
 from pytest_modelperf.report.conditions import (
     MAX_OTHERS,
     MAX_STOLEN,
@@ -36,9 +41,10 @@ from pytest_modelperf.report.conditions import (
     MAX_THROTTLED,
 )
 from pytest_modelperf.serde import dump_checkups
-from pytest_modelperf.stats import needed_samples
+from pytest_modelperf.stats import FEWEST_PROCESSES, LOOKS, needed_samples, share_level
+from pytest_modelperf.stats.looks import spend_level
 from tests.command import run
-from tests.small_models import layer_of, parse, static_of
+from tests.small_models import layer_of, ones, parse, static_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,6 +57,8 @@ DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 OPERATORS = DOCS / "operators.md"
 ENGINES = DOCS / "engines.md"
+BASELINES = DOCS / "baselines.md"
+STATISTICS = DOCS / "statistics.md"
 GATED = """
     g (float[2,3,8] x, float[8,5] w, float[2,3,5] gate) => (y) {
         [gate_3] h = my.ops.GatedLinear(x, w, gate)
@@ -188,6 +196,25 @@ def test_the_pages_type_every_command() -> None:
     assert typed == set(main.commands)
 
 
+def test_a_baseline_is_recorded_and_compared_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = parse(
+        "g (float[N,4] x) => (float[N,4] y) { y = MatMul(x, w) }", weights={"w": ones(4, 4)}
+    )
+    (tmp_path / "encoder.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    (script,) = blocks("python", BASELINES)
+    exec(script.replace("(1, 8)", "(1,)"), {})  # noqa: S102  # our own page
+    written = {path.name for path in (tmp_path / "baselines" / "encoder").iterdir()}
+    assert {"model.json", "twin.onnx"} < written
+    ((name, *arguments),) = commands(BASELINES)
+    done = run(name, *arguments, "--json", os.devnull)
+    assert done.exit_code == 0, done.err
+    assert "b1-c1" in done.out
+    assert re.search(r"^b8-c1 +new", done.out, re.MULTILINE)
+
+
 def anchors(page: Path) -> set[str]:
     """What a heading is called in a link: lower case, hyphens, no punctuation."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -275,6 +302,46 @@ def test_the_rules_of_sampling_are_those_of_the_code() -> None:
         f"a one-sided t test at level {100 * LEVEL:g} % finds with a power of {100 * POWER:g} %",
     ):
         assert rule in text
+
+
+def test_the_levels_of_looks_are_those_of_the_code() -> None:
+    text = STATISTICS.read_text(encoding="utf-8")
+    found = re.search(
+        r"^\| rounds \| (.+) \|\n.+\n\| level of the look \| (.+) \|$", text, re.MULTILINE
+    )
+    assert found is not None
+    rounds, levels = (cells.split(" | ") for cells in found.groups())
+    assert rounds == [str(look) for look in LOOKS]
+    assert levels == [
+        f"{100 * look.level:#.2g} %" for look in spend_level(LOOKS, LOOKS, share_level(2))
+    ]
+
+
+def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
+    pages = {
+        page.stem: " ".join(page.read_text(encoding="utf-8").split())
+        for page in (STATISTICS, BASELINES, DOCS / "comparing.md")
+    }
+    looks = ", ".join(map(str, LOOKS[:-1]))
+    assert (DUET_POLICY.min_rounds, DUET_POLICY.max_rounds) == (LOOKS[0], LOOKS[-1])
+    assert PROCESSES == FEWEST_PROCESSES == 5
+    for page, rule in (
+        ("statistics", f"After {looks} and {LOOKS[-1]} rounds"),
+        ("statistics", f"**Level.** {100 * RUN_LEVEL:g} % for a run"),
+        ("statistics", f"at least {FEWEST_PROCESSES} recorded processes"),
+        ("statistics", f"({needed_samples(95)} for p95)"),
+        ("comparing", f"From {LOOKS[0]} to {LOOKS[-1]} rounds run"),
+        ("comparing", f"{100 * DEFAULT_TOLERANCE:g} % unless `--tolerance` says otherwise"),
+        ("comparing", f"`--max-seconds` ({DUET_POLICY.max_seconds:g}) are over"),
+        ("comparing", f"p95 needs {needed_samples(95)} of each side"),
+        ("baselines", f"lies within {100 * FIDELITY:g} % of 1"),
+        ("baselines", f"DequantizeLinear: above {KEEP_WEIGHT_BYTES} bytes"),
+        ("baselines", f"every other number, above {KEEP_BYTES // 1024} KiB"),
+        ("baselines", f"integers of 16 to 64 bits, up to {KEEP_INTEGER_BYTES // 1024} KiB"),
+        ("baselines", f"size ({MAX_TWIN_BYTES >> 20} MiB)"),
+        ("baselines", f"claim at most {MAX_MODEL_BYTES >> 30} GiB together"),
+    ):
+        assert rule in pages[page], rule
 
 
 def test_the_page_on_json_names_every_key_of_a_checkup() -> None:

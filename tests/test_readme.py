@@ -85,3 +85,30 @@ def test_the_budget_that_readme_writes_fails_as_it_says(pytester: pytest.Pyteste
     assert lines is not None
     result.stdout.fnmatch_lines(lines[1].replace("[", "[[]").splitlines())
     result.assert_outcomes(failed=1)
+
+
+def test_the_comparison_that_readme_shows_is_laid_out_as_it_is_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What noise hides has no column today, so all that there is must be shown."""
+    command = "modelperf compare light_squeezenet.onnx squeezenet_elu.onnx"
+    example = re.search(r"```python\n# elu.py\n(.*?)```", README, re.DOTALL)
+    assert example is not None
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "150")
+    exec(example[1], {})  # noqa: S102  # our own page
+    arguments = ["compare", str(light_model("squeezenet")), "squeezenet_elu.onnx"]
+    result = CliRunner().invoke(main, [*arguments, "--max-seconds", "1"])
+    assert result.exit_code in {0, 1}, result.output
+    block = measured_block(command)
+    shown, now = headings(block), headings(result.output)
+    assert "time by layer type, in ms" in now
+    assert set(now) <= set(shown)
+    for title, columns in now.items():
+        assert set(columns) <= set(shown[title])
+    for page in (block, result.output):
+        assert re.search(r"^b1-c1 \w+: .*p\d\d latency", page, re.MULTILINE)
+        assert re.search(r"^Elu +0 -> 1 ", page, re.MULTILINE)
+        assert re.search(r"^MACs +349.2 M +349.2 M +0 % .*passed$", page, re.MULTILINE)
+        assert re.search(r"^why: 1 Elu added", page, re.MULTILINE)
+    assert "regressed" in block

@@ -231,22 +231,35 @@ def test_a_comparison_as_json(linear: Profile) -> None:
             "seconds": None,
             "rounds": None,
             "confidence": None,
-            "tolerance": None, 'engines': [], "cases": [
+            "tolerance": None,
+            "engines": [],
+            "cases": [
                 {
                     "id": "b1-c1",
-                    "verdict": "passed", 'failure': None, 'seconds': None, 'rounds': None, "metrics": [
+                    "verdict": "passed",
+                    "failure": None,
+                    "seconds": None,
+                    "rounds": None,
+                    "metrics": [
                         {
                             "name": "macs",
                             "before": 8,
                             "after": 8,
                             "ratio": 1.0,
                             "interval": None,
-                            "detectable": None, 'allowed': 0.0, 'limit': None, 'after_interval': None, "gated": True,
+                            "detectable": None,
+                            "allowed": 0.0,
+                            "limit": None,
+                            "after_interval": None,
+                            "gated": True,
                             "verdict": "passed",
                         }
                     ],
                     "layers": [],
-                    "reasons": [], 'outputs': [], 'notes': []}
+                    "reasons": [],
+                    "outputs": [],
+                    "notes": [],
+                }
             ],
         }
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import threading
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -33,18 +36,30 @@ class _Failure(click.ClickException):
         return self.error.exit_code
 
 
-def _terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
-    raise SystemExit(_TERMINATED)
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM as an orderly end, so that workers and their files go, as after an interrupt."""
+
+    def terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
+        raise SystemExit(_TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Group(click.Group):
     """Shows our own errors as click shows its: one message, the exit code, no traceback."""
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
-        # As an interrupt does, so that workers and their files go.
-        signal.signal(signal.SIGTERM, _terminate)
         try:
-            return super().invoke(context)
+            with _ended_by_sigterm():
+                return super().invoke(context)
         except ModelPerfError as error:
             raise _Failure(error) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):

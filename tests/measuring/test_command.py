@@ -274,20 +274,31 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace() -> None:
     assert b"\x1b" not in out
 
 
-def test_an_interrupt_ends_everything_and_is_no_verdict(tmp_path: Path) -> None:
-    note = tmp_path / "pid"
-    os.mkfifo(note)
+@pytest.mark.parametrize(
+    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+def test_an_interrupt_ends_everything_and_is_no_verdict(
+    tmp_path: Path, number: int, code: int, said: str
+) -> None:
+    note, files = tmp_path / "pid", tmp_path / "files"
+    files.mkdir()
     options = ("at=2", "do=hang", f"note={note}")
     given = [part for option in options for part in ("--engine-option", option)]
     command = [sys.executable, "-m", "pytest_modelperf", "profile", "m.onnx", *FAULTY, *given]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"TMPDIR": str(files)}),
     ) as process:
-        worker = int(note.read_text())
-        process.send_signal(signal.SIGINT)
+        while process.poll() is None and not (note.exists() and note.read_text()):
+            os.sched_yield()
+        process.send_signal(number)
         out, err = process.communicate()
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
-    assert ends(worker)
+    assert (process.returncode, out, err) == (code, "", said)
+    assert ends(int(note.read_text()))
+    assert list(files.iterdir()) == []
 
 
 def test_a_model_that_the_engine_refuses_is_told_with_its_reason() -> None:
