@@ -7,14 +7,44 @@ an improvement; a figure that is only a lower bound on either side decides nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from pytest_modelperf.attribution import explain
+from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.reasons import reasons_of_counts
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, Verdict
+from pytest_modelperf.verdicts import (
+    CaseComparison,
+    Comparison,
+    LayerTypeChange,
+    Metric,
+    Verdict,
+)
 
-_Reader: TypeAlias = Callable[[StaticProfile], "int | None"]
+
+class Counted(Protocol):
+    """The totals of a static profile, of today or stored."""
+
+    @property
+    def macs(self) -> int: ...
+    @property
+    def params(self) -> int: ...
+    @property
+    def elementwise_ops(self) -> int: ...
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def activation_bytes(self) -> int: ...
+    @property
+    def peak_activation_bytes(self) -> int | None: ...
+    @property
+    def coverage(self) -> float: ...
+    @property
+    def knows_activations(self) -> bool: ...
+
+
+_Reader: TypeAlias = Callable[[Counted], "int | None"]
 
 # What a model is judged by, and what is shown beside it.
 _GATED: Mapping[str, _Reader] = {
@@ -51,18 +81,28 @@ def _case_ids(profile: Profile) -> str:
 
 def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
     """One case of two models."""
-    old, new = before.static, after.static
-    metrics = [_metric(name, read, old, new, gated=True) for name, read in _GATED.items()]
-    metrics += [_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()]
+    metrics = static_metrics(before.static, after.static)
     found = explain(before, after)
-    return CaseComparison(
-        before.case.id, tuple(metrics), found.layer_types, found.reasons, found.layers
+    return CaseComparison(before.case.id, metrics, found.layer_types, found.reasons, found.layers)
+
+
+def static_metrics(old: Counted, new: Counted) -> tuple[Metric, ...]:
+    """The figures that follow from the graph; MACs and params decide, the others are shown."""
+    return (
+        *(_metric(name, read, old, new, gated=True) for name, read in _GATED.items()),
+        *(_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()),
     )
 
 
-def _metric(
-    name: str, read: _Reader, old: StaticProfile, new: StaticProfile, *, gated: bool
-) -> Metric:
+def compare_with_stored(case_id: str, stored: StoredStatic, now: StaticProfile) -> CaseComparison:
+    """One case against what was stored of it: totals and layer types, but no graph."""
+    before, after = stored.layer_types, now.layer_types
+    changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
+    types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
+    return CaseComparison(case_id, static_metrics(stored, now), types, reasons_of_counts(types))
+
+
+def _metric(name: str, read: _Reader, old: Counted, new: Counted, *, gated: bool) -> Metric:
     before, after = read(old), read(new)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
     if name == "activation_bytes":

@@ -12,8 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import Baseline, MachineBaseline, ModelBaseline
-from pytest_modelperf.compare import compare_cases
+from pytest_modelperf.baseline_records import (
+    Baseline,
+    MachineBaseline,
+    ModelBaseline,
+    StoredCase,
+)
+from pytest_modelperf.compare import compare_cases, compare_with_stored
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.gates import Gate, latency_metrics, stored_metrics
 from pytest_modelperf.graph.kernels import read_plan
@@ -22,7 +27,7 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.structure import Plan
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
+from pytest_modelperf.measurements import DuetRound, EngineFacts, KernelRun, Measurement
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measure import (
@@ -138,7 +143,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         model_facts(new_file, reads_all=True),
         tuple(cases),
         tolerance=gate.tolerance,
-        confidence=1.0 - gate.level,
+        confidence=gate.rule.confidence,
         engines=tuple(dict.fromkeys(engine for pair in pairs for engine in pair.engines)),
     )
 
@@ -166,23 +171,36 @@ class _Pair:
     def shares_a_worker(self) -> bool:
         return self.before_setup == self.after_setup
 
+    def stored(self, case: Case) -> StoredCase:
+        """What the baseline has of a case that it has."""
+        found = None if self.side.baseline is None else self.side.baseline.case(case.id)
+        if found is None:
+            raise KeyError(case.id)
+        return found
+
     def models(self) -> tuple[tuple[Model, str], tuple[Model, str]]:
         return (self.before, BEFORE), (self.after, AFTER)
 
 
 def _is_same(old: ModelFile, new: ModelFile, before: Side, after: Side) -> bool:
-    """Whether there is nothing to judge: the same bytes, run in the same way."""
-    if before.setup != after.setup:
-        return False
-    if before.baseline is None:
-        return old.sha256() == new.sha256()
-    engine = after.setup.engine.name
-    versions = {
-        None if case.provenance is None else case.provenance.packages.get(engine)
-        for case in before.baseline.cases
-        if case.model_sha256 == new.sha256()
-    }
-    return versions == {_installed(engine)} != {None} and is_this_python(after.setup.spec)
+    """Whether both are the same bytes, run in the same way."""
+    is_stored = before.baseline is not None
+    return not is_stored and before.setup == after.setup and old.sha256() == new.sha256()
+
+
+def _is_recorded(stored: StoredCase, pair: _Pair) -> bool:
+    """Whether a case was recorded of the very model of today, on the engine of today."""
+    engine, setup = pair.after_setup.engine.name, pair.after_setup
+    packages = {} if stored.provenance is None else stored.provenance.packages
+    latency = None if pair.side.machine is None else pair.side.machine.case(stored.id)
+    given = {} if latency is None else latency.engine.options
+    return (
+        stored.engine == engine
+        and stored.model_sha256 == pair.after.file.sha256()
+        and packages.get(engine) == _installed(engine) is not None
+        and is_this_python(setup.spec)
+        and all(given.get(name) == value for name, value in setup.options.items())
+    )
 
 
 def _installed(package: str) -> str | None:
@@ -196,26 +214,31 @@ def _compare_case(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:
     static = compare_cases(
         CaseProfile(place.case, pair.before.static), CaseProfile(place.case, pair.after.static)
     )
+    is_same, refusal = pair.is_same, None
     if pair.side.baseline is not None:
         missing = _missing(pair.side.baseline, pair.after, place.case)
         if missing is not None:
-            return replace(
-                static, metrics=(), layer_types=(), reasons=(missing,), outcome=Verdict.NEW
-            )
-    if pair.is_same:
-        return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
-    refusal = None
-    if pair.side.baseline is not None:
+            return CaseComparison(place.case.id, (), (), (missing,), outcome=Verdict.NEW)
+        stored = pair.stored(place.case)
+        if stored.static is not None:
+            static = compare_with_stored(place.case.id, stored.static, pair.after.static)
+        is_same = _is_recorded(stored, pair)
         refusal = pair.side.baseline.twin_refusal(place.case.id)
+    if is_same:
+        return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
     try:
         if refusal is not None:
-            return _compare_with_stored(pair, gate, place, static, refusal)
+            return _compare_with_samples(pair, gate, place, static, refusal)
         check_cores(place.case.cores, pair.after_setup)
         with alone_at(place):
             found = _measure_pair(pair, gate, place)
     except MeasureError as error:
         return replace(static, failure=str(error))
-    return found
+    if pair.side.baseline is None:
+        return found
+    # What was stored of the graph is what was agreed on, whatever the twin is.
+    latency = [metric for metric in found.metrics if metric.name.startswith("latency")]
+    return replace(found, metrics=(*latency, *static.metrics))
 
 
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
@@ -231,7 +254,7 @@ def _missing(baseline: ModelBaseline, model: Model, case: Case) -> str | None:
     return None
 
 
-def _compare_with_stored(
+def _compare_with_samples(
     pair: _Pair, gate: Gate, place: Place, static: CaseComparison, refusal: str
 ) -> CaseComparison:
     """The last resort, where the twin does not do: what was measured before, process by process."""
@@ -240,10 +263,14 @@ def _compare_with_stored(
     if now.measured is None:
         raise MeasureError(now.reason)
     stored = None if pair.side.machine is None else pair.side.machine.case(place.case.id)
-    metrics = () if stored is None else stored_metrics(stored, now.measured.latency, gate)
     note = f"not run as a duet: {refusal}"
+    metrics: tuple[Metric, ...] = ()
     if stored is None:
         note += "; nothing was recorded on this kind of machine, so the latency is not judged"
+    elif _engine_key(stored.engine) != _engine_key(now.measured.engine):
+        note += "; it was recorded on another engine, so the latency is not judged"
+    else:
+        metrics = stored_metrics(stored, now.measured.latency, gate)
     return replace(
         static,
         metrics=(*metrics, *static.metrics),
@@ -261,6 +288,11 @@ class _Told:
     profile: CaseProfile
     plan: Plan | None = None
     outputs: Mapping[str, Sent] | None = None
+
+
+def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
+    """What has to be equal for two latencies to be of one engine."""
+    return engine.name, engine.version, dict(engine.options), engine.providers
 
 
 def _measure_pair(pair: _Pair, gate: Gate, place: Place) -> CaseComparison:

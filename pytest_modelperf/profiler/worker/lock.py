@@ -15,8 +15,15 @@ _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no
 _EVERYONE = 0o666
 
 
+# Names another file, for containers that share a machine and not its /tmp.
+LOCK_VARIABLE = "MODELPERF_LOCK"
+
+
 def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
     """The machine's lock; where another user's cannot be opened, one of this user's own."""
+    named = os.environ.get(LOCK_VARIABLE)
+    if named:
+        return Path(named)
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())
     path = folder / "modelperf.lock"
