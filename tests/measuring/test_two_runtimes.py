@@ -1,0 +1,62 @@
+"""Two versions of ONNX Runtime, each in a virtual environment, held against each other for real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnxruntime
+import pytest
+
+from tests.command import run
+from tests.small_models import ones, parse
+
+# The newest that all supported Pythons can install, and that is surely not the one in use.
+OTHER = "1.20.1"
+
+
+@pytest.fixture(scope="module")
+def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter that has another ONNX Runtime, and nothing of ours."""
+    place = tmp_path_factory.mktemp("other") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    python = place / "bin" / "python"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*install, f"onnxruntime=={OTHER}", "numpy"], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"onnxruntime {OTHER} cannot be installed: {done.stderr.strip()[-300:]}")
+    return python
+
+
+@pytest.mark.skipif(onnxruntime.__version__ == OTHER, reason="both would be the same version")
+def test_an_upgrade_of_the_runtime_is_judged_as_a_duet(
+    other_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "g (float[8,256] x) => (float[8,256] y) { h = MatMul(x, w)  y = Relu(h) }"
+    model = parse(text, weights={"w": ones(256, 256)})
+    Path("m.onnx").write_bytes(model.SerializeToString())
+    pythons = ("--python-a", str(other_python))
+    result = run(
+        "compare", "m.onnx", "m.onnx", *pythons, "--max-seconds", "4", "--tolerance", "9",
+        "--json", "-",
+    )  # fmt: skip
+    assert (result.exit_code, result.err) == (0, "")
+    document = json.loads(result.out)
+    assert document["engines"] == [
+        f"onnxruntime {OTHER}",
+        f"onnxruntime {onnxruntime.__version__}",
+    ]
+    (case,) = document["cases"]
+    assert case["failure"] is None
+    assert case["rounds"] >= 1
+    median = case["metrics"][0]
+    assert median["name"] == "latency_p50"
+    assert 0.1 < median["ratio"] < 10
+    (output,) = case["outputs"]
+    assert output["cosine"] == pytest.approx(1.0, abs=1e-5)
+    assert any("another engine" in reason for reason in case["reasons"])
