@@ -85,9 +85,17 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
     for percent in gate.percents:
         latest = now.percentile(percent)
         recorded = [process.percentile_ns(percent) for process in stored.processes]
-        if latest.value_ns is None:
-            continue
-        decision = judge_stored(recorded, latest.value_ns, gate.tolerance, gate.level)
+        decision = (
+            # Too few samples today: nothing is shown, and that is said.
+            Decision(
+                answer=Answer.OPEN,
+                confidence=gate.rule.confidence,
+                rounds=now.rounds,
+                samples_needed=latest.needed,
+            )
+            if latest.value_ns is None
+            else judge_stored(recorded, latest.value_ns, gate.tolerance, gate.level)
+        )
         values = (_ms(stored.percentile_ns(percent)), _ms(latest.value_ns))
         name = f"latency_{latest.name}"
         metrics.append(_metric(name, values, decision, gate, is_gated=True))

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pytest
 
-from pytest_modelperf.gates import Gate, is_faithful, judge_fidelity, latency_metrics
-from pytest_modelperf.measurements import Block, DuetRound, Noise, Round
+from pytest_modelperf.baseline_records import StoredLatency, StoredProcess, StoredRound
+from pytest_modelperf.gates import (
+    Gate,
+    is_faithful,
+    judge_fidelity,
+    latency_metrics,
+    stored_metrics,
+)
+from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
+from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import Metric, Verdict
 
 
@@ -98,3 +108,15 @@ def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
     assert all(is_faithful(each) for each in pairs.values())
     noisy = [(r.before.block, r.after.block) for r in rounds(1.0, spread=0.05)]
     assert not is_faithful(noisy)
+
+
+def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() -> None:
+    made = StoredRound(load_ns=1, first_ns=1, samples=40, times_ns=(1_000_000,) * 40)
+    process = StoredProcess(date=dt.date(2026, 1, 31), rounds=(made,))
+    stored = StoredLatency(
+        id="b1-c1", engine=EngineFacts("e"), model_sha256=None, processes=(process,) * 5
+    )
+    median, tail = stored_metrics(stored, summarize([[1_000_000] * 40] * 2, 1), Gate())
+    assert (median.name, median.after) == ("latency_p50", 1.0)
+    assert (tail.name, tail.after) == ("latency_p95", None)
+    assert (tail.gated, tail.verdict) == (True, Verdict.INCONCLUSIVE)
