@@ -90,12 +90,12 @@ def _noise_table(checkups: Sequence[Checkup]) -> Table:
             )
         )
     titles = (
-        "cores", "ms", "rounds", "took", "difference", "95 % interval", "inferences ±",
-        "sessions ±",
+        "cores", "ms", "rounds", "took", "difference", "95 % interval", "within ±",
+        "between ±",
     )  # fmt: skip
     caption = (
         "difference: the second session against the first, paired by turns\n"
-        "±: standard deviation of the inferences of one session, and of sessions' medians"
+        "±: standard deviation within a session, and between the medians of sessions"
     )
     return Table("noise", tuple(map(Column, titles)), tuple(rows), caption=caption)
 
