@@ -18,6 +18,7 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.hookspecs import Extensions
@@ -154,7 +155,8 @@ def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
     if failed or all(case.measured is None for case in result.cases):
         for case in result.cases:
             if case.measured is None and not is_shown:
-                click.echo(f"{case.case.id}: {case.outcome.value}: {case.reason}", err=True)
+                where = f"{printable(result.model.name)} {case.case.id}"
+                click.echo(f"{where}: {case.outcome.value}: {case.reason}", err=True)
         raise SystemExit(_NOT_MEASURED)
 
 
