@@ -3,6 +3,7 @@
     python benchmarks/verdicts.py                       all of it, about an hour
     python benchmarks/verdicts.py --aa 20 --slower 10   fewer comparisons
     python benchmarks/verdicts.py --cores 1 --quiet     one core count, without added noise
+    python benchmarks/verdicts.py --folder f --at-most 9    nine more each time, all of them shown
 
 A chain of 20 equal blocks is compared with another of 20 (other weights, the same work), one of 21
 and one of 22, so that the truth is known: no change, +5 %, +10 %. Under noise two processes keep
@@ -14,6 +15,7 @@ processes, one of them stored before.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -23,7 +25,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +49,7 @@ BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
 # What one decision may take at most.
 MAX_SECONDS = 10.0
 BUSY_SHARE = 0.4
+VERDICTS = ("regressed", "passed", "improved", "inconclusive")
 
 _BUSY = """
 import os, sys, time
@@ -71,25 +75,23 @@ def test_model(benchmark):
 """
 
 
-@dataclass(slots=True)
-class Tally:
-    """What one way of judging said of one kind of change, and how long that took."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one comparison is made under: the truth, and the machine."""
 
-    answers: Counter[str] = field(default_factory=Counter)
-    seconds: list[float] = field(default_factory=list)
+    machine: str
+    cores: int
+    change: str
 
-    def add(self, answer: str, seconds: float) -> None:
-        self.answers[answer] += 1
-        self.seconds.append(seconds)
 
-    def row(self, *labels: str) -> str:
-        total = sum(self.answers.values())
-        rates = [
-            f"{self.answers[answer]} of {total}" if self.answers[answer] else "-"
-            for answer in ("regressed", "passed", "improved", "inconclusive")
-        ]
-        took = f"{statistics.median(self.seconds):.1f}" if self.seconds else "-"
-        return f"| {' | '.join([*labels, *rates, took])} |"
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one way of judging said once, and how long that took."""
+
+    setting: Setting
+    way: str
+    answer: str
+    seconds: float
 
 
 def main() -> int:
@@ -99,56 +101,117 @@ def main() -> int:
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--quiet", action="store_true", help="without added noise")
     parser.add_argument("--no-peers", action="store_true", help="the duet alone")
+    parser.add_argument("--folder", type=Path, help="keep the answers here, and go on from them")
+    parser.add_argument("--at-most", type=int, help="stop after so many comparisons")
     arguments = parser.parse_args()
     counts = {"A/A": arguments.aa, "+5 %": arguments.slower, "+10 %": arguments.slower}
-    print("| machine | cores | judged by | change | regressed | passed | improved |", end="")
-    print(" inconclusive | median s |")
-    print("| --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    machines = ["quiet"] if arguments.quiet else ["quiet", "40 % taken"]
+    plan = plan_comparisons(machines, list(map(int, arguments.cores.split(","))), counts)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        models = write_models(folder)
-        for is_noisy in [False] if arguments.quiet else [False, True]:
-            with noise(is_noisy):
-                for cores in map(int, arguments.cores.split(",")):
-                    tallies = run_all(models, folder, cores, counts, peers=not arguments.no_peers)
-                    machine = "40 % taken" if is_noisy else "quiet"
-                    for (way, change), tally in tallies.items():
-                        print(tally.row(machine, str(cores), way, change), flush=True)
+        folder = arguments.folder or Path(name)
+        folder.mkdir(exist_ok=True)
+        bench = Bench(folder, write_models(folder), has_peers=not arguments.no_peers)
+        answers = bench.run(plan, arguments.at_most)
+    print(render(answers))
+    left = len(plan) - sum(answer.way == "duet" for answer in answers)
+    if left > 0:
+        print(f"{left} of {len(plan)} comparisons are still to be made", file=sys.stderr)
     return 0
 
 
-def run_all(
-    models: dict[str, Path], folder: Path, cores: int, counts: dict[str, int], *, peers: bool
-) -> dict[tuple[str, str], Tally]:
-    """Every way on every change, in turn, so that all see the same hours of the machine."""
-    tallies: dict[tuple[str, str], Tally] = {}
-    if peers:
-        stored = samples_of(models["before"], cores)
-        run_peer(models["before"], folder, cores, is_first=True)
-    for number in range(max(counts.values())):
-        for change, count in counts.items():
-            if number >= count:
-                continue
-            started = time.monotonic()
-            verdict = decide(models["before"], models[change], cores)
-            seconds = time.monotonic() - started
-            tallies.setdefault(("duet", change), Tally()).add(verdict.value, seconds)
-            if not peers:
-                continue
-            started = time.monotonic()
-            has_failed = run_peer(models[change], folder, cores, is_first=False)
-            answer = "regressed" if has_failed else "passed"
-            tallies.setdefault(("pytest-benchmark median:3%", change), Tally()).add(
-                answer, time.monotonic() - started
-            )
-            started = time.monotonic()
-            now = samples_of(models[change], cores)
-            is_slower = mannwhitneyu(now, stored, alternative="greater").pvalue < 0.05
-            answer = "regressed" if is_slower else "passed"
-            tallies.setdefault(("Mann-Whitney p<0.05", change), Tally()).add(
-                answer, time.monotonic() - started
-            )
-    return tallies
+def plan_comparisons(
+    machines: Sequence[str], core_counts: Sequence[int], counts: dict[str, int]
+) -> list[Setting]:
+    """Every comparison, the kinds of change in turn, so that all see the same hours."""
+    return [
+        Setting(machine, cores, change)
+        for machine in machines
+        for cores in core_counts
+        for number in range(max(counts.values()))
+        for change, count in counts.items()
+        if number < count
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The folder of the models and of the answers so far."""
+
+    folder: Path
+    models: dict[str, Path]
+    has_peers: bool
+
+    def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Answer]:
+        """The answers there are, those of earlier runs in this folder first."""
+        answers = self.read()
+        done = Counter(answer.setting for answer in answers if answer.way == "duet")
+        left = []
+        for setting in plan:
+            if done[setting]:
+                done[setting] -= 1
+            else:
+                left.append(setting)
+        for machine, settings in groupby(left[:at_most], lambda setting: setting.machine):
+            with noise(machine != "quiet"):
+                for setting in settings:
+                    answers += self.keep(list(self.judge(setting)))
+        return answers
+
+    def judge(self, setting: Setting) -> Iterator[Answer]:
+        before, after, cores = self.models["before"], self.models[setting.change], setting.cores
+        started = time.monotonic()
+        verdict = decide(before, after, cores)
+        yield Answer(setting, "duet", verdict.value, time.monotonic() - started)
+        if not self.has_peers:
+            return
+        place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
+        stored = place / "stored.json"
+        if not stored.exists():
+            place.mkdir(exist_ok=True)
+            run_peer(before, place, cores, is_first=True)
+            stored.write_text(json.dumps(list(samples_of(before, cores))))
+        started = time.monotonic()
+        has_failed = run_peer(after, place, cores, is_first=False)
+        answer = "regressed" if has_failed else "passed"
+        yield Answer(setting, "pytest-benchmark median:3%", answer, time.monotonic() - started)
+        started = time.monotonic()
+        now = samples_of(after, cores)
+        earlier = json.loads(stored.read_text())
+        is_slower = mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
+        answer = "regressed" if is_slower else "passed"
+        yield Answer(setting, "Mann-Whitney p<0.05", answer, time.monotonic() - started)
+
+    def keep(self, answers: list[Answer]) -> list[Answer]:
+        with (self.folder / "answers.jsonl").open("a") as file:
+            file.writelines(json.dumps(asdict(answer)) + "\n" for answer in answers)
+        return answers
+
+    def read(self) -> list[Answer]:
+        path = self.folder / "answers.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [Answer(Setting(**read.pop("setting")), **read) for read in map(json.loads, lines)]
+
+
+def render(answers: Sequence[Answer]) -> str:
+    """A table of the answers: a line for every setting and way of judging."""
+    heads = ["machine", "cores", "judged by", "change", *VERDICTS, "median s"]
+    lines = [
+        f"| {' | '.join(heads)} |",
+        "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    groups: dict[tuple[Setting, str], list[Answer]] = {}
+    for answer in answers:
+        groups.setdefault((answer.setting, answer.way), []).append(answer)
+    for (setting, way), given in groups.items():
+        said = Counter(answer.answer for answer in given)
+        rates = [
+            f"{said[answer]} of {len(given)}" if said[answer] else "-"
+            for answer in VERDICTS
+        ]
+        took = statistics.median(answer.seconds for answer in given)
+        cells = [setting.machine, str(setting.cores), way, setting.change, *rates, f"{took:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def decide(before: Path, after: Path, cores: int) -> Verdict:
@@ -222,7 +285,8 @@ def write_models(folder: Path) -> dict[str, Path]:
     paths = {}
     for number, (name, model) in enumerate(models.items()):
         paths[name] = folder / f"chain{number}.onnx"
-        paths[name].write_bytes(model.SerializeToString())
+        if not paths[name].exists():
+            paths[name].write_bytes(model.SerializeToString())
     return paths
 
 
