@@ -204,10 +204,7 @@ def render(answers: Sequence[Answer]) -> str:
         groups.setdefault((answer.setting, answer.way), []).append(answer)
     for (setting, way), given in groups.items():
         said = Counter(answer.answer for answer in given)
-        rates = [
-            f"{said[answer]} of {len(given)}" if said[answer] else "-"
-            for answer in VERDICTS
-        ]
+        rates = [f"{said[answer]} of {len(given)}" if said[answer] else "-" for answer in VERDICTS]
         took = statistics.median(answer.seconds for answer in given)
         cells = [setting.machine, str(setting.cores), way, setting.change, *rates, f"{took:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
