@@ -1,0 +1,175 @@
+"""What the plugin costs a pytest run that does not ask for it.
+
+    python benchmarks/startup.py [--pairs 40]
+
+`python -m pytest` runs one trivial test in a fresh process, once with the plugin loaded and without
+`--modelperf`, once with `-p no:modelperf`; the two take turns in random order, so that the machine
+is the same for both. No other plugin is loaded. Expected: at most 5 ms more, and no heavy module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from scipy.stats import quantile_test
+
+MAX_ADDED_MS = 5.0
+CONFIDENCE = 0.95
+# With fewer pairs no interval of the median holds with this confidence.
+MIN_PAIRS = 6
+MAX_SECONDS = 60
+HEAVY = ("click", "execnet", "msgspec", "numpy", "onnx", "onnxruntime", "rich", "scipy")
+
+_ROOT = Path(__file__).resolve().parent.parent
+_LOADED = ("-p", "pytest_modelperf.plugin")
+_BLOCKED = ("-p", "no:modelperf")
+
+# The same run, and then what it imported.
+_LIST_IMPORTS = f"""
+import json, sys
+import pytest
+code = pytest.main(sys.argv[1:])
+ours = [name for name in sys.modules if name.partition(".")[0] == "pytest_modelperf"]
+print()
+print(json.dumps([int(code), [name for name in {HEAVY!r} if name in sys.modules], ours]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs beside each other, from start to end of the process."""
+
+    loaded_ms: float
+    blocked_ms: float
+
+    @property
+    def added_ms(self) -> float:
+        return self.loaded_ms - self.blocked_ms
+
+    @property
+    def ratio(self) -> float:
+        return self.loaded_ms / self.blocked_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median, and between what it lies with the confidence of this benchmark."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Imports:
+    """What a run imported: heavy modules, and how many of our own."""
+
+    heavy: tuple[str, ...]
+    ours: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0, help="of the order within the pairs")
+    arguments = parser.parse_args()
+    if arguments.pairs < MIN_PAIRS:
+        parser.error(f"an interval of the median needs {MIN_PAIRS} pairs or more")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "test_trivial.py").write_text("def test_trivial():\n    assert True\n")
+        # These also compile what is not yet compiled, so that no timed run has to.
+        loaded, blocked = imports_of(_LOADED, folder), imports_of(_BLOCKED, folder)
+        pairs = timed_pairs(folder, arguments.pairs, random.Random(arguments.seed))
+    print_report(pairs, loaded, blocked)
+    is_within = typical([pair.added_ms for pair in pairs]).value <= MAX_ADDED_MS
+    return 0 if is_within and not loaded.heavy else 1
+
+
+def timed_pairs(folder: Path, count: int, choose: random.Random) -> tuple[Pair, ...]:
+    """That many runs with the plugin and without, who goes first drawn for each pair."""
+    pairs = []
+    for _ in range(count):
+        order = [_LOADED, _BLOCKED]
+        choose.shuffle(order)
+        took_ms = {options: run_once(options, folder) for options in order}
+        pairs.append(Pair(took_ms[_LOADED], took_ms[_BLOCKED]))
+    return tuple(pairs)
+
+
+def run_once(options: Sequence[str], folder: Path) -> float:
+    """How many ms pytest took, from start to end of its process."""
+    started = time.perf_counter()
+    done = start([sys.executable, "-m", "pytest"], options, folder)
+    took_ms = (time.perf_counter() - started) * 1e3
+    if done.returncode != 0:
+        sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
+    return took_ms
+
+
+def imports_of(options: Sequence[str], folder: Path) -> Imports:
+    done = start([sys.executable, "-c", _LIST_IMPORTS], options, folder)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines or not lines[-1].startswith("[0,"):
+        sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
+    _, heavy, ours = json.loads(lines[-1])
+    return Imports(tuple(heavy), len(ours))
+
+
+def start(
+    program: Sequence[str], options: Sequence[str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """One run of the trivial test with no plugin but what `options` say."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [*program, "-p", "no:cacheprovider", *options, "-q", str(folder)],
+        cwd=folder,
+        env=kept | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=MAX_SECONDS,
+    )
+
+
+def typical(values: Sequence[float]) -> Interval:
+    """The median of what was found in each pair; its interval assumes no shape of the noise."""
+    between = quantile_test(values, p=0.5).confidence_interval(CONFIDENCE)
+    return Interval(median(values), float(between.low), float(between.high))
+
+
+def print_report(pairs: Sequence[Pair], loaded: Imports, blocked: Imports) -> None:
+    loaded_ms = median(pair.loaded_ms for pair in pairs)
+    blocked_ms = median(pair.blocked_ms for pair in pairs)
+    ratio = typical([pair.ratio for pair in pairs])
+    added = typical([pair.added_ms for pair in pairs])
+    print(f"{'run':20}{'median':>12}   {'of ours':>8}   heavy modules imported")
+    for name, ms, imports in (
+        ("with the plugin", loaded_ms, loaded),
+        ("-p no:modelperf", blocked_ms, blocked),
+    ):
+        print(f"{name:20}{ms:9.1f} ms   {imports.ours:>8}   {', '.join(imports.heavy) or 'none'}")
+    percent = f"{100 * CONFIDENCE:g} %"
+    print(
+        f"\nratio of the medians {loaded_ms / blocked_ms:.4f}; within a pair {ratio.value:.4f} "
+        f"({percent} interval {ratio.low:.4f} to {ratio.high:.4f})\n"
+        f"added within a pair {added.value:+.2f} ms ({percent} interval {added.low:+.2f} to "
+        f"{added.high:+.2f} ms), {len(pairs)} pairs\n"
+        f"expected is at most {MAX_ADDED_MS:g} ms and no heavy module"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

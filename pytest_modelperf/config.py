@@ -1,0 +1,367 @@
+"""The settings of a test run: from the command line, ini keys, `[tool.modelperf]`, or defaults.
+
+Where several sources have a setting, the first of them counts, and it counts alone: engine options
+of two sources are not put together. They belong to an engine, too: those of a file are left out
+where another engine is typed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+from pytest_modelperf import options
+from pytest_modelperf.config_values import (
+    read_dims,
+    read_inner_path,
+    read_keys,
+    read_pairs,
+    read_seconds,
+    read_sizes,
+    read_text,
+    read_texts,
+    shown,
+)
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.options import OPTIONS, PREFIX, Option, UpdateMode, read_tolerance
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.limits import Budget, Tolerances
+
+_T = TypeVar("_T")
+
+_MODELS = "models"
+
+
+# What the table of a model may have, and what that is.
+MODEL_KEYS: Mapping[str, str] = {
+    "batch_size": "a batch size, or a list",
+    "cores": "a number of cores, or a list",
+    "dims": "sizes of named dimensions: {seq = 64}, or {seq = [64, 128]}",
+    "inputs": "a whole input as name:dtype:shape or name:dtype:shape:value, or a list",
+    "input_file": "arrays to run the model on, by the names of its inputs: a file of numpy",
+    "budget": "absolute limits, a table: {latency_ms = 12}",
+    "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, p99 = 0.1}",
+    "engine": "what runs it",
+    "engine_options": "options of the engine, a table",
+    "max_seconds": "the longest that the rounds of a case may take",
+    "baseline": "the path that names its baseline, in place of its own",
+}
+
+
+class Told(Protocol):
+    """What a table, a marker or a call may say that holds for a whole run otherwise."""
+
+    @property
+    def engine(self) -> str | None: ...
+    @property
+    def engine_options(self) -> Mapping[str, str]: ...
+    @property
+    def tolerances(self) -> Tolerances | None: ...
+    @property
+    def max_seconds(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelTable:
+    """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
+
+    pattern: str
+    batch_sizes: tuple[int | None, ...] = (None,)
+    cores: tuple[int, ...] = (1,)
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    input_file: str | None = None
+    budgets: tuple[Budget, ...] = ()
+    tolerances: Tolerances | None = None
+    engine: str | None = None
+    engine_options: Mapping[str, str] = field(default_factory=dict)
+    max_seconds: float | None = None
+    baseline: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<table of {self.pattern}>"
+
+    def matches(self, path: str) -> bool:
+        """Whether it names a path below the root, by itself or as a glob."""
+        pure = PurePosixPath(path)
+        if pure.is_absolute() or ".." in pure.parts:
+            return False
+        return str(pure) == self.pattern or _matches(pure.parts, self.pattern.split("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Settings:
+    """All that a run was told. `typed` has the keys of the options that the command line gave.
+
+    `json`, `markdown`, `benchmark_json` and `trace` are relative to where pytest was started.
+    """
+
+    root: Path
+    tolerances: Tolerances
+    max_seconds: float
+    timeout: float
+    engine: str
+    engine_options: Mapping[str, str]
+    static_only: bool
+    against: str | None
+    baseline_python: str | None
+    baseline_dir: Path
+    update: UpdateMode | None
+    strict: bool
+    prune: bool
+    json: str | None
+    markdown: str | None
+    benchmark_json: str | None
+    trace: str | None
+    models: tuple[ModelTable, ...]
+    typed: frozenset[str] = frozenset()
+    table_file: str = "pyproject.toml"
+
+    def __repr__(self) -> str:
+        return f"<settings of {self.root}>"
+
+    def table_for(self, path: str) -> ModelTable | None:
+        """The table of the model at this path, relative to the root and with slashes.
+
+        A table with just that path comes before globs; two globs are a UsageError.
+        """
+        found = [table for table in self.models if table.matches(path)]
+        own = [table for table in found if table.pattern == str(PurePosixPath(path))]
+        if own:
+            return own[0]
+        if len(found) > 1:
+            both = " and ".join(f'[tool.modelperf.models."{printable(t.pattern)}"]' for t in found)
+            raise UsageError(
+                f"{printable(self.table_file)}: {printable(path)} is named by {both}. Make one of "
+                "them narrower, or give the model a table with just its path, which then counts "
+                "alone."
+            )
+        return found[0] if found else None
+
+    def with_table(self, table: Told | None) -> Settings:
+        """The settings of a model with that table: only what was typed comes before it.
+
+        Engine options belong to an engine: where another one is chosen, they are left out.
+        """
+        if table is None:
+            return self
+        engine = table.engine or self.engine
+        if options.ENGINE.key in self.typed:
+            engine = self.engine
+        chosen: Mapping[str, str] = self.engine_options if engine == self.engine else {}
+        if table.engine_options and table.engine in {None, engine}:
+            chosen = table.engine_options
+        if options.ENGINE_OPTION.key in self.typed:
+            chosen = self.engine_options
+        told = replace(self, engine=engine, engine_options=chosen)
+        if table.tolerances is not None and options.TOLERANCE.key not in self.typed:
+            told = replace(told, tolerances=table.tolerances)
+        if table.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
+            told = replace(told, max_seconds=table.max_seconds)
+        return told
+
+
+def read_settings(
+    root: Path,
+    command_line: Mapping[str, object],
+    ini: Mapping[str, object],
+    table: Mapping[str, object] | None,
+    table_file: str = "pyproject.toml",
+) -> Settings:
+    """The settings of a run in `root`; UsageError for the first that means nothing.
+
+    The command line has what was typed by the keys of options, None where nothing was. The ini
+    keys have texts, lists or bools, likewise by the keys of options, and None or nothing in them
+    where they are not set. `table` is what `read_table` returned.
+    """
+    place = f"{printable(table_file)}, [tool.{PREFIX}"
+    given = _Given(command_line, ini, _read_top(table or {}, f"{place}]"), f"{place}]")
+    models = given.table.get(_MODELS, {})
+    return Settings(
+        root=root,
+        tolerances=given.value(options.TOLERANCE),
+        max_seconds=given.value(options.MAX_SECONDS),
+        timeout=given.value(options.TIMEOUT),
+        engine=given.value(options.ENGINE),
+        engine_options=given.engine_options,
+        static_only=given.value(options.STATIC_ONLY),
+        against=given.value(options.AGAINST),
+        baseline_python=given.value(options.BASELINE_PYTHON),
+        baseline_dir=root / given.value(options.BASELINE_DIR),
+        update=given.value(options.UPDATE_BASELINE),
+        strict=given.value(options.STRICT),
+        prune=given.value(options.PRUNE),
+        json=given.value(options.JSON),
+        markdown=given.value(options.MARKDOWN),
+        benchmark_json=given.value(options.BENCHMARK_JSON),
+        trace=given.value(options.TRACE),
+        models=_read_models(models, f"{place}.{_MODELS}"),
+        typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
+        table_file=table_file,
+    )
+
+
+def read_table(pyproject: Path) -> Mapping[str, object] | None:
+    """What a file has as `[tool.modelperf]`; None without that table, or without the file."""
+    # Imported here: pytest has read the file already, and most runs do not ask for ours.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    name = printable(str(pyproject))
+    try:
+        content = tomllib.loads(pyproject.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UsageError(f"{name} is not valid TOML: {printable(str(error))}.") from error
+    tool = content.get("tool")
+    table = tool.get(PREFIX) if isinstance(tool, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    raise UsageError(f"{name}: tool.{PREFIX} takes a table, not {shown(table)}.")
+
+
+def check_ini_keys(names: Iterable[str]) -> None:
+    """UsageError for an ini key that looks like one of ours and is none."""
+    options = {option.key: option for option in OPTIONS}
+    known = [option.key for option in OPTIONS if option.is_in_files]
+    for name in names:
+        if not name.startswith((f"{PREFIX}_", f"{PREFIX}-")):
+            continue
+        written = name[len(PREFIX) + 1 :]
+        key = written.replace("-", "_")
+        if key in options and not options[key].is_in_files:
+            raise options[key].refusal(f"the ini key {printable(name)}")
+        if name == f"{PREFIX}_{key}" and key in known:
+            continue
+        from pytest_modelperf.limits import nearest
+
+        # Without the prefix, which would make each like all others.
+        near = nearest(key, known)
+        hint = "" if near is None else f" Did you mean {PREFIX}_{near}?"
+        raise UsageError(
+            f"there is no ini key {printable(name)!r}.{hint} "
+            f"There are: {', '.join(options[key].ini for key in known)}."
+        )
+
+
+class _Given(NamedTuple):
+    """What was given from each side; `place` is that of the table."""
+
+    command_line: Mapping[str, object]
+    ini: Mapping[str, object]
+    table: Mapping[str, object]
+    place: str
+
+    def value(self, option: Option[_T]) -> _T:
+        """That of the first source which has it; those of the others are checked all the same."""
+        values: list[_T] = []
+        typed, written = self.command_line.get(option.key), self.ini.get(option.key)
+        if _is_typed(typed):
+            values.append(option.read(option.parse(typed, option.flag), option.flag))
+        if written is not None and written not in ("", []):
+            where = f"the ini key {option.ini}"
+            if not option.is_in_files:
+                raise option.refusal(where)
+            values.append(option.read(option.parse(written, where), where))
+        if option.table_key in self.table:
+            where = f"{self.place}: {option.table_key}"
+            values.append(option.read(self.table[option.table_key], where))
+        return values[0] if values else option.read(option.default, "the default")
+
+    @property
+    def engine_options(self) -> Mapping[str, str]:
+        """Those of the engine: what files say of theirs is left out where another one is typed."""
+        in_files = self._replace(command_line={})
+        if _is_typed(self.command_line.get(options.ENGINE_OPTION.key)) or self.value(
+            options.ENGINE
+        ) == in_files.value(options.ENGINE):
+            return self.value(options.ENGINE_OPTION)
+        return {}
+
+
+def _is_typed(value: object) -> bool:
+    # Of a repeatable option that was not typed there is an empty list.
+    return value is not None and value != []
+
+
+def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
+    for key in table:
+        for option in OPTIONS:
+            if option.table_key == key.replace("-", "_") and not option.is_in_files:
+                raise option.refusal(f"{place}: {printable(key)}")
+    known = [option.table_key for option in OPTIONS if option.is_in_files]
+    return read_keys(table, (*known, _MODELS), place)
+
+
+def _read_models(models: object, place: str) -> tuple[ModelTable, ...]:
+    """`place` is that of all of them, but for its closing bracket."""
+    if not isinstance(models, Mapping):
+        raise UsageError(
+            f"{place}] takes a table for each model, such as "
+            f'[tool.{PREFIX}.{_MODELS}."models/a.onnx"], not {shown(models)}.'
+        )
+    tables: dict[str, ModelTable] = {}
+    for written, table in models.items():
+        where = f'{place}."{printable(written)}"]'
+        pattern = read_inner_path(written, where)
+        if pattern in tables:
+            raise UsageError(f"{where}: there is another table of {printable(pattern)}.")
+        tables[pattern] = _read_model(pattern, table, where)
+    return tuple(tables.values())
+
+
+def _read_model(pattern: str, table: object, where: str) -> ModelTable:
+    given = read_keys(table, MODEL_KEYS, where)
+
+    def value(key: str, read: Callable[[object, str], _T], default: _T) -> _T:
+        return read(given[key], f"{where}: {key}") if key in given else default
+
+    nothing: Mapping[str, str] = {}
+    return ModelTable(
+        pattern=pattern,
+        batch_sizes=value("batch_size", read_sizes, (None,)),
+        cores=value("cores", read_sizes, (1,)),
+        dims=value("dims", read_dims, {}),
+        inputs=value("inputs", read_texts, ()),
+        input_file=value("input_file", read_text, None),
+        budgets=value("budget", _read_budgets, ()),
+        tolerances=value("tolerance", read_tolerance, None),
+        engine=value("engine", read_text, None),
+        engine_options=value("engine_options", read_pairs, nothing),
+        max_seconds=value("max_seconds", read_seconds, None),
+        baseline=value("baseline", read_inner_path, None),
+    )
+
+
+def _read_budgets(value: object, where: str) -> tuple[Budget, ...]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where} takes a table such as {{latency_ms = 12}}, not {shown(value)}.")
+    from pytest_modelperf.limits import read_budgets
+
+    return read_budgets(value, where)
+
+
+def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path fits a glob, part by part; `**` is any number of parts."""
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        # Where others follow, they stand for no more than this one alone.
+        rest = pattern[1:]
+        if rest and rest[0] == "**":
+            return _matches(path, rest)
+        return any(_matches(path[start:], rest) for start in range(len(path) + 1))
+    if not path or not fnmatchcase(path[0], pattern[0]):
+        return False
+    return _matches(path[1:], pattern[1:])

@@ -1,0 +1,196 @@
+"""Single values of a configuration: from the text of a command line, and as what they mean.
+
+A `parse_` function turns what was typed into what a table of TOML would hold, or leaves it as it
+is; a `read_` function takes that and says what is wrong with it. Its message begins with `where`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
+
+_T = TypeVar("_T")
+
+# The words that pytest takes in its own ini keys.
+_TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
+_FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
+
+
+def keep(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+    """What needs no parsing: text stays text."""
+    return value
+
+
+def parse_flag(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+    word = value.strip().lower() if isinstance(value, str) else None
+    if word in _TRUE:
+        return True
+    return False if word in _FALSE else value
+
+
+def parse_number(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def parse_pairs(value: object, where: str) -> object:
+    """The table that texts or lines such as `KEY=VALUE` make."""
+    lines = value
+    if isinstance(value, str):
+        lines = [line for line in value.splitlines() if line.strip()]
+    if not isinstance(lines, list | tuple):
+        return value
+    pairs: dict[str, str] = {}
+    for line in lines:
+        key, separator, text = line.partition("=") if isinstance(line, str) else ("", "", "")
+        if not key.strip() or not separator:
+            raise UsageError(f"{where} takes KEY=VALUE, not {shown(line)}.")
+        if key.strip() in pairs:
+            raise UsageError(f"{where}: {printable(key.strip())} is given twice.")
+        pairs[key.strip()] = text.strip()
+    return pairs
+
+
+def read_text(value: object, where: str) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise _wrong(value, where, "a text")
+
+
+def read_optional_text(value: object, where: str) -> str | None:
+    return None if value is None else read_text(value, where)
+
+
+def read_path(value: object, where: str) -> Path:
+    return Path(read_text(value, where))
+
+
+def read_flag(value: object, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _wrong(value, where, "true or false")
+
+
+def read_seconds(value: object, where: str) -> float:
+    # Imported here, as below: what reads values is loaded in every pytest run of every user.
+    from pytest_modelperf.limits import as_float
+
+    seconds = as_float(value)
+    if seconds is not None and 0 < seconds < math.inf:
+        return seconds
+    raise _wrong(value, where, "a number of seconds over 0, such as 10")
+
+
+def read_pairs(value: object, where: str) -> Mapping[str, str]:
+    """Texts by their keys. `session.intra_op = "1"` has dots in its key, which TOML nests."""
+    if not isinstance(value, Mapping):
+        raise _wrong(value, where, 'a table such as {key = "text"}')
+    pairs: dict[str, str] = {}
+    for key, found in _flat(value):
+        if key in pairs:
+            raise UsageError(f"{where}: {printable(key)} is given twice.")
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        pairs[key] = str(found) if is_number else read_text(found, f"{where}: {printable(key)}")
+    return pairs
+
+
+def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{rest}", found) for rest, found in _flat(value))
+        else:
+            yield key, value
+
+
+def read_sizes(value: object, where: str) -> tuple[int, ...]:
+    """Numbers of 1 or more, of which none is there twice."""
+    return _read_list(value, where, _read_size)
+
+
+def read_texts(value: object, where: str) -> tuple[str, ...]:
+    return _read_list(value, where, read_text)
+
+
+def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
+    if not isinstance(value, Mapping):
+        raise _wrong(value, where, "a table such as {seq = 64}")
+    return {name: read_sizes(sizes, f"{where}: {printable(name)}") for name, sizes in value.items()}
+
+
+def read_inner_path(value: object, where: str) -> str:
+    """A path below the folder of the project, as short as it can be written."""
+    text = read_text(value, where)
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise UsageError(
+            f"{where}: give a path below the folder of the project, such as models/a.onnx; "
+            f"not {shown(text)}."
+        )
+    return str(path)
+
+
+def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, object]:
+    """What a table holds, by its keys, where a hyphen is as good as an underscore."""
+    if not isinstance(table, Mapping):
+        raise _wrong(table, where, "a table")
+    values: dict[str, object] = {}
+    for written, value in table.items():
+        key = written.replace("-", "_")
+        if key not in known:
+            raise UsageError(f"{where}: {_unknown_key(written, value, known)}")
+        if key in values:
+            raise UsageError(f"{where}: {key} is given twice, with a hyphen and an underscore.")
+        values[key] = value
+    return values
+
+
+def _unknown_key(key: str, value: object, known: Iterable[str]) -> str:
+    from pytest_modelperf.limits import suggestion
+
+    hint = suggestion(key.replace("-", "_"), known)
+    if not hint and isinstance(value, Mapping):
+        hint = (
+            " A model has a table of its own, with the whole path in quotes: "
+            '[tool.modelperf.models."models/a.onnx"].'
+        )
+    return f"there is no key {printable(key)!r}.{hint} There are: {', '.join(known)}."
+
+
+def _read_size(value: object, where: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise _wrong(value, where, "whole numbers of 1 or more")
+
+
+def _read_list(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:
+    items = tuple(read(each, where) for each in (value if isinstance(value, list) else [value]))
+    if not items:
+        raise UsageError(f"{where} is an empty list: give something, or leave it out.")
+    for item in items:
+        if items.count(item) > 1:
+            raise UsageError(f"{where} has {shown(item)} twice.")
+    return items
+
+
+def shown(value: object) -> str:
+    """A value as a table would hold it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _wrong(value: object, where: str, expected: str) -> UsageError:
+    return UsageError(f"{where} takes {expected}, not {shown(value)}.")

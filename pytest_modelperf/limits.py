@@ -1,0 +1,220 @@
+"""What a case must keep to: budgets, which are absolute, and tolerances, relative to a baseline."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import parse_count, printable
+
+DEFAULT_TOLERANCE = 0.03
+# The percentiles that are judged where nobody names others.
+DEFAULT_PERCENTS = (50.0, 95.0)
+
+_PERCENT_NAMES = {
+    "p50": 50.0,
+    "p90": 90.0,
+    "p95": 95.0,
+    "p97": 97.0,
+    "p99": 99.0,
+    "p99.9": 99.9,
+}
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
+_BYTES_PER_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What a budget can be set on: `metric` is the name of the figure in reports.
+
+    `scale` is how many units of the metric a unit of the budget has. Of a figure where
+    `is_least`, more is better, and the budget is the least that it may be. `percent` is that of a
+    latency; figures that are not `timed` follow from the file alone.
+    """
+
+    metric: str
+    scale: float = 1.0
+    percent: float | None = None
+    is_least: bool = False
+    is_count: bool = False
+    is_timed: bool = True
+
+
+# By the words of a marker and of a table. A megabyte has a million bytes.
+FIGURES: Mapping[str, Figure] = {
+    "latency_ms": Figure("latency_p50", percent=50.0),
+    **{
+        f"{name.replace('.', '_')}_ms": Figure(f"latency_{name}", percent=percent)
+        for name, percent in _PERCENT_NAMES.items()
+    },
+    "items_per_second": Figure("items_per_second", percent=50.0, is_least=True),
+    "load_ms": Figure("load_ms"),
+    "first_inference_ms": Figure("first_inference_ms"),
+    "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
+    "macs": Figure("macs", is_count=True, is_timed=False),
+    "params": Figure("params", is_count=True, is_timed=False),
+    "size_mb": Figure("size_bytes", _BYTES_PER_MB, is_timed=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An absolute limit, in the unit of the metric that it is set on."""
+
+    word: str
+    limit: float
+
+    @property
+    def figure(self) -> Figure:
+        return FIGURES[self.word]
+
+
+def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
+    """The budgets that a marker or a table gives; UsageError, which begins with `where`."""
+    budgets = tuple(_read_budget(word, value, where) for word, value in values.items())
+    by_metric: dict[str, str] = {}
+    for budget in budgets:
+        other = by_metric.setdefault(budget.figure.metric, budget.word)
+        if other != budget.word:
+            raise UsageError(f"{where}: {other} and {budget.word} are the same budget: give one.")
+    return budgets
+
+
+def _read_budget(word: str, value: object, where: str) -> Budget:
+    figure = FIGURES.get(word)
+    if figure is None:
+        raise UsageError(
+            f"{where}: there is no budget {printable(word)!r}.{suggestion(word, FIGURES)} "
+            f"There are: {', '.join(FIGURES)}."
+        )
+    number = _read_number(value, is_count=figure.is_count)
+    if number is None or not 0 < number < math.inf:
+        example = '4.1e9, or "4.1G"' if figure.is_count else "12.5"
+        raise UsageError(
+            f"{where}: {word} takes a positive number such as {example}, not {value!r}."
+        )
+    return Budget(word, number * figure.scale)
+
+
+def _read_number(value: object, *, is_count: bool) -> float | None:
+    if not isinstance(value, str):
+        return as_float(value)
+    if is_count:
+        # A count of a thousand digits overflows.
+        with contextlib.suppress(ValueError, OverflowError):
+            return parse_count(value)
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def as_float(value: object) -> float | None:
+    """A number that is not a bool; None of anything else. One too large for a float is infinite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %."""
+
+    shares: tuple[tuple[float, float], ...] = tuple(
+        (percent, DEFAULT_TOLERANCE) for percent in DEFAULT_PERCENTS
+    )
+
+    @property
+    def percents(self) -> tuple[float, ...]:
+        return tuple(percent for percent, _ in self.shares)
+
+    def of(self, percent: float) -> float:
+        """That of a percentile; of one that is not judged, the one of the median."""
+        shares = dict(self.shares)
+        return shares.get(percent, shares.get(50.0, self.shares[0][1]))
+
+
+def read_tolerances(value: object, where: str) -> Tolerances:
+    """One share for all, or one for each of several percentiles.
+
+    `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "p99": 0.1}`. Percentiles that are
+    not named keep their default.
+    """
+    if isinstance(value, str) and "=" in value:
+        value = _split_pairs(value, where)
+    if not isinstance(value, Mapping):
+        share = _read_share(value, where)
+        return Tolerances(tuple((percent, share) for percent in DEFAULT_PERCENTS))
+    given: dict[float, float] = {}
+    for name, share in value.items():
+        percent = _read_percent(str(name), where)
+        if percent in given:
+            raise UsageError(f"{where}: p{percent:g} is given twice.")
+        given[percent] = _read_share(share, f"{where}: {name}")
+    if not given:
+        raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
+    return Tolerances(tuple(sorted({**dict(Tolerances().shares), **given}.items())))
+
+
+def _read_percent(name: str, where: str) -> float:
+    percent = _PERCENT_NAMES.get(name.replace("_", "."))
+    if percent is None:
+        raise UsageError(
+            f"{where}: {printable(name)!r} is no percentile.{suggestion(name, _PERCENT_NAMES)} "
+            f"There are: {', '.join(_PERCENT_NAMES)}."
+        )
+    return percent
+
+
+def _split_pairs(text: str, where: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, share = part.partition("=")
+        if name.strip() in pairs:
+            raise UsageError(f"{where}: {printable(name.strip())} is given twice.")
+        pairs[name.strip()] = share
+    return pairs
+
+
+def _read_share(value: object, where: str) -> float:
+    is_percent = False
+    if isinstance(value, str):
+        match = _NUMBER.fullmatch(value)
+        share = None if match is None else float(match[1])
+        is_percent = match is not None and bool(match[2])
+    else:
+        share = as_float(value)
+    if share is None or not 0 <= share < math.inf:
+        # The dot of p99.9 parts two keys of TOML.
+        hint = " Write p99.9 as p99_9." if isinstance(value, Mapping) else ""
+        raise UsageError(f"{where} takes a share such as 0.03, which is 3 %; not {value!r}.{hint}")
+    if is_percent:
+        return share / 100
+    if share >= 1:
+        # Who types 3 means 3 %. Read as 300 %, it would let everything pass without a word.
+        raise UsageError(
+            f"{where} takes a share such as 0.03, which is 3 %; {share:g} would be "
+            f'{100 * share:g} %. If that is meant, write "{100 * share:g} %".'
+        )
+    return share
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """` Did you mean 'cores'?` for a word that is nearly one of those known; else nothing."""
+    near = nearest(word, known)
+    return "" if near is None else f" Did you mean {near!r}?"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The one of those known that a word is nearly."""
+    # Imported here: only an error needs it, and this module is loaded in every pytest run.
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
