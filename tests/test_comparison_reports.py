@@ -298,8 +298,8 @@ on onnxruntime 1.31.1
 b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
   +3 %
 this run could see p95 latency +4.1 % or more: give it more time with
-  --max-seconds, or a quieter machine (modelperf doctor tells how quiet this one
-  is)
+  --max-seconds 16, or a quieter machine (modelperf doctor tells how quiet this
+  one is)
 
 metric          before        now   change       interval  allowed
 ────────────────────────────────────────────────────────────────────────────────
@@ -333,12 +333,12 @@ def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> No
 encoder.onnx -> encoder2.onnx: over budget, 1 of 4 cases failed
 on onnxruntime 1.31.1
 
-case    verdict                     before       now  change       interval
-───────────────────────────────────────────────────────────────────────────
-b4-c1   improved     p50 latency  13.41 ms  12.29 ms  -8.4 %  -9.7 … -7.0 %
+case    verdict                     before       now  change          interval
+──────────────────────────────────────────────────────────────────────────────
+b4-c1   improved     p50 latency  13.41 ms  12.29 ms  -8.4 %     -9.7 … -7.0 %
 b1-c2   unchanged           MACs   4.089 G   4.089 G     0 %
 b64-c2  failed              MACs   4.089 G   4.089 G     0 %
-b8-c1   over budget  p95 latency            14.21 ms
+b8-c1   over budget  p95 latency            14.21 ms          13.80 … 14.70 ms
 
 b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
 
@@ -370,12 +370,12 @@ metric   before      now  change
 MACs    4.089 G  4.089 G     0 %  passed
 params  25.61 M  25.61 M     0 %  passed
 
-b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 ms … 14.70 ms),
-  limit 12.00 ms
+b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
+  12.00 ms
 
-metric       before       now  change  interval      allowed
-─────────────────────────────────────────────────────────────────────────
-p95 latency          14.21 ms                    <= 12.00 ms  over budget
+metric            now          interval      allowed
+─────────────────────────────────────────────────────────────────
+p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
 
 how: 6 rounds as a duet, 1.0 s
 

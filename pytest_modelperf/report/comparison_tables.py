@@ -10,12 +10,17 @@ from pytest_modelperf.report.figures import (
     LATENCY,
     format_allowed,
     format_change,
-    format_figure,
     format_interval,
+    format_value,
     metric_title,
 )
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.verdict_lines import is_equal, verdict_word
+from pytest_modelperf.report.verdict_lines import (
+    OF_COMMAND,
+    OptionNames,
+    is_equal,
+    verdict_word,
+)
 from pytest_modelperf.units import format_count, format_ms, ms_decimals, printable
 from pytest_modelperf.verdicts import (
     CaseComparison,
@@ -64,38 +69,61 @@ def _case_row(case: CaseComparison) -> tuple[str, ...]:
     return (*head, *_figures(metric), format_interval(metric))
 
 
-def _figures(metric: Metric) -> tuple[str, str, str, str]:
+def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str, str]:
+    # What is only held against a limit has no other side.
+    is_alone = metric.before is None and (metric.limit is not None or not has_before)
     return (
         metric_title(metric.name),
-        # What is only held against a limit has no other side.
-        ""
-        if metric.limit is not None and metric.before is None
-        else format_figure(metric.name, metric.before),
-        format_figure(metric.name, metric.after),
+        "" if is_alone else format_value(metric, metric.before),
+        format_value(metric, metric.after),
         format_change(metric),
     )
 
 
-def metric_table(case: CaseComparison) -> Table:
-    """Before, now and change of every figure; what is shown only has no verdict.
+def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
+    """Before, now and change of every figure; what is shown only has no verdict. Then a narrower.
 
-    Beside times, exact figures that decide nothing are left out where they are the same.
+    Beside times, exact figures that decide nothing are left out where they are the same. So are
+    columns that have nothing to show.
     """
-    head = (
+    shown = case.metrics
+    if is_measured(case):
+        shown = tuple(m for m in shown if m.gated or m.interval is not None or _has_changed(m))
+    return _metric_table(case, shown), _metric_table(case, shown, has_intervals=False)
+
+
+def _metric_table(
+    case: CaseComparison, metrics: Sequence[Metric], *, has_intervals: bool = True
+) -> Table:
+    has_before = any(metric.before is not None for metric in metrics)
+    has_allowed = is_measured(case) or any(metric.limit is not None for metric in metrics)
+    columns = [
         Column("metric", is_text=True, least=_LEAST_TITLE),
         Column("before"),
         Column("now"),
         Column("change"),
-    )
-    last = Column("", is_text=True, least=_LEAST_VERDICT)
-    if not is_measured(case):
-        rows = tuple((*_figures(m), _verdict(m)) for m in case.metrics)
-        return Table("", (*head, last), rows)
-    shown = [m for m in case.metrics if m.gated or m.interval is not None or _has_changed(m)]
+        Column("interval"),
+        Column("allowed"),
+        Column("", is_text=True, least=_LEAST_VERDICT),
+    ]
+    rows = [
+        (
+            *_figures(m, has_before=has_before),
+            format_interval(m) if has_intervals else "",
+            _allowed(m) if has_allowed else "",
+            _verdict(m),
+        )
+        for m in metrics
+    ]
+    kept = [
+        index
+        for index, column in enumerate(columns)
+        if not column.title or any(row[index] for row in rows)
+    ]
     return Table(
         "",
-        (*head, Column("interval"), Column("allowed"), last),
-        tuple((*_figures(m), format_interval(m), _allowed(m), _verdict(m)) for m in shown),
+        tuple(columns[index] for index in kept),
+        tuple(tuple(row[index] for index in kept) for row in rows),
     )
 
 
@@ -231,12 +259,15 @@ def _layer_type_times(case: CaseComparison, *, has_intervals: bool) -> Table:
     )
 
 
-def layer_time_tables(case: CaseComparison) -> tuple[Table, Table]:
+def layer_time_tables(
+    case: CaseComparison, options: OptionNames = OF_COMMAND
+) -> tuple[Table, Table]:
     """The layers that explain most of the difference; and the same without intervals."""
-    return _layer_times(case, has_intervals=True), _layer_times(case, has_intervals=False)
+    wide = _layer_times(case, options, has_intervals=True)
+    return wide, _layer_times(case, options, has_intervals=False)
 
 
-def _layer_times(case: CaseComparison, *, has_intervals: bool) -> Table:
+def _layer_times(case: CaseComparison, options: OptionNames, *, has_intervals: bool) -> Table:
     decimals = _decimals(case)
     shown = [c for c in case.layers if _is_culprit(c.time, _SHOWN)]
     rows = tuple(
@@ -259,7 +290,9 @@ def _layer_times(case: CaseComparison, *, has_intervals: bool) -> Table:
         ),
         rows,
         None,
-        f"{more} more layers: --json has them" if more else "",
+        f"{more} more layer{'s' if more > 1 else ''}: {options.everything} has them"
+        if more
+        else "",
     )
 
 

@@ -144,7 +144,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
         )
         spent = max(case.measurement.seconds for case in cases if case.id in wide)
         remedy = (
-            f"--max-seconds {_rounded_up(seconds)} may narrow it"
+            f"--max-seconds {rounded_up(seconds)} may narrow it"
             if seconds < MAX_LONGER * spent
             else "measure when less else runs here"
         )
@@ -157,7 +157,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
     return lines
 
 
-def _rounded_up(seconds: float) -> int:
+def rounded_up(seconds: float) -> int:
     """Two digits at most: it is no more than an estimate."""
     unit = int(10 ** max(0, math.floor(math.log10(max(seconds, 1.0))) - 1))
     return math.ceil(seconds / unit) * unit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from pytest_modelperf.limits import FIGURES
 from pytest_modelperf.units import (
     UNKNOWN,
     format_bytes,
@@ -24,9 +25,16 @@ _TITLES = {
     "peak_rss_bytes": "peak memory",
     "load_ms": "load",
     "first_inference_ms": "first inference",
+    "size_bytes": "file size",
+    "items_per_second": "items/s",
 }
 LATENCY = "latency_"
 _NS_PER_MS = 1e6
+_BYTES = "_bytes"
+_BYTES_PER_MB = 1e6
+_RATES = frozenset({"items_per_second"})
+# Of these more is better, and a limit is the least that they may be.
+_LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
 
 def metric_title(name: str) -> str:
@@ -40,13 +48,18 @@ def is_time(name: str) -> bool:
     return name.startswith(LATENCY) or name.endswith("_ms")
 
 
+def is_sampled(name: str) -> bool:
+    """Whether it is estimated from many samples, so that more time makes it surer."""
+    return is_time(name) or name in _RATES
+
+
 def format_figure(name: str, value: float | None) -> str:
     """The value of a metric, with its unit."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
-    if name.endswith("_bytes"):
+    if name.endswith(_BYTES):
         return format_bytes(round(value))
     return format_count(int(value)) if float(value).is_integer() else format_rate(value)
 
@@ -62,18 +75,55 @@ def format_change(metric: Metric) -> str:
     return "" if metric.ratio is None else format_percent(metric.ratio - 1)
 
 
+def format_value(metric: Metric, value: float | None) -> str:
+    """A value of the metric; where it has a limit, in the unit that limits are given in.
+
+    An exact figure that would read like its limit and is another is written out.
+    """
+    text = _format_limited(metric, value)
+    if value is None or metric.limit is None or value == metric.limit or is_sampled(metric.name):
+        return text
+    if text != _format_limited(metric, metric.limit):
+        return text
+    return f"{value:,.0f}{' B' if metric.name.endswith(_BYTES) else ''}"
+
+
+def _format_limited(metric: Metric, value: float | None) -> str:
+    if metric.limit is None or value is None or not metric.name.endswith(_BYTES):
+        return format_figure(metric.name, value)
+    megabytes = value / _BYTES_PER_MB
+    return f"{megabytes:,.0f} MB" if megabytes >= 1000 else f"{format_rate(megabytes)} MB"
+
+
 def format_interval(metric: Metric) -> str:
-    """`+10.2 … +13.1 %`, of the change."""
+    """`+10.2 … +13.1 %`, of the change; `13.80 … 14.70 ms`, of what is held against a limit."""
+    if metric.limit is not None and metric.after_interval is not None:
+        return _range(*(format_value(metric, bound) for bound in metric.after_interval))
     if metric.interval is None:
         return ""
-    low, high = (100 * (bound - 1) for bound in metric.interval)
-    return f"{low:+.1f} … {high:+.1f} %"
+    low_share, high_share = (100 * (bound - 1) for bound in metric.interval)
+    return f"{low_share:+.1f} … {high_share:+.1f} %"
+
+
+def _range(low: str, high: str) -> str:
+    """Both ends, and their unit once where it is the same."""
+    number, _, unit = low.rpartition(" ")
+    return f"{number if number and high.endswith(f' {unit}') else low} … {high}"
 
 
 def format_allowed(metric: Metric) -> str:
-    """`+3 %`, or the limit that it must keep to."""
+    """`+3 %`, or the limit that it must keep to: `<= 12.00 ms`."""
     if metric.limit is not None:
-        return f"<= {format_figure(metric.name, metric.limit)}"
+        sign = ">=" if metric.name in _LEAST else "<="
+        return f"{sign} {format_value(metric, metric.limit)}"
     if metric.allowed is None:
         return ""
     return f"{100 * metric.allowed:+.4g} %" if metric.allowed else "0 %"
+
+
+def describe_allowed(metric: Metric) -> str:
+    """`allowed +3 %`, `limit 12.00 ms`, `at least 100`; nothing where all is allowed."""
+    if metric.limit is not None:
+        word = "at least" if metric.name in _LEAST else "limit"
+        return f"{word} {format_value(metric, metric.limit)}"
+    return "" if metric.allowed is None else f"allowed {format_allowed(metric)}"

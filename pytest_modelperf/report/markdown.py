@@ -7,7 +7,7 @@ Markdown or the site around it gives a meaning to is written as a character refe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pytest_modelperf.report.comparison_tables import (
     case_table,
@@ -17,12 +17,14 @@ from pytest_modelperf.report.comparison_tables import (
     layer_time_tables,
     layer_type_change_table,
     layer_type_time_tables,
-    metric_table,
+    metric_tables,
     output_table,
     shows_graphs,
 )
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.report.verdict_lines import (
+    OF_COMMAND,
+    OptionNames,
     describe_doubt,
     describe_facts,
     describe_run,
@@ -56,64 +58,12 @@ def escape_markdown(text: str) -> str:
     return _LINKED.sub(lambda found: f"{found[1]}{_BREAK}", safe)
 
 
-def _blocks(comparison: Comparison) -> Iterator[str]:
-    yield f"### Model performance: {describe_run(comparison)}"
-    yield (
-        f"{_code(comparison.before.name)} → {_code(comparison.after.name)}"
-        + "".join(f", on {escape_markdown(engine)}" for engine in comparison.engines)
-    )
-    if len(comparison.cases) != 1:
-        yield _table(case_table(comparison))
-    for case in comparison.cases:
-        yield from _case(case, comparison)
+def code(name: str) -> str:
+    """A name as it stands in the model. References work in the tag; in backticks they would not."""
+    return f"<code>{escape_markdown(name)}</code>"
 
 
-def _case(case: CaseComparison, comparison: Comparison) -> Iterator[str]:
-    details = list(_details(case))
-    sentence = escape_markdown(describe_verdict(case, comparison.confidence))
-    title = f"{_code(case.id)} {sentence}"
-    if len(comparison.cases) == 1 or not is_quiet(case):
-        yield f"**{title}**"
-        if case.failure is not None:
-            yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"
-        doubt = describe_doubt(case)
-        if doubt is not None:
-            yield escape_markdown(doubt)
-        yield _table(metric_table(case))
-        if case.reasons:
-            yield "\n".join(
-                f"- {escape_markdown(reason)}" for reason in case.reasons[:_MAX_REASONS]
-            )
-        title = "Layers, outputs and how this was measured"
-    else:
-        details = [_table(metric_table(case)), *details]
-    if details:
-        yield f"<details><summary>{title}</summary>"
-        yield from details
-        yield "</details>"
-
-
-def _details(case: CaseComparison) -> Iterator[str]:
-    if has_times(case):
-        yield _titled(layer_type_time_tables(case)[0])
-        if explains_layers(case):
-            yield _titled(layer_time_tables(case)[0])
-    elif shows_graphs(case):
-        yield _titled(layer_type_change_table(case))
-    if has_output_figures(case):
-        yield _table(output_table(case))
-    lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
-    lines += describe_facts(case)
-    if lines:
-        yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)
-
-
-def _titled(table: Table) -> str:
-    title = f"{table.title[:1].upper()}{table.title[1:]}:\n\n" if table.title else ""
-    return f"{title}{_table(table)}"
-
-
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
     """A table in GitHub's dialect; without rows only what its caption says."""
     caption = escape_markdown(" ".join(table.caption.splitlines()))
     if not table.rows:
@@ -129,14 +79,74 @@ def _table(table: Table) -> str:
     return f"{text}\n\n{caption}" if caption else text
 
 
+def case_blocks(
+    case: CaseComparison, title: str, options: OptionNames = OF_COMMAND
+) -> Iterator[str]:
+    """A case below its title: its figures in sight, what explains them behind a click."""
+    yield f"**{title}**"
+    if case.failure is not None:
+        yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"
+    doubt = describe_doubt(case, options)
+    if doubt is not None:
+        yield escape_markdown(doubt)
+    if case.metrics:
+        yield markdown_table(metric_tables(case)[0])
+    if case.reasons:
+        yield "\n".join(f"- {escape_markdown(reason)}" for reason in case.reasons[:_MAX_REASONS])
+    yield from folded("Layers, outputs and how this was measured", _details(case, options))
+
+
+def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
+    """Blocks behind a click; nothing where there are none."""
+    inside = [block for block in blocks if block]
+    if inside:
+        yield f"<details><summary>{title}</summary>"
+        yield from inside
+        yield "</details>"
+
+
+def _blocks(comparison: Comparison) -> Iterator[str]:
+    yield f"### Model performance: {describe_run(comparison)}"
+    yield (
+        f"{code(comparison.before.name)} → {code(comparison.after.name)}"
+        + "".join(f", on {escape_markdown(engine)}" for engine in comparison.engines)
+    )
+    is_one = len(comparison.cases) == 1
+    if not is_one:
+        yield markdown_table(case_table(comparison))
+    for case in comparison.cases:
+        sentence = escape_markdown(describe_verdict(case, comparison.confidence))
+        title = f"{code(case.id)} {sentence}"
+        if is_one or not is_quiet(case):
+            yield from case_blocks(case, title)
+        else:
+            table = markdown_table(metric_tables(case)[0])
+            yield from folded(title, [table, *_details(case, OF_COMMAND)])
+
+
+def _details(case: CaseComparison, options: OptionNames) -> Iterator[str]:
+    if has_times(case):
+        yield _titled(layer_type_time_tables(case)[0])
+        if explains_layers(case):
+            yield _titled(layer_time_tables(case, options)[0])
+    elif shows_graphs(case):
+        yield _titled(layer_type_change_table(case))
+    if has_output_figures(case):
+        yield markdown_table(output_table(case))
+    lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
+    lines += describe_facts(case)
+    if lines:
+        yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)
+
+
+def _titled(table: Table) -> str:
+    title = f"{table.title[:1].upper()}{table.title[1:]}:\n\n" if table.title else ""
+    return f"{title}{markdown_table(table)}"
+
+
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
 def _cell(column: Column, text: str) -> str:
-    return _code(text) if column.is_name and text else escape_markdown(text)
-
-
-def _code(name: str) -> str:
-    """A name as it stands in the model. References work in the tag; in backticks they would not."""
-    return f"<code>{escape_markdown(name)}</code>"
+    return code(text) if column.is_name and text else escape_markdown(text)

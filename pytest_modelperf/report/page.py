@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -10,11 +10,23 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
-from pytest_modelperf.report.tables import GAP, Table, column_widths, fit_table, table_width
+from pytest_modelperf.report.tables import (
+    GAP,
+    Table,
+    column_widths,
+    fit_table,
+    least_width,
+    table_width,
+)
 from pytest_modelperf.units import display_width
 
 # Wide enough for any name, so that nothing is cut where no one looks at a screen.
 UNLIMITED_WIDTH = 10_000
+
+# Between a number and its unit, where no line is to end. In a name it would be escaped.
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
+_WORD = re.compile(r" *[^ ]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,38 +56,89 @@ class Page:
         )
 
     def text(self) -> str:
-        lines = self._file.getvalue().splitlines()
+        lines = self._file.getvalue().replace(_NO_BREAK, " ").splitlines()
         return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"
 
     def line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style=style if self._style.color else ""))
+        self._console.print(Text(text.rstrip(" "), style=style if self._style.color else ""))
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
         """A line whose continuation, where it is too long, is indented."""
-        width = self._console.width
-        hanging = " " * min(indent, width // 2)
-        for part in textwrap.wrap(text, width, subsequent_indent=hanging, break_on_hyphens=False):
+        for part in wrap(text, self.width, indent):
             self.line(part, style)
 
-    def table(self, *tables: Table, style: str = "") -> None:
-        """The first of the tables that is narrow enough, or the last, made to fit."""
-        width = self._console.width
-        chosen = next((table for table in tables if table_width(table) <= width), tables[-1])
+    def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
+        """An item that has numbers with units, none of which is torn apart."""
+        self.item(_UNIT.sub(_NO_BREAK, text), indent, style)
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def table(
+        self,
+        *tables: Table,
+        style: str = "",
+        row_styles: Sequence[str] = (),
+        cuts_first: bool = False,
+    ) -> None:
+        """The first of the tables that is narrow enough, or the last, made to fit.
+
+        With `cuts_first`, one whose texts can be cut to fit is narrow enough.
+        """
+        width = self.width
+        width_of = least_width if cuts_first else table_width
+        chosen = next((table for table in tables if width_of(table) <= width), tables[-1])
         fitted = fit_table(chosen, width)
         widths = column_widths(fitted)
         self.line("")
         if fitted.title:
-            self.line(fitted.title, "bold cyan")
+            self.item(fitted.title, style="bold cyan")
         if any(column.title for column in fitted.columns):
             self.line(_aligned(fitted, [c.title for c in fitted.columns], widths), f"bold {style}")
             self.line("─" * (sum(widths) + GAP * (len(widths) - 1)), style)
-        for row in fitted.rows:
-            self.line(_aligned(fitted, row, widths), style)
+        for index, row in enumerate(fitted.rows):
+            own = row_styles[index] if row_styles else style
+            self.line(_aligned(fitted, row, widths), own)
         if fitted.total is not None:
             self.line("")
             self.line(_aligned(fitted, fitted.total, widths), "bold")
-        if fitted.caption:
-            self.line(fitted.caption, "dim")
+        for line in fitted.caption.splitlines():
+            self.item(line, indent=0, style="dim")
+
+
+def wrap(text: str, width: int, indent: int = 0) -> list[str]:
+    """The text in lines that take at most `width` columns of a terminal, the first not indented."""
+    hanging = " " * min(indent, width // 2)
+    lines: list[str] = []
+    line = ""
+    for word in _WORD.findall(re.sub(r"\s", _plain_space, text)):
+        if display_width(line + word) <= width:
+            line += word
+            continue
+        if line.strip():
+            lines.append(line)
+            line = hanging + word.lstrip(" ")
+        else:
+            line += word
+        while display_width(line) > width:
+            head = _head(line, width)
+            lines.append(head)
+            line = hanging + line[len(head) :]
+    return [*lines, line] if line.strip() or not lines else lines
+
+
+def _plain_space(found: re.Match[str]) -> str:
+    return found[0] if found[0] == _NO_BREAK else " "
+
+
+def _head(text: str, width: int) -> str:
+    """As much of its beginning as fits, and at least a character beyond the indentation."""
+    least = len(text) - len(text.lstrip(" ")) + 1
+    end = min(len(text), max(width, least))
+    while end > least and display_width(text[:end]) > width:
+        end -= 1
+    return text[:end]
 
 
 def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:

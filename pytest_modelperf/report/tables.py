@@ -60,6 +60,16 @@ def table_width(table: Table) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
+def least_width(table: Table) -> int:
+    """The columns of text that it takes with every text cut as far as it may be."""
+    widths = column_widths(table)
+    least = [
+        min(width, column.least) if column.is_text else width
+        for width, column in zip(widths, table.columns, strict=True)
+    ]
+    return sum(least) + GAP * (len(least) - 1)
+
+
 def transpose_table(table: Table) -> Table:
     """The table with a column for each of its rows; it may have no total."""
     corner, *titles = (column.title for column in table.columns)

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.report.comparison_tables import (
-    case_table,
-    explains_layers,
-    has_output_figures,
-    has_times,
-    is_measured,
-    layer_time_tables,
-    layer_type_change_table,
-    layer_type_time_tables,
-    metric_table,
-    output_table,
-    shows_graphs,
-)
+from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
+from pytest_modelperf.report.comparison_tables import case_table, is_measured
 from pytest_modelperf.report.conditions import (
     describe_machine_line,
     doubt_lines,
@@ -37,36 +26,11 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.verdict_lines import (
-    FAILED,
-    describe_doubt,
-    describe_facts,
-    describe_run,
-    describe_verdict,
-    failure_lines,
-    is_quiet,
-    verdict_word,
-)
+from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.units import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Verdict
+from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 __all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile"]
-
-# The first reasons are those that explain most. Without times the table has them all.
-MAX_REASONS = 4
-MAX_TIMED_REASONS = 6
-# Between a number and its unit, where no line is to end. In a name it would be escaped.
-_NO_BREAK = "\N{NO-BREAK SPACE}"
-_COLORS = {
-    Verdict.REGRESSED.value: "red",
-    Verdict.OVER_BUDGET.value: "red",
-    FAILED: "red",
-    Verdict.INCONCLUSIVE.value: "yellow",
-    Verdict.IMPROVED.value: "green",
-    Verdict.NEW.value: "",
-    Verdict.PASSED.value: "",
-    Verdict.UNCHANGED.value: "",
-}
 
 
 def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
@@ -105,75 +69,21 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
     quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
     notes = dict.fromkeys(note for case in quiet for note in case.notes)
     _write_items(page, [f"note: {printable(note)}" for note in notes], "")
-    return page.text().replace(_NO_BREAK, " ")
+    return page.text()
 
 
 def _write_comparison(
     page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
 ) -> None:
-    """One case: its verdict in a sentence, figures, layers, why, and how that is known."""
-    _write_headline(page, case, comparison, is_one=is_one)
-    page.table(metric_table(case))
-    if has_times(case):
-        page.table(*layer_type_time_tables(case))
-        if explains_layers(case):
-            page.table(*layer_time_tables(case))
-    elif shows_graphs(case):
-        page.table(layer_type_change_table(case))
-    _write_facts(page, case)
-    if has_output_figures(case):
-        page.table(output_table(case))
-
-
-def _write_facts(page: Page, case: CaseComparison) -> None:
-    """Why, how that is known, and what else was noted."""
-    most, where = MAX_REASONS, "as the table shows"
-    if has_times(case):
-        most, where = MAX_TIMED_REASONS, "--json has them"
-    lines = [("why", reason) for reason in case.reasons[:most]]
-    more = len(case.reasons) - most
-    if more > 0:
-        lines.append(("", f"     and {more} more, {where}"))
-    lines += [(word, text) for word, text in describe_facts(case)]
-    if lines and is_measured(case):
-        page.line("")
-    for word, text in lines:
-        whole = f"{word}: {text}" if word else text
-        _write_sentence(page, whole, indent=len(word) + 2)
-
-
-def _write_sentence(page: Page, text: str, indent: int = 2, style: str = "") -> None:
-    page.item(text.replace(" %", f"{_NO_BREAK}%"), indent=indent, style=style)
-
-
-def _write_headline(
-    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
-) -> None:
-    """The verdict in a sentence, unless the report has begun with all of it; then what is wrong."""
+    """One case: its verdict, unless the report has begun with all of it, and what it rests on."""
     is_run = is_measured(case) or case.outcome is not None or case.failure is not None
     if not is_one:
         page.line("")
     if is_run or not is_one:
         sentence = describe_verdict(case, comparison.confidence)
-        style = f"bold {_COLORS[verdict_word(case)]}"
-        _write_sentence(page, f"{printable(case.id)} {sentence}", style=style)
-    for line in failure_lines(case):
-        page.item(line, style="red")
-    doubt = describe_doubt(case)
-    if doubt is not None:
-        _write_sentence(page, doubt, style="yellow")
-
-
-def _write_reasons(page: Page, case: CaseComparison) -> None:
-    most = MAX_TIMED_REASONS if has_times(case) else MAX_REASONS
-    if has_times(case):
-        page.line("")
-    for reason in case.reasons[:most]:
-        page.item(f"why: {reason}", indent=5)
-    more = len(case.reasons) - most
-    if more > 0:
-        where = "--json has them" if has_times(case) else "as the table shows"
-        page.line(f"     and {more} more, {where}")
+        page.sentence(f"{printable(case.id)} {sentence}", style=f"bold {verdict_style(case)}")
+    write_doubts(page, case)
+    write_findings(page, case)
 
 
 def _write_performance(page: Page, profile: Profile) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from pytest_modelperf.report.conditions import MAX_LONGER, rounded_up
 from pytest_modelperf.report.figures import (
-    format_allowed,
+    LATENCY,
+    describe_allowed,
     format_change,
     format_figure,
     format_interval,
+    format_value,
+    is_sampled,
     is_time,
     metric_title,
 )
@@ -47,62 +52,139 @@ def describe_run(comparison: Comparison) -> str:
     return f"{comparison.verdict.value}, {failed} of {len(comparison.cases)} cases {FAILED}"
 
 
-def describe_verdict(case: CaseComparison, confidence: float | None) -> str:
-    """`regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`."""
+def describe_verdict(
+    case: CaseComparison, confidence: float | None, *, is_short: bool = False
+) -> str:
+    """`regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`.
+
+    Where it is to be short, it leaves out the interval and what else was decided so.
+    """
     word = verdict_word(case)
     if case.has_failed:
         return word
     deciding = [m for m in case.metrics if m.gated and m.verdict is case.verdict]
-    if case.outcome is not None or not deciding:
+    if not deciding:
         return word
     first, *others = deciding
-    text = f"{word}: {describe_metric(first, confidence)}"
-    if case.verdict is Verdict.PASSED or not others:
+    text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
+    if case.verdict is Verdict.PASSED or is_short:
         return text
-    return f"{text}; also {', '.join(dict.fromkeys(metric_title(m.name) for m in others))}"
+    if others:
+        text += f"; also {_titles(others)}"
+    over = [m for m in case.metrics if m.gated and m.verdict is Verdict.OVER_BUDGET]
+    if over and case.verdict is not Verdict.OVER_BUDGET:
+        text += f"; also over budget: {_titles(over)}"
+    return text
 
 
-def describe_metric(metric: Metric, confidence: float | None) -> str:
+def _titles(metrics: Sequence[Metric]) -> str:
+    return ", ".join(dict.fromkeys(metric_title(metric.name) for metric in metrics))
+
+
+def describe_metric(metric: Metric, confidence: float | None, *, has_interval: bool = True) -> str:
     """A figure, how it changed, how sure that is, and what is allowed."""
     title = metric_title(metric.name)
-    if metric.limit is not None:
-        text = f"{title} {format_figure(metric.name, metric.after)}"
-        if metric.after_interval is not None:
-            low, high = (format_figure(metric.name, bound) for bound in metric.after_interval)
-            text += f" ({_level(confidence)}interval {low} … {high})"
-        return f"{text}, limit {format_figure(metric.name, metric.limit)}"
-    if metric.before is None and metric.after is None:
+    if metric.limit is None and metric.before is None and metric.after is None:
         return f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
-    if metric.ratio is None:
+    if metric.limit is not None:
+        text = f"{title} {format_value(metric, metric.after)}"
+    elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
-    text = f"{title} {format_change(metric)}"
-    if metric.interval is not None:
-        text += f" ({_level(confidence)}interval {format_interval(metric)})"
-    return f"{text}, allowed {format_allowed(metric)}" if metric.allowed else text
+    else:
+        text = f"{title} {format_change(metric)}"
+    interval = format_interval(metric) if has_interval else ""
+    if interval:
+        text += f" ({_level(confidence)}interval {interval})"
+    allowed = describe_allowed(metric)
+    return f"{text}, {allowed}" if allowed else text
 
 
-def describe_doubt(case: CaseComparison) -> str | None:
+@dataclass(frozen=True, slots=True)
+class OptionNames:
+    """What the options of a face are called that reports give as advice."""
+
+    more_time: str
+    everything: str
+
+
+OF_COMMAND = OptionNames("--max-seconds", "--json")
+OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json")
+
+QUIETER_MACHINE = "a quieter machine (modelperf doctor tells how quiet this one is)"
+
+
+def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
     """What a run that decided nothing could have seen, and what would help."""
     if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
         return None
     unclear = [
         metric
         for metric in case.metrics
-        if metric.gated and metric.verdict is Verdict.INCONCLUSIVE and is_time(metric.name)
+        if metric.gated and metric.verdict is Verdict.INCONCLUSIVE and is_sampled(metric.name)
     ]
     if not unclear:
         return None
+    return f"{_describe_reach(unclear)}: {_describe_remedy(case, unclear, options)}"
+
+
+def _describe_reach(unclear: Sequence[Metric]) -> str:
     seen = ", ".join(
         f"{metric_title(m.name)} {100 * m.detectable:+.1f} %"
         for m in unclear
         if m.detectable is not None and math.isfinite(m.detectable)
     )
-    known = f"this run could see {seen} or more" if seen else "this run was too short to tell"
-    return (
-        f"{known}: give it more time with --max-seconds,"
-        " or a quieter machine (modelperf doctor tells how quiet this one is)"
-    )
+    limited = [m for m in unclear if m.limit is not None and m.after_interval is not None]
+    parts = [f"this run could see {seen} or more"] if seen else []
+    if limited:
+        parts.append(f"the interval holds the limit of the {_titles(limited)}")
+    return "; ".join(parts) or "this run was too short to tell"
+
+
+def _describe_remedy(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
+    factors = [factor for m in unclear if (factor := _times_as_long(m)) is not None]
+    if any(factor > MAX_LONGER for factor in factors):
+        return f"to tell so little from what is allowed takes {QUIETER_MACHINE}"
+    seconds = "" if case.seconds is None or len(factors) < len(unclear) else _seconds(case, factors)
+    return f"give it more time with {options.more_time}{seconds}, or {QUIETER_MACHINE}"
+
+
+def _seconds(case: CaseComparison, factors: Sequence[float]) -> str:
+    return f" {rounded_up((case.seconds or 0.0) * max(factors))}"
+
+
+# Less than this is no more time to speak of.
+_LEAST_FACTOR = 1.5
+
+
+def _times_as_long(metric: Metric) -> float | None:
+    """About how many times as long a run would mostly decide it; None where nothing tells.
+
+    What a run can see, and an interval, shrink with the root of the time.
+    """
+    reach, distance = _reach(metric), _distance(metric)
+    if reach is None or distance is None or not math.isfinite(reach):
+        return None
+    return max(_LEAST_FACTOR, (reach / distance) ** 2) if distance else math.inf
+
+
+def _reach(metric: Metric) -> float | None:
+    """How far from what is allowed a ratio must be to be mostly told from it, as a logarithm."""
+    if metric.limit is None:
+        if metric.detectable is None:
+            return None
+        return math.log1p(metric.detectable) - math.log1p(metric.allowed or 0.0)
+    if metric.after_interval is None or min(metric.after_interval) <= 0:
+        return None
+    low, high = metric.after_interval
+    return math.log(high / low) / 2
+
+
+def _distance(metric: Metric) -> float | None:
+    if metric.limit is None:
+        ratio = metric.ratio
+        return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
+    return None if not metric.after else abs(math.log(metric.after / metric.limit))
 
 
 def describe_method(case: CaseComparison) -> str | None:
@@ -110,7 +192,11 @@ def describe_method(case: CaseComparison) -> str | None:
     if case.rounds is None:
         return None
     rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
-    rounds += " as a duet" if case.is_duet else " against stored times"
+    has_before = any(m.name.startswith(LATENCY) and m.before is not None for m in case.metrics)
+    if case.is_duet:
+        rounds += " as a duet"
+    elif has_before:
+        rounds += " against stored times"
     return rounds if case.seconds is None else f"{rounds}, {case.seconds:.1f} s"
 
 

@@ -1,0 +1,105 @@
+"""The records of a test run: what became of each case, and of the run as a whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field
+
+from pytest_modelperf.baseline_records import Plan, Recording, StoredStatic
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import Latency
+from pytest_modelperf.records import ModelFacts
+from pytest_modelperf.verdicts import CaseComparison, Verdict, worst
+
+# What is said of a case that was not judged against a baseline, but is the new one.
+RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The line that a test is defined at, as it is shown: relative to the project, from 1."""
+
+    path: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CaseOutcome:
+    """What became of one case in a test run.
+
+    `test` is the id of the test, `model` what is said of the model now, `baseline` the folder of
+    what is stored of it. `comparison` has the
+    verdict, and every figure that was held against the baseline or a budget. `static` and
+    `latency` are those of today; `latency` is None where nothing ran. `confidence` is that of
+    each judged figure. `times_ns` are the samples of each round, where a report is to have them.
+    `recording` is what this case would store, `accept` the command that stores it.
+    """
+
+    test: str
+    source: Source
+    model: ModelFacts
+    cores: int
+    batch_size: int
+    comparison: CaseComparison
+    baseline: str | None = None
+    engine: str = ""
+    static: StoredStatic | None = None
+    latency: Latency | None = None
+    load_ms: float | None = None
+    first_inference_ms: float | None = None
+    peak_rss_bytes: int | None = None
+    confidence: float | None = None
+    seconds: float = 0.0
+    times_ns: tuple[tuple[int, ...], ...] = ()
+    machine: MachineFacts | None = None
+    recording: Recording | None = None
+    accept: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<outcome of {self.test}: {self.word}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.comparison.verdict
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be measured: it has no verdict then."""
+        return self.comparison.has_failed
+
+    @property
+    def word(self) -> str:
+        """What is said of it: its verdict, unless it failed, or was recorded and not judged."""
+        if self.has_failed:
+            return "failed"
+        if self.recording is not None and self.verdict is Verdict.NEW:
+            return RECORDED
+        return self.verdict.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RunReport:
+    """A whole run: its cases in the order that they ended, and what it did to the baselines.
+
+    `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
+    cases of baselines, as `folder: b1-c1`, that this run has no test of; None where it cannot
+    know, because it did not select every test.
+    """
+
+    outcomes: tuple[CaseOutcome, ...]
+    machine: MachineFacts | None = None
+    seconds: float = 0.0
+    is_strict: bool = False
+    tolerance: float | None = None
+    plans: tuple[Plan, ...] = ()
+    is_written: bool = False
+    unused: tuple[str, ...] | None = None
+    started: dt.datetime | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return f"<run of {len(self.outcomes)} cases>"
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst(o.verdict for o in self.outcomes if not o.has_failed)

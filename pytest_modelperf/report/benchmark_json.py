@@ -1,0 +1,170 @@
+"""A run in the JSON of pytest-benchmark, so that what reads that reads ours.
+
+Every figure means what it means there: pytest_benchmark/stats.py, version 5. Times are in seconds,
+and a round is one inference. Cases that were not timed are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.units import printable
+
+_NS_PER_S = 1e9
+# What it writes where there is no repository.
+_NO_COMMIT = {
+    "id": "unversioned",
+    "time": None,
+    "author_time": None,
+    "dirty": False,
+    "project": None,
+    "branch": "(unknown)",
+}
+
+
+def dump_benchmarks(report: RunReport, version: str) -> str:
+    """The run as JSON text; `version` is that of whoever writes it."""
+    document = {
+        "machine_info": _machine(report.machine),
+        "commit_info": _NO_COMMIT,
+        "benchmarks": [_benchmark(outcome) for outcome in report.outcomes if any(outcome.times_ns)],
+        "datetime": None if report.started is None else report.started.isoformat(),
+        "version": version,
+    }
+    return json.dumps(document, indent=4, allow_nan=False) + "\n"
+
+
+def _machine(machine: MachineFacts | None) -> dict[str, object]:
+    """What tells whether two runs can be compared. Nothing is known of a host's name."""
+    if machine is None:
+        return {}
+    return {
+        "node": machine.key,
+        "processor": machine.cpu,
+        "machine": machine.architecture,
+        "python_implementation": None,
+        "python_version": machine.python,
+        "release": machine.kernel,
+        "system": machine.system,
+        "cpu": {"brand_raw": machine.cpu, "count": machine.usable_cores},
+    }
+
+
+def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
+    case_id = outcome.comparison.id
+    # Several cases of one test are several benchmarks, which are matched by this name.
+    has_case = f"::{case_id}" in outcome.test or f"[{case_id}]" in outcome.test
+    fullname = printable(outcome.test if has_case else f"{outcome.test}[{case_id}]")
+    return {
+        "group": None,
+        "name": _without_folders(fullname),
+        "fullname": fullname,
+        "params": {
+            "model": printable(outcome.model.name),
+            "batch_size": outcome.batch_size,
+            "cores": outcome.cores,
+        },
+        "param": printable(case_id),
+        "extra_info": {
+            "verdict": outcome.word,
+            "engine": outcome.engine or None,
+            "macs": None if outcome.static is None else outcome.static.macs,
+            "params": None if outcome.static is None else outcome.static.params,
+            "peak_rss_bytes": outcome.peak_rss_bytes,
+        },
+        "options": {},
+        "stats": _describe([time for made in outcome.times_ns for time in made]),
+    }
+
+
+def _without_folders(test: str) -> str:
+    """The same in every run, whatever else runs."""
+    function, bracket, rest = test.partition("[")
+    return f"{function.rpartition('/')[2]}{bracket}{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """Two bounds in nanoseconds; what lies beyond is an outlier."""
+
+    low: float
+    high: float
+
+    def outliers(self, ordered: Sequence[int]) -> int:
+        return bisect_left(ordered, self.low) + len(ordered) - bisect_right(ordered, self.high)
+
+
+def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
+    ordered = sorted(times_ns)
+    count, total = len(ordered), sum(ordered)
+    mean = total / count
+    deviation = _standard_deviation(ordered)
+    low, high = _quartiles(ordered)
+    spread = high - low
+    of_deviation = _Fence(mean - deviation, mean + deviation)
+    of_quartiles = _Fence(low - 1.5 * spread, high + 1.5 * spread)
+    far, farther = of_deviation.outliers(ordered), of_quartiles.outliers(ordered)
+    within = ordered[
+        bisect_left(ordered, of_quartiles.low) : bisect_right(ordered, of_quartiles.high)
+    ]
+    return {
+        "min": ordered[0] / _NS_PER_S,
+        "max": ordered[-1] / _NS_PER_S,
+        "mean": mean / _NS_PER_S,
+        "stddev": deviation / _NS_PER_S,
+        "rounds": count,
+        "median": _median(ordered) / _NS_PER_S,
+        "iqr": spread / _NS_PER_S,
+        "q1": low / _NS_PER_S,
+        "q3": high / _NS_PER_S,
+        "iqr_outliers": farther,
+        "stddev_outliers": far,
+        "outliers": f"{far};{farther}",
+        "ld15iqr": within[0] / _NS_PER_S,
+        "hd15iqr": within[-1] / _NS_PER_S,
+        "ops": count * _NS_PER_S / total if total else 0,
+        "total": total / _NS_PER_S,
+        "iterations": 1,
+    }
+
+
+def _standard_deviation(times_ns: Sequence[int]) -> float:
+    """That of a sample. In whole numbers, so that nothing is lost of times that differ little."""
+    count = len(times_ns)
+    if count < 2:
+        return 0.0
+    squares = count * sum(time * time for time in times_ns) - sum(times_ns) ** 2
+    return math.sqrt(squares / (count * (count - 1)))
+
+
+def _median(ordered: Sequence[int]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _quartiles(ordered: Sequence[int]) -> tuple[float, float]:
+    """The median of each half; of an odd number, between the two ways to halve it.
+
+    It is method 3 of https://en.wikipedia.org/wiki/Quartile#Computing_methods.
+    """
+    count = len(ordered)
+    if count == 1:
+        return ordered[0], ordered[0]
+    if count % 2 == 0:
+        return _median(ordered[: count // 2]), _median(ordered[count // 2 :])
+    quarter, rest = divmod(count, 4)
+    if rest == 1:
+        return (
+            0.25 * ordered[quarter - 1] + 0.75 * ordered[quarter],
+            0.75 * ordered[3 * quarter] + 0.25 * ordered[3 * quarter + 1],
+        )
+    return (
+        0.75 * ordered[quarter] + 0.25 * ordered[quarter + 1],
+        0.25 * ordered[3 * quarter + 1] + 0.75 * ordered[3 * quarter + 2],
+    )

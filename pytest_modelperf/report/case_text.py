@@ -1,0 +1,93 @@
+"""One case as a terminal shows it: its verdict, its figures, its layers, and why."""
+
+from __future__ import annotations
+
+from pytest_modelperf.report.comparison_tables import (
+    explains_layers,
+    has_output_figures,
+    has_times,
+    is_measured,
+    layer_time_tables,
+    layer_type_change_table,
+    layer_type_time_tables,
+    metric_tables,
+    output_table,
+    shows_graphs,
+)
+from pytest_modelperf.report.page import Page
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    OF_COMMAND,
+    OptionNames,
+    describe_doubt,
+    describe_facts,
+    failure_lines,
+    verdict_word,
+)
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import CaseComparison, Verdict
+
+# The first reasons are those that explain most. Without times the table has them all.
+MAX_REASONS = 4
+MAX_TIMED_REASONS = 6
+
+_COLORS = {
+    Verdict.REGRESSED.value: "red",
+    Verdict.OVER_BUDGET.value: "red",
+    FAILED: "red",
+    Verdict.INCONCLUSIVE.value: "yellow",
+    Verdict.IMPROVED.value: "green",
+    Verdict.NEW.value: "",
+    Verdict.PASSED.value: "",
+    Verdict.UNCHANGED.value: "",
+}
+
+
+def verdict_style(case: CaseComparison) -> str:
+    """The colour of its verdict; none where there is nothing to look at."""
+    return _COLORS[verdict_word(case)]
+
+
+def write_doubts(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
+    """What is wrong with a verdict: why there is none, or what it would take to have one."""
+    for line in failure_lines(case):
+        page.item(line, style="red")
+    doubt = describe_doubt(case, options)
+    if doubt is not None:
+        page.sentence(doubt, style="yellow")
+
+
+def write_findings(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
+    """Figures, layers, why, and how that is known."""
+    if case.metrics:
+        page.table(*metric_tables(case), cuts_first=True)
+    if has_times(case):
+        page.table(*layer_type_time_tables(case))
+        if explains_layers(case):
+            page.table(*layer_time_tables(case, options))
+    elif shows_graphs(case) and case.layer_types:
+        page.table(layer_type_change_table(case))
+    _write_facts(page, case, options)
+    if has_output_figures(case):
+        page.table(output_table(case))
+
+
+def _write_facts(page: Page, case: CaseComparison, options: OptionNames) -> None:
+    """Why, how that is known, and what else was noted."""
+    most, where = MAX_REASONS, "as the table shows"
+    if has_times(case):
+        most, where = MAX_TIMED_REASONS, f"{options.everything} has them"
+    lines = [("why", printable(reason)) for reason in case.reasons[:most]]
+    more = len(case.reasons) - most
+    if more > 0:
+        lines.append(("", f"     and {more} more, {where}"))
+    lines += describe_facts(case)
+    if lines and is_measured(case):
+        page.line("")
+    for word, text in lines:
+        write_fact(page, word, text)
+
+
+def write_fact(page: Page, word: str, text: str, style: str = "") -> None:
+    """`why: 12 fusions lost`, continued below the text."""
+    page.sentence(f"{word}: {text}" if word else text, indent=len(word) + 2, style=style)

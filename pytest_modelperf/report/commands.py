@@ -1,0 +1,54 @@
+"""A command that is longer than a line, on several lines such that a shell takes them as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pytest_modelperf.units import display_width
+
+# A word of a command, with whatever it has in quotes.
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_INDENT = "   "
+_CONTINUED = "\\"
+# A line that ends within a word may need a quote and a backslash more.
+_RESERVED = 4
+
+
+def fold_command(word: str, command: str, width: int) -> list[str]:
+    """`accept: pytest ...` in lines of at most so many columns."""
+    words = _WORD.findall(command)
+    if " ".join(words) != command:
+        words = [command]
+    lines: list[str] = []
+    line = f"{word}:"
+    for index, part in enumerate(words):
+        room = width if index == len(words) - 1 else width - len(f" {_CONTINUED}")
+        if display_width(f"{line} {part}") <= room:
+            line = f"{line} {part}"
+            continue
+        lines.append(f"{line} {_CONTINUED}")
+        line = f"{_INDENT}{part}"
+        if display_width(line) > room:
+            *pieces, line = _break_word(part, width - _RESERVED)
+            lines += [f"{piece}{_CONTINUED}" for piece in pieces]
+    return [*lines, line]
+
+
+def _break_word(word: str, width: int) -> Iterator[str]:
+    """The word in pieces, which a shell joins where each but the last ends with a backslash.
+
+    Within single quotes a backslash is one: so these are closed before, and opened again.
+    """
+    quote = piece = ""
+    for char in word:
+        if display_width(piece + char) > width and not piece.endswith("\\"):
+            again = "'" if quote == "'" else ""
+            yield piece + again
+            piece = again
+        piece += char
+        if char == quote:
+            quote = ""
+        elif not quote and char in "'\"":
+            quote = char
+    yield piece

@@ -1,0 +1,112 @@
+"""Annotations of a run for GitHub Actions: a command of the runner for each case to look at."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.report.outcome_names import name_outcomes
+from pytest_modelperf.report.run_lines import SEVERITY, describe_outcome
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    OF_PYTEST,
+    describe_doubt,
+    failure_lines,
+)
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import Verdict
+
+# GitHub shows so many of each kind in a step, and drops the others without a word.
+MAX_OF_A_KIND = 10
+
+_ERROR, _WARNING, _NOTICE = "error", "warning", "notice"
+_KINDS = {
+    Verdict.REGRESSED.value: _ERROR,
+    Verdict.OVER_BUDGET.value: _ERROR,
+    FAILED: _ERROR,
+    Verdict.INCONCLUSIVE.value: _WARNING,
+    Verdict.NEW.value: _NOTICE,
+}
+# A message is shown beside a line of code: what explains most is enough.
+_MAX_REASONS = 3
+
+
+def annotations(report: RunReport) -> tuple[str, ...]:
+    """One line for each case that a reader should look at, the worst first, to be printed as is.
+
+    Where more are of one kind than GitHub shows, the last of that kind says how many.
+    """
+    named = zip(report.outcomes, name_outcomes(report.outcomes), strict=True)
+    worst_first = sorted(named, key=lambda pair: _rank(pair[0]))
+    lines: list[str] = []
+    for kind in (_ERROR, _WARNING, _NOTICE):
+        found = [pair for pair in worst_first if _kind(pair[0], report) == kind]
+        fits = len(found) <= MAX_OF_A_KIND
+        shown = found if fits else found[: MAX_OF_A_KIND - 1]
+        lines += [_annotate(kind, outcome, name) for outcome, name in shown]
+        more = len(found) - len(shown)
+        if more:
+            text = f"{more:,} more cases are like these: see the summary of the run"
+            lines.append(_command(kind, {"title": "model performance"}, text))
+    return tuple(lines)
+
+
+def _kind(outcome: CaseOutcome, report: RunReport) -> str | None:
+    """How it is announced: an error where its test has failed."""
+    kind = _KINDS.get(outcome.word)
+    return _ERROR if kind is not None and report.is_strict else kind
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Rank:
+    """How bad a case is; the least is the worst."""
+
+    severity: int
+    benefit: float
+
+
+def _rank(outcome: CaseOutcome) -> _Rank:
+    """By its verdict, then by how much worse it is."""
+    excess = [
+        abs(math.log(part))
+        for metric in outcome.comparison.metrics
+        if metric.gated and metric.verdict is outcome.verdict
+        if (part := _part(metric.after, metric.limit) or metric.ratio)
+    ]
+    return _Rank(SEVERITY.index(outcome.word), -max(excess, default=0.0))
+
+
+def _part(value: float | None, limit: float | None) -> float | None:
+    return None if value is None or not limit else value / limit
+
+
+def _annotate(kind: str, outcome: CaseOutcome, name: str) -> str:
+    lines: Sequence[str]
+    if outcome.has_failed:
+        lines = failure_lines(outcome.comparison)
+    else:
+        reasons = outcome.comparison.reasons[:_MAX_REASONS]
+        told, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
+        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in told)
+        lines = [told, *([] if doubt is None else [doubt]), *why]
+    if outcome.verdict is Verdict.REGRESSED and outcome.accept is not None:
+        lines = [*lines, f"accept: {printable(outcome.accept)}"]
+    where = {"file": outcome.source.path}
+    if outcome.source.line is not None:
+        where["line"] = str(outcome.source.line)
+    return _command(kind, {**where, "title": f"{name} {outcome.word}"}, "\n".join(lines))
+
+
+def _command(kind: str, properties: dict[str, str], message: str) -> str:
+    listed = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+    return f"::{kind} {listed}::{_escape_data(message)}"
+
+
+def _escape_data(text: str) -> str:
+    """As `escapeData` of GitHub's toolkit: what follows the second `::` ends with the line."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    """As `escapeProperty` there: a property ends with a comma, all of them with a colon."""
+    return _escape_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

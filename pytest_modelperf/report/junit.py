@@ -1,0 +1,71 @@
+"""What the report of a test in JUnit's XML says of its case: names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.report.figures import LATENCY
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import Metric
+
+_PREFIX = "modelperf"
+
+
+def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
+    """Pairs of name and value; what could not be had is left out.
+
+    Times are in milliseconds, a change is relative: 0.118 is 11.8 % slower. No character is in
+    them that XML cannot hold.
+    """
+    return tuple((f"{_PREFIX}.{name}", printable(value)) for name, value in _facts(outcome))
+
+
+def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
+    yield "verdict", outcome.word
+    yield "case", outcome.comparison.id
+    yield "model", outcome.model.name
+    yield "batch_size", str(outcome.batch_size)
+    yield "cores", str(outcome.cores)
+    if outcome.engine:
+        yield "engine", outcome.engine
+    if outcome.machine is not None:
+        yield "machine", outcome.machine.key
+    yield from _figures(outcome)
+    yield "seconds", f"{outcome.seconds:.3f}"
+
+
+def _figures(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
+    metrics = [m for m in outcome.comparison.metrics if m.name.startswith(LATENCY)]
+    times_ms = {m.name: m.after for m in metrics if m.after is not None}
+    for percentile in () if outcome.latency is None else outcome.latency.percentiles:
+        if percentile.value_ns is not None:
+            times_ms.setdefault(f"{LATENCY}{percentile.name}", percentile.value_ns / 1e6)
+    for name, ms in times_ms.items():
+        yield f"{name}_ms", _number(ms)
+    for metric in metrics:
+        if metric.limit is None:
+            yield from _change(metric)
+    if outcome.static is not None:
+        yield "macs", str(outcome.static.macs)
+        yield "params", str(outcome.static.params)
+    for name, value in (
+        ("load_ms", outcome.load_ms),
+        ("first_inference_ms", outcome.first_inference_ms),
+        ("peak_rss_bytes", outcome.peak_rss_bytes),
+    ):
+        if value is not None:
+            yield name, _number(value)
+
+
+def _change(metric: Metric) -> Iterator[tuple[str, str]]:
+    if metric.ratio is not None:
+        yield f"{metric.name}_change", f"{metric.ratio - 1:+.4f}"
+    if metric.interval is not None:
+        low, high = metric.interval
+        yield f"{metric.name}_change_interval", f"{low - 1:+.4f} {high - 1:+.4f}"
+
+
+def _number(value: float) -> str:
+    """Six digits, and no exponent where there need be none."""
+    return str(value) if isinstance(value, int) else f"{value:.6g}"

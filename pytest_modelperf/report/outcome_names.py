@@ -1,0 +1,59 @@
+"""What the cases of a run are called in its reports: as short as tells them apart."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.units import printable
+
+# Folders, files, classes and functions; what stands in brackets belongs to the function.
+_SEPARATOR = re.compile(r"::|/")
+
+
+def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
+    """A name for each: the end of its test's id, and what else it takes to tell it apart.
+
+    `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` where there is another. A test that has its
+    case not in its id, or several cases, is followed by the case, and by the model if need be.
+    """
+    endings = {test: _endings(test) for test in dict.fromkeys(o.test for o in outcomes)}
+    shared = Counter(ending for found in endings.values() for ending in found)
+    names = [_shortest(outcome, endings[outcome.test], shared) for outcome in outcomes]
+    names = _told_apart(names, [outcome.model.name for outcome in outcomes])
+    names = _told_apart(names, [outcome.engine for outcome in outcomes])
+    return tuple(map(printable, names))
+
+
+def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
+    """The names, each that stands for several parts followed by its own."""
+    found: dict[str, set[str]] = {}
+    for name, part in zip(names, parts, strict=True):
+        found.setdefault(name, set()).add(part)
+    return [
+        f"{name} {part}" if len(found[name]) > 1 else name
+        for name, part in zip(names, parts, strict=True)
+    ]
+
+
+def _endings(test: str) -> tuple[str, ...]:
+    """Every end of the id that begins with a whole name, the shortest first."""
+    function = test.partition("[")[0]
+    starts = [0, *(found.end() for found in _SEPARATOR.finditer(function))]
+    return tuple(test[start:] for start in reversed(starts))
+
+
+def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:
+    case_id = outcome.comparison.id
+    # The case alone does not say of what.
+    own = (end for end in endings if shared[end] == 1 and end != case_id)
+    name = next(own, outcome.test)
+    return name if _names_case(name, case_id) else f"{name} {case_id}"
+
+
+def _names_case(name: str, case_id: str) -> bool:
+    return name.endswith((f"::{case_id}", f"[{case_id}]")) or bool(
+        re.search(rf"[\[-]{re.escape(case_id)}(?=[\]-])", name)
+    )

@@ -1,0 +1,136 @@
+"""What a test run says of itself in lines: where it ran, how it ended, what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.baseline_records import Plan
+from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.report.figures import is_sampled
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    OF_PYTEST,
+    QUIETER_MACHINE,
+    describe_verdict,
+    failure_lines,
+    is_quiet,
+)
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import Verdict
+
+# The chance that a run calls something worse that is not: its gates share it.
+FALSE_ALARMS = 0.01
+# What a reader wants to see first, worst first.
+SEVERITY = (
+    Verdict.REGRESSED.value,
+    Verdict.OVER_BUDGET.value,
+    FAILED,
+    Verdict.INCONCLUSIVE.value,
+    Verdict.NEW.value,
+    RECORDED,
+    Verdict.IMPROVED.value,
+    Verdict.PASSED.value,
+    Verdict.UNCHANGED.value,
+)
+_MAX_NAMES = 5
+_RECORD = "pytest --modelperf --modelperf-update-baseline=new"
+_PRUNE = "pytest --modelperf --modelperf-prune"
+
+
+def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
+    """Its verdict in a sentence; where there is none, why."""
+    case = outcome.comparison
+    if case.has_failed:
+        lines = failure_lines(case)
+        return f"{FAILED}: {lines[0] if is_short and lines else 'it could not be measured'}"
+    if case.verdict is Verdict.NEW and case.reasons:
+        return f"{Verdict.NEW.value}: {printable(case.reasons[0])}"
+    return describe_verdict(case, outcome.confidence, is_short=is_short)
+
+
+def describe_counts(outcomes: Sequence[CaseOutcome]) -> str:
+    """`1 regressed, 1 new, 2 passed`, the worst first."""
+    found = Counter(outcome.word for outcome in outcomes)
+    return ", ".join(f"{found[word]:,} {word}" for word in SEVERITY if found[word])
+
+
+def describe_place(report: RunReport) -> str:
+    """`linux-x86_64-icelake-2c, onnxruntime 1.31.1, 2 cases in 4.3 s`."""
+    machines = [o.machine.key for o in report.outcomes if o.machine is not None]
+    if report.machine is not None:
+        machines.insert(0, report.machine.key)
+    engines = sorted({outcome.engine for outcome in report.outcomes if outcome.engine})
+    count = len(report.outcomes)
+    cases = f"{count:,} case{'s' if count != 1 else ''}"
+    took = f" in {_format_seconds(report.seconds)}" if report.seconds else ""
+    return printable(", ".join([*dict.fromkeys(machines), *engines, f"{cases}{took}"]))
+
+
+def describe_ending(report: RunReport) -> str:
+    """How many cases ended how; of what was judged by times, the bound on false alarms too."""
+    counts = f"{describe_counts(report.outcomes) or 'no case'}."
+    is_judged = any(
+        metric.gated and is_sampled(metric.name)
+        for outcome in report.outcomes
+        for metric in outcome.comparison.metrics
+    )
+    if not is_judged:
+        return counts
+    return f"{counts} False-alarm bound for this run: {100 * FALSE_ALARMS:g} %."
+
+
+def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
+    """What to do about it: the word that it is about, and the text."""
+    words = {outcome.word for outcome in report.outcomes}
+    strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
+    if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
+        yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
+    if Verdict.INCONCLUSIVE.value in words:
+        remedy = f"give more time with {OF_PYTEST.more_time}, or use {QUIETER_MACHINE}"
+        yield Verdict.INCONCLUSIVE.value, f"{remedy}{strictly}"
+    if Verdict.NEW.value in words:
+        yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"
+    if report.unused:
+        yield "unused baselines", f"{list_names(report.unused)}; {_PRUNE} removes them"
+
+
+def describe_writing(report: RunReport) -> str:
+    """What became of the plans."""
+    changing = [plan for plan in report.plans if not plan.is_empty]
+    if not changing:
+        return "the baselines stay as they are: there is nothing to change"
+    if not report.is_written:
+        return "nothing was written"
+    parts = [
+        f"{verb} {list_names(names)}"
+        for verb, names in (
+            ("wrote the baselines of", _names(changing, is_removed=False)),
+            ("removed those of", _names(changing, is_removed=True)),
+        )
+        if names
+    ]
+    return "; ".join(parts)
+
+
+def _names(plans: Sequence[Plan], *, is_removed: bool) -> list[str]:
+    return [plan.name for plan in plans if (plan.after is None) is is_removed]
+
+
+def list_names(names: Sequence[str]) -> str:
+    """`a, b, c, d, e and 12 more`."""
+    shown = ", ".join(map(printable, names[:_MAX_NAMES]))
+    more = len(names) - _MAX_NAMES
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def is_worth_a_line(outcome: CaseOutcome) -> bool:
+    """Whether there is more to say of it than that it passed, or is what it was."""
+    return not is_quiet(outcome.comparison)
+
+
+def _format_seconds(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"

@@ -1,0 +1,116 @@
+"""The table of a test run: one line for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.report.figures import (
+    LATENCY,
+    format_change,
+    format_figure,
+    format_interval,
+    metric_title,
+)
+from pytest_modelperf.report.tables import Column, Table, least_width, table_width
+from pytest_modelperf.units import format_count
+from pytest_modelperf.verdicts import Metric, Verdict
+
+# Where the case is cut to less, it is hardly known.
+_LEAST_NAME = 24
+# With the figure that decided it, if that has a short name.
+_LEAST_VERDICT = len("inconclusive (p95)")
+_P50 = f"{LATENCY}p50"
+_P95 = f"{LATENCY}p95"
+_COLUMNS = (
+    Column("case", is_text=True, is_name=True, least=_LEAST_NAME),
+    Column("verdict", is_text=True, least=_LEAST_VERDICT),
+    Column("p50"),
+    Column("change"),
+    Column("interval"),
+    Column("p95"),
+    Column("MACs"),
+    Column("params"),
+)
+# What gives way where there is little room, from its end.
+_SPARE = frozenset({"p95", "MACs", "params"})
+_NOT_TOLD = frozenset({Verdict.PASSED, Verdict.NEW, Verdict.UNCHANGED})
+
+
+def outcome_table(
+    outcomes: Sequence[CaseOutcome], names: Sequence[str], *, tells_figure: bool = True
+) -> Table:
+    """A line for each case; columns that have nothing to show are left out.
+
+    The verdict tells the figure that decided it, where that is not the median.
+    """
+    rows = [
+        _row(outcome, name, _verdict(outcome) if tells_figure else outcome.word)
+        for outcome, name in zip(outcomes, names, strict=True)
+    ]
+    kept = [i for i in range(len(_COLUMNS)) if i < 2 or any(row[i] for row in rows)]
+    return Table(
+        "",
+        tuple(_COLUMNS[i] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in rows),
+    )
+
+
+def fitting_table(outcomes: Sequence[CaseOutcome], names: Sequence[str], width: int) -> Table:
+    """The table with as many columns as leave names and verdicts whole, or else tell them apart."""
+    whole = outcome_table(outcomes, names)
+    plain = outcome_table(outcomes, names, tells_figure=False)
+    candidates = (
+        *((table, table_width) for table in _narrower(whole)),
+        *((table, least_width) for table in _narrower(whole)),
+        *((table, least_width) for table in _narrower(plain)),
+    )
+    fitting = (table for table, width_of in candidates if width_of(table) <= width)
+    return next(fitting, candidates[-1][0])
+
+
+def _narrower(table: Table) -> list[Table]:
+    """The table, and without the columns that may give way, one after the other."""
+    fewest = sum(column.title not in _SPARE for column in table.columns)
+    return [_first_columns(table, size) for size in range(len(table.columns), fewest - 1, -1)]
+
+
+def _first_columns(table: Table, count: int) -> Table:
+    return Table(table.title, table.columns[:count], tuple(row[:count] for row in table.rows))
+
+
+def _row(outcome: CaseOutcome, name: str, verdict: str) -> tuple[str, ...]:
+    median = _metric(outcome, _P50)
+    latency, static = outcome.latency, outcome.static
+    return (
+        name,
+        verdict,
+        _latency(outcome, _P50, None if latency is None else latency.p50_ms),
+        "" if median is None else format_change(median),
+        "" if median is None else format_interval(median),
+        _latency(outcome, _P95, None if latency is None else latency.p95_ms),
+        "" if static is None else format_count(static.macs),
+        "" if static is None else format_count(static.params),
+    )
+
+
+def _metric(outcome: CaseOutcome, name: str) -> Metric | None:
+    """What was held against the baseline."""
+    found = (m for m in outcome.comparison.metrics if m.name == name and m.limit is None)
+    return next(found, None)
+
+
+def _latency(outcome: CaseOutcome, name: str, measured_ms: float | None) -> str:
+    known = [m.after for m in outcome.comparison.metrics if m.name == name]
+    value = next((ms for ms in (*known, measured_ms) if ms is not None), None)
+    return "" if value is None else format_figure(name, value)
+
+
+def _verdict(outcome: CaseOutcome) -> str:
+    case = outcome.comparison
+    if case.has_failed or case.verdict in _NOT_TOLD:
+        return outcome.word
+    deciding = [m for m in case.metrics if m.gated and m.verdict is case.verdict]
+    if not deciding or any(m.name == _P50 for m in deciding):
+        return outcome.word
+    return f"{outcome.word} ({metric_title(deciding[0].name).removesuffix(' latency')})"

@@ -1,0 +1,193 @@
+"""What pytest shows of a run in the terminal: the failure of one test, and the summary of all."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.report.case_text import (
+    verdict_style,
+    write_doubts,
+    write_fact,
+    write_findings,
+)
+from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.outcome_names import name_outcomes
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.plan_table import plan_table
+from pytest_modelperf.report.run_lines import (
+    SEVERITY,
+    describe_ending,
+    describe_outcome,
+    describe_place,
+    describe_writing,
+    is_worth_a_line,
+    list_names,
+    next_steps,
+)
+from pytest_modelperf.report.run_table import fitting_table
+from pytest_modelperf.report.verdict_lines import OF_PYTEST, describe_facts
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import Verdict
+
+__all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
+
+# From so many cases on, only those with something to say have a line of their own.
+MAX_LINES = 40
+MAX_PLANS = 20
+# Of these the line of counts says enough where there are many.
+_SUMMED_UP = frozenset(
+    {
+        Verdict.PASSED.value,
+        Verdict.UNCHANGED.value,
+        Verdict.IMPROVED.value,
+        Verdict.NEW.value,
+        RECORDED,
+    }
+)
+_QUIET, _VERBOSE = -1, 1
+
+
+def short_verdict(outcome: CaseOutcome) -> str:
+    """The verdict in one line, for a list of failures: `regressed: p50 latency +11.8 %, ...`."""
+    return printable(describe_outcome(outcome, is_short=True))
+
+
+def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
+    """The failure of one test: what happened, how sure, why, and what to type."""
+    page = Page(style)
+    case = outcome.comparison
+    page.sentence(describe_outcome(outcome), style=f"bold {verdict_style(case)}".strip())
+    write_doubts(page, case, OF_PYTEST)
+    if case.id not in outcome.test:
+        write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}")
+    # The reason why a case is new is its verdict.
+    is_new = case.verdict is Verdict.NEW and not case.has_failed
+    write_findings(page, replace(case, reasons=case.reasons[1:]) if is_new else case, OF_PYTEST)
+    _write_advice(page, outcome)
+    return page.text()
+
+
+def _write_advice(page: Page, outcome: CaseOutcome) -> None:
+    """What to type: to accept it, to record it, or to see what is wrong."""
+    case = outcome.comparison
+    if case.metrics and not (case.reasons or any(describe_facts(case))):
+        # Nothing has been said since the table.
+        page.line("")
+    if case.has_failed:
+        command = _alone(outcome)
+        if command is not None:
+            _write_command(page, "try it alone", command)
+        return
+    gated = [metric for metric in case.metrics if metric.gated]
+    if any(m.limit is not None and m.verdict is Verdict.OVER_BUDGET for m in gated):
+        write_fact(
+            page,
+            "budget",
+            "it is changed where it is set, in the test or in [tool.modelperf]; "
+            "a new baseline leaves it as it is",
+        )
+    if outcome.accept is None:
+        return
+    if case.verdict is Verdict.NEW:
+        _write_command(page, "record", outcome.accept)
+    elif any(m.limit is None and m.verdict is Verdict.REGRESSED for m in gated):
+        _write_command(page, "accept", outcome.accept)
+
+
+def _alone(outcome: CaseOutcome) -> str | None:
+    """The command that runs a case without pytest; None where its id has more than it can say."""
+    plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
+    if outcome.model.path is None or outcome.comparison.id != plain_id:
+        return None
+    path = shlex.quote(outcome.model.path)
+    return f"modelperf profile {path} --batch {outcome.batch_size} --cores {outcome.cores}"
+
+
+def _write_command(page: Page, word: str, command: str) -> None:
+    for line in fold_command(word, printable(command), page.width):
+        page.line(line)
+
+
+def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -> str:
+    """What became of every case, and what to do next; empty where there is nothing to tell.
+
+    Below a verbosity of 0 only what did not pass has a line, from 1 on everything has.
+    """
+    page = Page(style)
+    if report.plans:
+        _write_plans(page, report, verbosity)
+    if report.outcomes:
+        _write_cases(page, report, verbosity)
+    if verbosity > _QUIET:
+        for word, text in next_steps(report):
+            write_fact(page, word, text)
+        for note in report.notes:
+            write_fact(page, "note", printable(note))
+    return page.text().lstrip("\n")
+
+
+def _write_plans(page: Page, report: RunReport, verbosity: int) -> None:
+    """What the baselines are to become, and whether they did."""
+    changing = [plan for plan in report.plans if not plan.is_empty]
+    if verbosity > _QUIET:
+        shown = changing if verbosity >= _VERBOSE else changing[:MAX_PLANS]
+        for plan in shown:
+            page.table(plan_table(plan))
+        more = len(changing) - len(shown)
+        page.line("")
+        if more:
+            page.item(f"{more:,} more baselines change: -v lists how")
+    page.item(describe_writing(report), style="bold")
+    if verbosity > _QUIET and report.outcomes:
+        page.line("")
+
+
+def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
+    if verbosity > _QUIET:
+        page.item(describe_place(report))
+    names = name_outcomes(report.outcomes)
+    named = list(zip(report.outcomes, names, strict=True))
+    shown = [pair for pair in named if _is_shown(pair[0], len(named), verbosity)]
+    if shown:
+        table = fitting_table([o for o, _ in shown], [name for _, name in shown], page.width)
+        styles = [verdict_style(outcome.comparison) for outcome, _ in shown]
+        page.table(table, row_styles=styles)
+    if verbosity >= _VERBOSE:
+        _write_notes(page, named)
+    if verbosity > _QUIET:
+        page.line("")
+        hidden = [outcome for outcome, _ in named if not _is_shown(outcome, len(named), verbosity)]
+        if hidden:
+            page.item(_describe_hidden(hidden))
+    page.item(describe_ending(report), style="bold")
+
+
+def _is_shown(outcome: CaseOutcome, cases: int, verbosity: int) -> bool:
+    if verbosity <= _QUIET:
+        return is_worth_a_line(outcome)
+    return verbosity >= _VERBOSE or cases <= MAX_LINES or outcome.word not in _SUMMED_UP
+
+
+def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
+    """`1,980 passed and unchanged cases are not shown: -v lists them`."""
+    found = {outcome.word for outcome in hidden}
+    *first, last = [word for word in SEVERITY if word in found]
+    words = f"{', '.join(first)} and {last}" if first else last
+    is_one = len(hidden) == 1
+    cases, them = ("case is", "it") if is_one else ("cases are", "them")
+    return f"{len(hidden):,} {words} {cases} not shown: -v lists {them}"
+
+
+def _write_notes(page: Page, named: Sequence[tuple[CaseOutcome, str]]) -> None:
+    """Every note once, with the cases that it is of."""
+    found: dict[str, list[str]] = {}
+    for outcome, name in named:
+        for note in outcome.comparison.notes:
+            found.setdefault(note, []).append(name)
+    if found:
+        page.line("")
+    for note, names in found.items():
+        write_fact(page, "note", f"{printable(note)} ({list_names(names)})")

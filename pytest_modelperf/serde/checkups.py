@@ -1,0 +1,55 @@
+"""What the doctor found, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import Checkup
+from pytest_modelperf.serde.facts import engine_to_json, machine_to_json, noise_to_json
+from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+
+
+def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
+    """What the doctor found, as JSON text."""
+    return dump_document(
+        {
+            "schema": SCHEMA,
+            "machine": machine_to_json(machine),
+            "checkups": [_checkup(checkup) for checkup in checkups],
+        }
+    )
+
+
+def _checkup(checkup: Checkup) -> dict[str, Json]:
+    ratio = checkup.ratio
+    return {
+        "model": checkup.model,
+        "engine": engine_to_json(checkup.engine),
+        "cores": checkup.cores,
+        "processors": None if checkup.processors is None else list(checkup.processors),
+        "seconds": checkup.seconds,
+        "rounds": checkup.rounds,
+        "p50_ms": ms(checkup.median_ns),
+        "ratio": {
+            "value": number(ratio.value),
+            "interval": None
+            if ratio.low is None or ratio.high is None
+            else [number(ratio.low), number(ratio.high)],
+        },
+        "spread": {
+            "inferences": number(checkup.spread.inferences),
+            "sessions": number(checkup.spread.sessions),
+        },
+        "level": checkup.level,
+        "power": checkup.power,
+        "outlook": [
+            {
+                "rounds": look.rounds,
+                "seconds": look.seconds,
+                "detectable": number(look.change),
+            }
+            for look in checkup.outlook
+        ],
+        "noise": [noise_to_json(noise) for noise in checkup.noise],
+    }

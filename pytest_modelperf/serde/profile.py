@@ -1,0 +1,91 @@
+"""A profile as JSON: everything that was counted and measured, raw samples included."""
+
+from __future__ import annotations
+
+import re
+
+from pytest_modelperf.measurements import Round
+from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.serde.facts import (
+    engine_to_json,
+    latency_to_json,
+    layer_to_json,
+    layer_type_to_json,
+    machine_to_json,
+    model_to_json,
+    noise_to_json,
+    totals_to_json,
+)
+from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+
+_MEASURED = "measured"
+
+# Thousands of samples, of which `indent` would make a line each. No text of JSON has line breaks.
+_SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
+
+
+def dump_profile(profile: Profile) -> str:
+    """The profile as JSON text."""
+    return _SAMPLES.sub(_on_one_line, dump_document(profile_to_json(profile)))
+
+
+def profile_to_json(profile: Profile) -> dict[str, Json]:
+    return {
+        "schema": SCHEMA,
+        "model": model_to_json(profile.model),
+        "machine": machine_to_json(profile.machine),
+        "cases": [_case(case) for case in profile.cases],
+    }
+
+
+def _case(case: CaseProfile) -> dict[str, Json]:
+    run = case.measured
+    return {
+        "id": case.case.id,
+        "batch_size": case.case.batch_size,
+        "cores": case.case.cores,
+        "dims": dict(case.case.dims),
+        "outcome": _MEASURED if run is not None else case.outcome.value,
+        "reason": None if run is not None else case.reason,
+        "engine": engine_to_json(None if run is None else run.engine),
+        "processors": None if run is None or run.processors is None else list(run.processors),
+        "seconds": None if run is None else number(run.seconds),
+        "notes": [] if run is None else list(run.notes),
+        "static": _static(case.counted),
+        "latency": latency_to_json(None if run is None else run.latency),
+        "load_ms": None if run is None else number(run.load_ms),
+        "first_load_ms": None if run is None else number(run.first_load_ms),
+        "first_inference_ms": None if run is None else number(run.first_inference_ms),
+        "peak_rss_bytes": None if run is None else run.peak_rss_bytes,
+        "engine_peak_bytes": None if run is None else run.engine_peak_bytes,
+        "layer_types": [layer_type_to_json(kind) for kind in case.layer_types.values()],
+        "layers": [layer_to_json(row) for row in case.layers],
+        "raw": None if run is None else [_round(made) for made in run.rounds],
+    }
+
+
+def _static(static: StaticProfile | None) -> dict[str, Json]:
+    uncounted: dict[str, Json] = {}
+    for entry in static.uncounted if static is not None else ():
+        uncounted[entry.op_type] = int(str(uncounted.get(entry.op_type, 0))) + entry.count
+    return {
+        **totals_to_json(static),
+        "uncounted_ops": None if static is None else uncounted,
+        "coverage": None if static is None else static.coverage,
+        "notes": [] if static is None else list(static.notes),
+    }
+
+
+def _round(made: Round) -> dict[str, Json]:
+    return {
+        "load_ms": ms(made.load_ns),
+        "first_ms": ms(made.first_ns),
+        "warmup_runs": made.warmup_runs,
+        "is_steady": made.is_steady,
+        "noise": noise_to_json(made.block.noise),
+        "times_ns": list(made.times_ns),
+    }
+
+
+def _on_one_line(match: re.Match[str]) -> str:
+    return f"{match[1]}[{' '.join(match[2].split())}]"
