@@ -21,6 +21,7 @@ from pytest_modelperf.profiler.measure import (
     run_kernels,
     set_up,
 )
+from pytest_modelperf.profiler.sampling import IsEnough
 from pytest_modelperf.profiler.worker.inline import work_inline
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.rigging import (
@@ -74,13 +75,18 @@ def _on_its_machine(profile: Profile) -> Profile:
 
 
 def measure_case(
-    model: Model, setup: Setup, place: Place, *, takes_layers: bool = True
+    model: Model,
+    setup: Setup,
+    place: Place,
+    *,
+    takes_layers: bool = True,
+    is_enough: IsEnough | None = None,
 ) -> CaseProfile:
     """One case in one worker; where it cannot be measured, the profile says why."""
     case = place.case
     try:
         with rigged(model, setup, place) as rig:
-            measured = measure_rounds(rig, place.tell_round)
+            measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
                 measured = _with_layers(model, rig, measured, place)
     except TooFewCoresError as error:

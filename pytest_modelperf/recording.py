@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +14,10 @@ from pytest_modelperf.baseline_records import (
     MachineBaseline,
     Provenance,
     Recording,
-    StoredCase,
-    StoredLatency,
 )
-from pytest_modelperf.baselines.recording import record_case, record_latency
-from pytest_modelperf.comparing import run_duet
-from pytest_modelperf.errors import MeasureError, ModelError
+from pytest_modelperf.baselines.recording import store_case, store_latency
+from pytest_modelperf.dueling import run_duet
+from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.gates import is_faithful, judge_fidelity
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
@@ -31,6 +29,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rigging import Model, Place, Watch
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
+from pytest_modelperf.units import printable
 
 # Fewer processes cannot be judged by, should the twin not do.
 PROCESSES = 5
@@ -48,39 +47,82 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Recording:
-    """What is to be stored of every case of a model; MeasureError where one cannot be measured.
-
-    Each case runs in several processes, one after the other, which share its time.
-    """
+    """What is to be stored of every case of a model; MeasureError where one cannot be measured."""
     extensions = extensions or Extensions()
     file = open_model(source)
-    facts = model_facts(file, reads_all=True)
-    machine = _machine(facts)
-    policy = replace(setup.policy, max_seconds=setup.policy.max_seconds / PROCESSES)
-    shorter = replace(setup, policy=policy)
+    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    total = len(request.cores) * len(models)
+    parts: list[Recording] = []
     with rebuilt_twin(file) as twin:
-        cases: list[StoredCase] = []
-        latencies: list[StoredLatency] = []
-        total = len(request.cores) * len(list(request.bindings()))
-        for binding in request.bindings():
-            model = Model.bind(file, binding, request, extensions)
+        for model in models:
             for cores in request.cores:
                 case = Case(model.bound.inputs.batch_size, cores, model.dims)
-                place = Place(case, len(cases) + 1, total, watch)
-                profiles = _measure(model, shorter, place)
-                stand_in = twin.bind(model)
-                fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
-                provenance = _provenance(date, machine, profiles[0])
-                stored = record_case(profiles[0], facts, provenance, fidelity)
-                # All of them, for an id names only those that vary.
-                cases.append(replace(stored, dims=dict(sorted(binding.dims.items()))))
-                latencies.append(record_latency(profiles, facts, date))
-    return Recording(
+                place = Place(case, len(parts) + 1, total, watch)
+                parts.append(record_case(name, model, twin, setup, date, place).recording)
+    return merge_recordings(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One case measured anew, and what is to be stored of it; a profile for each process."""
+
+    recording: Recording
+    profiles: tuple[CaseProfile, ...]
+
+
+def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
+    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
+) -> Recorded:
+    """A case recorded in several processes, one after the other, which share its time."""
+    facts = model_facts(model.file, reads_all=True)
+    machine = _machine(facts)
+    policy = replace(setup.policy, max_seconds=setup.policy.max_seconds / PROCESSES)
+    profiles = _measure(model, replace(setup, policy=policy), place)
+    stand_in = twin.bind(model)
+    fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
+    stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
+    # All dimensions, for an id names only those that vary.
+    stored = replace(stored, dims=dict(sorted(model.binding.dims.items())))
+    latency = store_latency(profiles, facts, date)
+    recording = Recording(
         name=name,
         model=replace(facts, path=None),
-        cases=tuple(cases),
+        cases=(stored,),
         twin=twin.data,
-        machine=MachineBaseline(key=machine.key, machine=machine, cases=tuple(latencies)),
+        machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
+    )
+    return Recorded(recording, tuple(profiles))
+
+
+def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
+    """What is to be stored of a case that is not run."""
+    facts = model_facts(model.file, reads_all=True)
+    profile = CaseProfile(place.case, model.static)
+    stored = store_case(
+        profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)
+    )
+    stored = replace(stored, dims=dict(sorted(model.binding.dims.items())))
+    return Recording(name=name, model=replace(facts, path=None), cases=(stored,))
+
+
+def merge_recordings(parts: Sequence[Recording]) -> Recording:
+    """What several cases of one model are to store, as one.
+
+    UsageError where the model changed meanwhile: its cases would not belong together.
+    """
+    first = parts[0]
+    if any(part.model != first.model for part in parts):
+        raise UsageError(
+            f"{printable(first.model.name)} changed while its cases were recorded: "
+            "nothing is stored of it. Record it once more."
+        )
+    machines = [part.machine for part in parts if part.machine is not None]
+    latencies = tuple(case for machine in machines for case in machine.cases)
+    return replace(
+        first,
+        cases=tuple(case for part in parts for case in part.cases),
+        twin=next((part.twin for part in parts if part.twin is not None), None),
+        machine=replace(machines[0], cases=latencies) if machines else None,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.load import BoundModel, load_model
+from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs
+from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
@@ -36,8 +36,9 @@ MAX_HASHED_BYTES = 64 * 1024 * 1024
 class ProfileRequest:
     """What to profile: a model at every combination of these values.
 
-    A batch size of None is the model's own, or 1. With `sparsity` the weights are read. `given`
-    are values for inputs of a model that is run; those of the others are made from `seed`.
+    A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
+    and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
+    `given` are values for inputs of a model that is run; those of the others are made from `seed`.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -47,6 +48,7 @@ class ProfileRequest:
     sparsity: bool = False
     given: GivenInputs | None = None
     seed: int = 0
+    named: tuple[str, ...] = ()
 
     def bindings(self) -> Iterator[Binding]:
         """Every combination of batch size and dimensions."""
@@ -58,8 +60,27 @@ class ProfileRequest:
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
         return tuple(
-            (name, binding.dims[name]) for name, sizes in self.dims.items() if len(sizes) > 1
+            (name, binding.dims[name])
+            for name, sizes in self.dims.items()
+            if len(sizes) > 1 or name in self.named
         )
+
+
+def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
+    """The batch size of each binding of a request, without a look at anything but the inputs."""
+    file = open_model(source)
+    inputs = declared_inputs(file.proto)
+    given: tuple[InputSpec, ...] = ()
+    if request.given is not None:
+        from pytest_modelperf.profiler.given_inputs import specs_of
+
+        given = specs_of(request.given, inputs, file.name)
+    return tuple(
+        bind_inputs(
+            inputs, replace(binding, inputs=(*binding.inputs, *given)), file.name
+        ).batch_size
+        for binding in request.bindings()
+    )
 
 
 def profile_model(

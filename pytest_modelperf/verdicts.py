@@ -22,7 +22,7 @@ class Verdict(str, Enum):
 
 
 # The first of these that is among several decides what they are together.
-_ORDER = (
+VERDICT_ORDER = (
     Verdict.REGRESSED,
     Verdict.OVER_BUDGET,
     Verdict.INCONCLUSIVE,
@@ -129,7 +129,8 @@ class OutputChange:
 class CaseComparison:
     """One case of two models, side by side; `reasons` say in words what changed and why.
 
-    `outcome` is the verdict where none follows from metrics: a case that is unchanged or new.
+    `outcome` is the verdict where none follows from metrics, a case that is unchanged or new,
+    unless a budget says something else.
     In a duet both sides ran in turn in each of the `rounds`; else only the new one ran.
     """
 
@@ -149,7 +150,8 @@ class CaseComparison:
     @property
     def verdict(self) -> Verdict:
         if self.outcome is not None:
-            return self.outcome
+            kept = (m.verdict for m in self.metrics if m.limit is not None)
+            return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
         return worst(metric.verdict for metric in self.metrics if metric.gated)
 
     @property
@@ -192,7 +194,7 @@ class Comparison:
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of several together: one that regressed decides, then one that is unclear."""
-    return min(verdicts, key=_ORDER.index, default=Verdict.PASSED)
+    return min(verdicts, key=VERDICT_ORDER.index, default=Verdict.PASSED)
 
 
 def _macs_of(kind: LayerType | None) -> int:

@@ -47,7 +47,7 @@ from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.fields import MAX_INTEGER, rounded
 from pytest_modelperf.baselines.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
-from pytest_modelperf.baselines.recording import record_case, record_latency, thin
+from pytest_modelperf.baselines.recording import store_case, store_latency, thin
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.machine_facts import MachineFacts
@@ -935,8 +935,8 @@ def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
 def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     profile = measured_classifier()
     case = profile.cases[0]
-    stored = record_case(case, profile.model, Provenance(date=DAY))
-    latency = record_latency([case, case], profile.model, DAY)
+    stored = store_case(case, profile.model, Provenance(date=DAY))
+    latency = store_latency([case, case], profile.model, DAY)
     assert case.measured is not None
     assert stored.static is not None
     assert stored.static.macs == case.static.macs
@@ -993,7 +993,7 @@ def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None
     profile = measured_classifier()
     rounds = [make_round(rng.integers(10**9, 9 * 10**9, 400).tolist()) for _ in range(35)]
     case = replace(profile.cases[0], measured=make_measurement(rounds=rounds))
-    latency = record_latency([case] * 5, profile.model, DAY)
+    latency = store_latency([case] * 5, profile.model, DAY)
     stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases=(latency,))
     assert 20_000 < len(encode_machine(stored)) < 50_000
     assert latency.processes[0].rounds[0].samples == 400

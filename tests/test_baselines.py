@@ -13,7 +13,7 @@ import pytest
 from pytest_modelperf.baseline_records import Provenance, Recording
 from pytest_modelperf.baselines.encode import encode_model
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import record_case
+from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.session import ProfileRequest, profile_model
@@ -32,7 +32,7 @@ def current(name: str) -> Recording:
     return Recording(
         name=f"light_{name}",
         model=profile.model,
-        cases=tuple(record_case(case, profile.model, provenance) for case in profile.cases),
+        cases=tuple(store_case(case, profile.model, provenance) for case in profile.cases),
     )
 
 

@@ -91,7 +91,8 @@ def _plan(
 def _merge_models(old: ModelBaseline | None, recording: Recording) -> ModelBaseline:
     cases = {case.id: case for case in old.cases} if old is not None else {}
     for case in recording.cases:
-        new, known = _stored_form(case), cases.get(case.id)
+        known = cases.get(case.id)
+        new = _with_what_ran(_stored_form(case), known)
         is_known = known is not None and known.provenance is not None
         is_same = known is not None and replace(new, provenance=known.provenance) == known
         cases[case.id] = known if known is not None and is_known and is_same else new
@@ -100,6 +101,14 @@ def _merge_models(old: ModelBaseline | None, recording: Recording) -> ModelBasel
         cases=tuple(case for _, case in sorted(cases.items())),
         twin=_merge_twins(old, recording, {case.model_sha256 for case in cases.values()}),
     )
+
+
+def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
+    """A case that was only counted, with what an earlier run told of the very same model."""
+    was_run = new.engine is not None or new.fidelity is not None
+    if was_run or known is None or known.model_sha256 != new.model_sha256:
+        return new
+    return replace(new, engine=known.engine, fidelity=known.fidelity)
 
 
 def _stored_form(case: StoredCase) -> StoredCase:

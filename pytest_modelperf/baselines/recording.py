@@ -24,7 +24,7 @@ MAX_SAMPLES = 3_200
 _MIN_SAMPLES = 4
 
 
-def record_case(
+def store_case(
     profile: CaseProfile,
     model: ModelFacts,
     provenance: Provenance,
@@ -39,13 +39,13 @@ def record_case(
         dims=dict(sorted(case.dims)),
         engine=case.engine if run is None else run.engine.name,
         model_sha256=model.sha256,
-        static=None if profile.counted is None else record_static(profile.counted),
+        static=None if profile.counted is None else store_static(profile.counted),
         fidelity=fidelity,
         provenance=provenance,
     )
 
 
-def record_static(static: StaticProfile) -> StoredStatic:
+def store_static(static: StaticProfile) -> StoredStatic:
     """The totals and the layer types of a static profile."""
     uncounted: dict[str, int] = {}
     for entry in static.uncounted:
@@ -66,7 +66,7 @@ def record_static(static: StaticProfile) -> StoredStatic:
     )
 
 
-def record_latency(
+def store_latency(
     profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
 ) -> StoredLatency:
     """What is stored of the processes that measured one case, one profile for each."""

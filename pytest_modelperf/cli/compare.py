@@ -42,11 +42,10 @@ _NOT_MEASURED = 3
 @measuring_options
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
     metavar="SHARE",
-    default=0.03,
+    default="0.03",
     show_default=True,
-    help="How much slower B may be: 0.03 is 3 %.",
+    help="How much slower B may be: 0.03 is 3 %. p50=0.02,p99=0.1 says it of percentiles.",
 )
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
@@ -68,7 +67,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     gateway: str,
     max_seconds: float,
     timeout: float,
-    tolerance: float,
+    tolerance: str,
     python_a: str | None,
     python_b: str | None,
     json_file: str | None,
@@ -131,13 +130,14 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     pythons: tuple[str | None, str | None],
     request: ProfileRequest,
     measuring: Measuring,
-    tolerance: float,
+    tolerance: str,
     extensions: Extensions,
 ) -> Comparison:
     setup = measuring.setup(extensions)
 
     from pytest_modelperf.comparing import Side, baseline_side, compare_models
-    from pytest_modelperf.gates import Gate
+    from pytest_modelperf.gates import Gate, rounds_within
+    from pytest_modelperf.limits import read_tolerances
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     before, after = (
@@ -153,7 +153,10 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
             before = replace(
                 stack.enter_context(baseline_side(stored, key, after)), setup=before.setup
             )
-        gate = Gate(tolerance=tolerance)
+        gate = Gate(
+            tolerances=read_tolerances(tolerance, "--tolerance"),
+            rounds=rounds_within(measuring.max_seconds),
+        )
         return compare_models(before, after, request, gate, extensions, progress)
 
 

@@ -22,7 +22,12 @@ from pytest_modelperf.measurements import (
 )
 from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE, EngineModule
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.sampling import SamplingPolicy, SamplingProgress, sample
+from pytest_modelperf.profiler.sampling import (
+    IsEnough,
+    SamplingPolicy,
+    SamplingProgress,
+    sample,
+)
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LOCAL,
@@ -191,16 +196,22 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str
 
 
 def measure_rounds(
-    rig: Rig, watch: Watch, clock: Callable[[], int] = time.perf_counter_ns
+    rig: Rig,
+    watch: Watch,
+    clock: Callable[[], int] = time.perf_counter_ns,
+    is_enough: IsEnough | None = None,
 ) -> Measurement:
-    """All but the layers: as many rounds as the policy asks for, and the peak of memory."""
+    """All but the layers: rounds until the policy has enough, and the peak of memory.
+
+    `is_enough` stands for the policy's own rule where something else is to be known.
+    """
     begun = clock()
 
     def see(progress: SamplingProgress) -> None:
         rig.step = step_of(progress)
         watch(progress)
 
-    rounds = sample(rig, rig.setup.policy, clock, see)
+    rounds = sample(rig, rig.setup.policy, clock, see, is_enough)
     return sum_up(rig, rounds, (clock() - begun) / _NS_PER_S, is_alone=True)
 
 

@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from pytest_modelperf.measurements import Block, DuetRound, Percentile, Round
 
 Clock: TypeAlias = Callable[[], int]
+IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
 BlockPair: TypeAlias = tuple[Block, Block]
 
 _NS_PER_S = 1_000_000_000
@@ -114,8 +115,17 @@ class SamplingProgress:
 Watch: TypeAlias = Callable[[SamplingProgress], None]
 
 
-def sample(bench: Bench, policy: SamplingPolicy, clock: Clock, watch: Watch) -> tuple[Round, ...]:
-    """Rounds of one model, until the interval of its median is as narrow as `policy` asks."""
+def sample(
+    bench: Bench,
+    policy: SamplingPolicy,
+    clock: Clock,
+    watch: Watch,
+    is_enough: IsEnough | None = None,
+) -> tuple[Round, ...]:
+    """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
+
+    Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
+    """
     # scipy takes half a second to load, which is nobody's measuring time.
     from pytest_modelperf import stats
 
@@ -139,7 +149,9 @@ def sample(bench: Bench, policy: SamplingPolicy, clock: Clock, watch: Watch) -> 
         turns_ns=lambda block: block.times_ns,
         figures=lambda block: [_log(ns) for ns in block.times_ns],
         estimate=estimate,
-        is_enough=is_precise,
+        is_enough=is_precise
+        if is_enough is None
+        else lambda blocks, _: is_enough([block.times_ns for block in blocks]),
         median_samples=stats.needed_samples(_MEDIAN),
         sides=1,
     )

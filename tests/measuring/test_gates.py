@@ -15,6 +15,7 @@ from pytest_modelperf.gates import (
     latency_metrics,
     stored_metrics,
 )
+from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import Metric, Verdict
@@ -89,7 +90,7 @@ def test_what_lies_at_the_tolerance_goes_on() -> None:
 
 def test_the_level_of_a_run_is_shared_by_its_metrics() -> None:
     assert Gate().divided(5).level == pytest.approx(0.001)
-    assert Gate(percents=(50.0,)).divided(1).level == pytest.approx(0.01)
+    assert Gate(tolerances=Tolerances(((50.0, 0.03),))).divided(1).level == pytest.approx(0.01)
 
 
 def test_a_twin_is_trusted_only_where_it_is_shown_to_run_like_its_model() -> None:

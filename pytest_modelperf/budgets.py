@@ -1,0 +1,134 @@
+"""The budgets of a case, judged: over or within only where the whole interval is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.decisions import BudgetDecision, Fit
+from pytest_modelperf.gates import LatencyLimit
+from pytest_modelperf.limits import Budget
+from pytest_modelperf.measurements import Measurement
+from pytest_modelperf.records import StaticProfile
+from pytest_modelperf.stats import judge_percentile, judge_typical
+from pytest_modelperf.verdicts import Metric, Verdict
+
+_VERDICTS = {
+    Fit.OVER: Verdict.OVER_BUDGET,
+    Fit.WITHIN: Verdict.PASSED,
+    Fit.OPEN: Verdict.INCONCLUSIVE,
+}
+_NS_PER_MS = 1e6
+_NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held against budgets: of a Python function nothing is counted."""
+
+    counted: StaticProfile | None
+    size_bytes: int | None
+    batch_size: int
+    measured: Measurement | None = None
+
+
+def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
+    """What budgets say of the latency of one inference."""
+    return tuple(
+        LatencyLimit(budget.figure.percent, _limit_ns(budget, batch_size))
+        for budget in budgets
+        if budget.figure.percent is not None
+    )
+
+
+def static_budget_metrics(budgets: Sequence[Budget], held: Held) -> tuple[Metric, ...]:
+    """Those of what follows from the file alone: exact, but for layers that cannot be counted."""
+    return tuple(_static(budget, held) for budget in budgets if not budget.figure.is_timed)
+
+
+def timed_budget_metrics(budgets: Sequence[Budget], held: Held, level: float) -> tuple[Metric, ...]:
+    """Those of what running it told; nothing where it did not run."""
+    if held.measured is None:
+        return ()
+    return tuple(_timed(budgets, held, held.measured, level))
+
+
+def _static(budget: Budget, held: Held) -> Metric:
+    name, static = budget.figure.metric, held.counted
+    value: int | None = held.size_bytes
+    is_whole = True
+    if name != "size_bytes":
+        value = None if static is None else int(getattr(static, name))
+        is_whole = name != "macs" or static is None or static.coverage == 1.0
+    if value is None:
+        verdict = Verdict.INCONCLUSIVE
+    elif value > budget.limit:
+        verdict = Verdict.OVER_BUDGET
+    else:
+        # A sum that leaves layers out may be over.
+        verdict = Verdict.PASSED if is_whole else Verdict.INCONCLUSIVE
+    return Metric(name, None, value, verdict, limit=budget.limit)
+
+
+def _timed(
+    budgets: Sequence[Budget], held: Held, measured: Measurement, level: float
+) -> Iterator[Metric]:
+    rounds = [made.times_ns for made in measured.rounds]
+    for budget in budgets:
+        figure = budget.figure
+        if figure.percent is not None:
+            limit_ns = _limit_ns(budget, held.batch_size)
+            decision = judge_percentile(rounds, figure.percent, limit_ns, level)
+            yield _of_latency(budget, decision, held.batch_size)
+        elif figure.metric == "peak_rss_bytes":
+            yield _of_memory(budget, measured.peak_rss_bytes)
+        elif figure.is_timed:
+            is_load = figure.metric == "load_ms"
+            seen = [made.load_ns if is_load else made.first_ns for made in measured.rounds]
+            values = [ns / _NS_PER_MS for ns in seen]
+            decision = judge_typical(values, budget.limit, level)
+            yield _metric(budget, decision, (decision.value, decision.low, decision.high))
+
+
+def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Metric:
+    found = (decision.value, decision.low, decision.high)
+    if budget.figure.is_least:
+        value, low, high = (None if ns is None else _rate(batch_size, ns) for ns in found)
+        return _metric(budget, decision, (value, high, low))
+    value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
+    return _metric(budget, decision, (value, low, high))
+
+
+def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:
+    """One figure of one process: nothing tells how it would differ in another."""
+    verdict = Verdict.INCONCLUSIVE
+    if peak_bytes is not None:
+        verdict = Verdict.OVER_BUDGET if peak_bytes > budget.limit else Verdict.PASSED
+    return Metric(budget.figure.metric, None, peak_bytes, verdict, limit=budget.limit)
+
+
+def _metric(
+    budget: Budget,
+    decision: BudgetDecision,
+    found: tuple[float | None, float | None, float | None],
+) -> Metric:
+    value, low, high = found
+    return Metric(
+        budget.figure.metric,
+        None,
+        value,
+        _VERDICTS[decision.answer],
+        limit=budget.limit,
+        after_interval=None if low is None or high is None else (low, high),
+    )
+
+
+def _limit_ns(budget: Budget, batch_size: int) -> float:
+    if budget.figure.is_least:
+        return _rate(batch_size, budget.limit)
+    return budget.limit * _NS_PER_MS
+
+
+def _rate(batch_size: int, value: float) -> float:
+    """Items a second of a latency in nanoseconds, and the other way round."""
+    return batch_size * _NS_PER_S / value if value else 0.0

@@ -1,0 +1,424 @@
+"""One case checked: held against its baseline and its budgets, or recorded as the new baseline."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_modelperf.against import older_version
+from pytest_modelperf.baseline_records import Baseline, Recording
+from pytest_modelperf.baselines.recording import store_static
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.budgets import (
+    Held,
+    latency_limits,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
+from pytest_modelperf.compare import compare_cases, compare_with_stored
+from pytest_modelperf.comparing import (
+    Compared,
+    Details,
+    Side,
+    baseline_side,
+    compare_case,
+    describe_engine,
+)
+from pytest_modelperf.dueling import Pair
+from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.gates import Gate
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.rewrite import external_files
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.limits import Budget
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measuring import measure_case, measure_function
+from pytest_modelperf.options import UpdateMode
+from pytest_modelperf.outcomes import CaseOutcome, Source
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
+from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
+from pytest_modelperf.rigging import Model, Place, Watch, check_cores
+from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.stats import summarize
+from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseCheck:
+    """One case that is to be checked.
+
+    `request` makes exactly one case. `gate` has the level of one judged figure. `baseline` names
+    the folder of what is stored of the model; None for one that is held against budgets only.
+    """
+
+    test: str
+    source: Source
+    model: ModelSource | Callable[..., Any]
+    baseline: str | None
+    request: ProfileRequest
+    setup: Setup
+    gate: Gate
+    budgets: tuple[Budget, ...] = ()
+    accept: str | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is Python code that is run, which nothing can be counted of or stored."""
+        return callable(self.model) or self.setup.engine.name == "callable"
+
+    @property
+    def graph(self) -> ModelSource:
+        """The model; UsageError for Python code."""
+        if self.is_function or callable(self.model):
+            raise UsageError("a Python function has no graph: this is for ONNX models.")
+        return self.model
+
+
+@dataclass(slots=True)
+class Checker:
+    """What all checks of a run share: the baselines, what they are held against, who is watching.
+
+    `against` is a path or a git ref that stands for the baseline; `baseline_python` is the
+    interpreter that the side before runs in.
+    """
+
+    store: BaselineStore
+    root: Path
+    extensions: Extensions
+    today: dt.date
+    update: UpdateMode | None = None
+    is_static: bool = False
+    against: str | None = None
+    baseline_python: str | None = None
+    keeps_samples: bool = False
+    watch: Watch = lambda _: None
+    _machine: MachineFacts | None = field(default=None)
+
+    @property
+    def machine(self) -> MachineFacts:
+        if self._machine is None:
+            self._machine = describe_machine()
+        return self._machine
+
+    def check(self, check: CaseCheck) -> Checked:
+        """What becomes of a case.
+
+        TooFewCoresError where this machine cannot run it, another error where the model, what is
+        asked of it, or its baseline cannot be used.
+        """
+        begun = time.monotonic()
+        if check.is_function:
+            checked = self._check_function(check)
+        else:
+            work = self._start(check)
+            if not self.is_static:
+                check_cores(work.place.case.cores, check.setup)
+            done = work.run()
+            checked = Checked(work.outcome(done), done.profile)
+        outcome = replace(checked.outcome, seconds=time.monotonic() - begun)
+        return Checked(outcome, checked.profile)
+
+    def measure(self, check: CaseCheck) -> CaseProfile:
+        """The profile of a case alone, with its layers: MeasureError where it cannot be had."""
+        if check.is_function:
+            return self._measure_function(check)
+        work = self._start(check)
+        check_cores(work.place.case.cores, check.setup)
+        return _measured(measure_case(work.model, check.setup, work.place))
+
+    def count(self, check: CaseCheck) -> CaseProfile:
+        """The static profile of a case; of a function only which case it is."""
+        if check.is_function:
+            (size,), (cores,) = check.request.batch_sizes, check.request.cores
+            return CaseProfile(Case(size or 1, cores), None)
+        work = self._start(check)
+        return CaseProfile(work.place.case, work.model.static)
+
+    def _start(self, check: CaseCheck) -> _Work:
+        file = open_model(check.graph)
+        (binding,), (cores,) = check.request.bindings(), check.request.cores
+        model = Model.bind(file, binding, check.request, self.extensions)
+        case = Case(model.bound.inputs.batch_size, cores, model.dims)
+        return _Work(self, check, check.graph, file, model, Place(case, 1, 1, self.watch))
+
+    def _measure_function(self, check: CaseCheck) -> CaseProfile:
+        if not callable(check.model) and not isinstance(check.model, str):
+            raise UsageError("the callable engine runs a function, or a text module:function.")
+        engine = self.extensions.engines.find("callable")
+        setup = replace(check.setup, engine=engine)
+        return _measured(measure_function(check.model, check.request, setup, self.watch).cases[0])
+
+    def _check_function(self, check: CaseCheck) -> Checked:
+        """Budgets are all that a function can be held against."""
+        profile = self._measure_function(check)
+        case, measured = profile.case, profile.measured
+        held = Held(None, None, case.batch_size, measured)
+        metrics = timed_budget_metrics(check.budgets, held, check.gate.limit_level)
+        comparison = CaseComparison(case.id, metrics, ())
+        shown = check.model if isinstance(check.model, str) else _name_of(check.model)
+        return Checked(
+            _outcome(self, check, ModelFacts(shown, None, None, None), _Done(comparison, profile)),
+            profile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A case checked, and what running it told, where it ran."""
+
+    outcome: CaseOutcome
+    profile: CaseProfile
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A case judged or recorded."""
+
+    comparison: CaseComparison
+    profile: CaseProfile
+    recording: Recording | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One check on its way: the model is bound, and nothing has run yet."""
+
+    run_of: Checker
+    check: CaseCheck
+    source: ModelSource
+    file: ModelFile
+    model: Model
+    place: Place
+
+    def run(self) -> _Done:
+        update = self.run_of.update
+        if self.check.baseline is None:
+            return self._judge(None)
+        # Read also where it will be replaced: a broken one is not overwritten by mistake.
+        stored = self.run_of.store.read(self.check.baseline, (self.run_of.machine.key,))
+        case = None if stored is None else stored.model.case(self.place.case.id)
+        if update is UpdateMode.ALL or (update is UpdateMode.NEW and case is None):
+            return self._record()
+        done = self._judge(stored)
+        if update is UpdateMode.IMPROVED and done.comparison.verdict is Verdict.IMPROVED:
+            recorded = self._record()
+            return replace(done, recording=recorded.recording)
+        return done
+
+    @property
+    def gate(self) -> Gate:
+        """What is asked of this case, with its budgets."""
+        limits = latency_limits(self._timed, self.place.case.batch_size)
+        return replace(self.check.gate, limits=limits)
+
+    # -- judged
+
+    def _judge(self, stored: Baseline | None) -> _Done:
+        compared = self._compare(stored)
+        comparison, profile = compared.comparison, compared.profile
+        is_new = comparison.outcome is Verdict.NEW
+        if profile is None and comparison.failure is None and (is_new or self._timed):
+            try:
+                profile = self._measure(is_new=is_new)
+            except MeasureError as error:
+                comparison = replace(comparison, failure=str(error))
+        counted = CaseProfile(self.place.case, self.model.static)
+        return self._with_budgets(_Done(comparison, profile or counted))
+
+    def _compare(self, stored: Baseline | None) -> Compared:
+        """The case against what it is to be held against; nothing where it is new."""
+        run_of, case_id = self.run_of, self.place.case.id
+        if run_of.against is not None and self.check.baseline is not None:
+            with self._older(run_of.against) as before:
+                return self._compare_sides(before)
+        if self.check.baseline is None:
+            return Compared(CaseComparison(case_id, (), ()))
+        if stored is None:
+            reason = f"there is no baseline of {case_id}"
+            return Compared(CaseComparison(case_id, (), (), (reason,), outcome=Verdict.NEW))
+        with baseline_side(stored, run_of.machine.key, self._now()) as before:
+            return self._compare_sides(replace(before, setup=self._setup_before()))
+
+    def _compare_sides(self, before: Side) -> Compared:
+        run_of, static = self.run_of, self.model.static
+        if run_of.is_static and before.baseline is not None:
+            case = before.baseline.case(self.place.case.id)
+            if case is not None and case.static is not None:
+                return Compared(compare_with_stored(case.id, case.static, static))
+        old = Model.bind(
+            open_model(before.source),
+            self.model.binding,
+            self.check.request,
+            run_of.extensions,
+        )
+        if run_of.is_static:
+            sides = (CaseProfile(self.place.case, side.static) for side in (old, self.model))
+            return Compared(compare_cases(*sides))
+        pair = Pair(old, self.model, before.setup, self.check.setup)
+        return compare_case(pair, before, self.gate, self.place, Details.WHEN_WORSE)
+
+    @contextmanager
+    def _older(self, text: str) -> Iterator[Side]:
+        if self.file.path is None:
+            raise UsageError(
+                f"{self.file.name} is no file, so --modelperf-against cannot name an older one."
+            )
+        with older_version(text, self.file.path, self.run_of.root) as path:
+            yield Side(path, self._setup_before())
+
+    def _now(self) -> Side:
+        return Side(self.source, self.check.setup)
+
+    def _setup_before(self) -> Setup:
+        python = self.run_of.baseline_python
+        if python is None:
+            return self.check.setup
+        return replace(self.check.setup, spec=f"popen//python={python}")
+
+    @property
+    def _timed(self) -> list[Budget]:
+        """The budgets that a run tells."""
+        if self.run_of.is_static:
+            return []
+        return [budget for budget in self.check.budgets if budget.figure.is_timed]
+
+    def _measure(self, *, is_new: bool) -> CaseProfile | None:
+        """The model alone: of one that is known only as long as its budgets take."""
+        if self.run_of.is_static:
+            return None
+        gate = self.gate
+        policy = replace(
+            self.check.setup.policy,
+            min_samples=max(gate.samples_needed, self.check.setup.policy.min_samples),
+        )
+        setup = replace(self.check.setup, policy=policy)
+        is_enough = None if is_new and not gate.limits else gate.fits
+        return _measured(
+            measure_case(self.model, setup, self.place, takes_layers=False, is_enough=is_enough)
+        )
+
+    # -- recorded
+
+    def _record(self) -> _Done:
+        run_of, name = self.run_of, str(self.check.baseline)
+        new = CaseComparison(self.place.case.id, (), (), outcome=Verdict.NEW)
+        counted = CaseProfile(self.place.case, self.model.static)
+        if run_of.is_static:
+            recording = record_counts(name, self.model, run_of.today, self.place)
+            return self._with_budgets(_Done(new, counted, recording))
+        try:
+            with rebuilt_twin(self.file) as twin:
+                recorded = record_case(
+                    name, self.model, twin, self.check.setup, run_of.today, self.place
+                )
+        except MeasureError as error:
+            return _Done(replace(new, failure=str(error)), counted)
+        profile = _together(recorded.profiles)
+        return self._with_budgets(_Done(new, profile, recorded.recording))
+
+    # -- budgets, and what is told
+
+    def _with_budgets(self, done: _Done) -> _Done:
+        """What was judged, and the budgets with it."""
+        comparison, profile = done.comparison, done.profile
+        if comparison.failure is not None:
+            return done
+        profile = self._with_memory(profile)
+        held = Held(
+            profile.counted,
+            _size_bytes(self.model),
+            self.place.case.batch_size,
+            profile.measured,
+        )
+        metrics: tuple[Metric, ...] = (
+            *timed_budget_metrics(self._timed, held, self.check.gate.limit_level),
+            *static_budget_metrics(self.check.budgets, held),
+        )
+        notes = comparison.notes
+        if self.run_of.is_static and any(b.figure.is_timed for b in self.check.budgets):
+            notes = (*notes, "budgets of what a run tells are not judged: nothing ran")
+        judged = comparison.metrics
+        # Before what is only shown of the graph.
+        is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
+        place = is_shown.index(True) if True in is_shown else len(judged)
+        metrics = (*judged[:place], *metrics, *judged[place:])
+        comparison = replace(comparison, metrics=metrics, notes=notes)
+        return replace(done, comparison=comparison, profile=profile)
+
+    def _with_memory(self, profile: CaseProfile) -> CaseProfile:
+        """The peak of memory too, where a budget asks for it and two sides shared the process."""
+        measured = profile.measured
+        is_asked = any(budget.figure.metric == "peak_rss_bytes" for budget in self._timed)
+        if measured is None or measured.peak_rss_bytes is not None or not is_asked:
+            return profile
+        policy = replace(self.check.setup.policy, min_rounds=1, max_rounds=1, min_samples=1)
+        setup = replace(self.check.setup, policy=policy)
+        alone = measure_case(self.model, setup, self.place, takes_layers=False).measured
+        peak = None if alone is None else alone.peak_rss_bytes
+        return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
+
+    def outcome(self, done: _Done) -> CaseOutcome:
+        return _outcome(self.run_of, self.check, model_facts(self.file), done)
+
+
+def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done) -> CaseOutcome:
+    case, counted, measured = done.profile.case, done.profile.counted, done.profile.measured
+    return CaseOutcome(
+        test=check.test,
+        source=check.source,
+        model=facts,
+        cores=case.cores,
+        batch_size=case.batch_size,
+        comparison=done.comparison,
+        baseline=check.baseline,
+        engine=describe_engine(done.profile),
+        static=None if counted is None else store_static(counted),
+        latency=None if measured is None else measured.latency,
+        load_ms=None if measured is None else measured.load_ms,
+        first_inference_ms=None if measured is None else measured.first_inference_ms,
+        peak_rss_bytes=None if measured is None else measured.peak_rss_bytes,
+        confidence=check.gate.confidence,
+        times_ns=_samples(done.profile) if checker.keeps_samples else (),
+        machine=None if measured is None else measured.machine or checker.machine,
+        recording=done.recording,
+        accept=check.accept,
+    )
+
+
+def _name_of(function: object) -> str:
+    return str(getattr(function, "__qualname__", type(function).__name__))
+
+
+def _measured(profile: CaseProfile) -> CaseProfile:
+    """The profile; MeasureError where it has no measurement."""
+    if profile.outcome in {Outcome.FAILED, Outcome.SKIPPED} and profile.measured is None:
+        raise MeasureError(profile.reason)
+    return profile
+
+
+def _together(profiles: Sequence[CaseProfile]) -> CaseProfile:
+    """What several processes told of one case, as if one had."""
+    known = [profile.measured for profile in profiles if profile.measured is not None]
+    rounds = tuple(made for measured in known for made in measured.rounds)
+    first = profiles[0]
+    if first.measured is None:
+        return first
+    latency = summarize([made.times_ns for made in rounds], first.case.batch_size)
+    return replace(first, measured=replace(first.measured, rounds=rounds, latency=latency))
+
+
+def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
+    return () if profile.measured is None else tuple(r.times_ns for r in profile.measured.rounds)
+
+
+def _size_bytes(model: Model) -> int:
+    """The file, and those beside it in which some of its weights lie."""
+    beside = sum(path.stat().st_size for path in external_files(model.bound))
+    return model.file.size_bytes + beside

@@ -1,0 +1,245 @@
+"""A duet run: two models side by side in fresh sessions, round by round, until it is decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.structure import Plan
+from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
+from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
+from pytest_modelperf.profiler.measure import (
+    Profiled,
+    Rig,
+    Setup,
+    run_kernels_in_turn,
+    set_up,
+    step_of,
+    sum_up,
+)
+from pytest_modelperf.profiler.outputs import Sent, read_outputs
+from pytest_modelperf.profiler.sampling import (
+    DUET_POLICY,
+    BlockPair,
+    DuetBench,
+    SamplingPolicy,
+    SamplingProgress,
+    sample_duet,
+)
+from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.rigging import (
+    Model,
+    Place,
+    add_layer_times,
+    alone_at,
+    check_cores,
+    complete,
+    make_subject,
+    name_nodes,
+    start_on,
+    telling,
+)
+from pytest_modelperf.verdicts import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both models at one set of dimensions, and how each is run."""
+
+    before: Model
+    after: Model
+    before_setup: Setup
+    after_setup: Setup
+
+    @property
+    def shares_a_worker(self) -> bool:
+        return self.before_setup == self.after_setup
+
+    def models(self) -> tuple[tuple[Model, str], tuple[Model, str]]:
+        return (self.before, BEFORE), (self.after, AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one side told of itself."""
+
+    profile: CaseProfile
+    plan: Plan | None = None
+    outputs: Mapping[str, Sent] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """The rounds of a case, what they say, and what each side told beside."""
+
+    rounds: Sequence[DuetRound]
+    metrics: Sequence[Metric]
+    before: Told
+    after: Told
+
+
+def fight(
+    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
+) -> Duel:
+    """The duet of a case; its layers and outputs too, where its figures want them explained."""
+    run = _share_a_worker if pair.shares_a_worker else _use_two_workers
+    return run(pair, gate, place, wants_details)
+
+
+def _share_a_worker(
+    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
+) -> Duel:
+    """Both sides in one worker, so that all they differ by is the model."""
+    setup, cores = pair.after_setup, place.case.cores
+    with start_on(setup, cores) as worker:
+        place.tell("loading")
+        subjects = [make_subject(model, worker, side) for model, side in pair.models()]
+        with telling([note for subject in subjects for note in subject.notes]):
+            old, new = (
+                set_up(worker, setup, cores, subject, side)
+                for subject, side in zip(subjects, (BEFORE, AFTER), strict=True)
+            )
+            policy = _policy(setup, gate)
+            rounds = _take_rounds(SharedDuet(old, new), policy, gate.is_decided, place, (old, new))
+            metrics = latency_metrics(rounds, gate)
+            sides = [(pair.before, old), (pair.after, new)]
+            if wants_details(metrics):
+                told = _tell(sides, rounds, place)
+            else:
+                told = [_tell_latency(model, rig, rounds, place) for model, rig in sides]
+    return Duel(rounds, metrics, *told)
+
+
+def _use_two_workers(
+    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
+) -> Duel:
+    """Each side in workers of its own, for they need other engines or interpreters."""
+    rigs: list[Rig] = []
+
+    def starter(model: Model, setup: Setup, side: str) -> StartRig:
+        @contextmanager
+        def start() -> Iterator[Rig]:
+            with start_on(setup, place.case.cores) as worker:
+                subject = make_subject(model, worker, side)
+                with telling(subject.notes):
+                    rig = set_up(worker, setup, place.case.cores, subject, side)
+                    rigs.append(rig)
+                    yield rig
+
+        return start
+
+    starters = (
+        starter(pair.before, pair.before_setup, BEFORE),
+        starter(pair.after, pair.after_setup, AFTER),
+    )
+    with closing(SplitDuet(*starters)) as duet:
+        rounds = _take_rounds(duet, _policy(pair.after_setup, gate), gate.is_decided, place, rigs)
+    metrics = latency_metrics(rounds, gate)
+    told = []
+    for start, (model, _) in zip(starters, pair.models(), strict=True):
+        with start() as rig:
+            if wants_details(metrics):
+                told += _tell([(model, rig)], rounds, place)
+            else:
+                told.append(_tell_latency(model, rig, rounds, place))
+    return Duel(rounds, metrics, *told)
+
+
+def run_duet(
+    pair: tuple[Model, Model],
+    setup: Setup,
+    is_decided: Callable[[Sequence[BlockPair]], bool],
+    place: Place,
+    gate: Gate | None = None,
+) -> Sequence[DuetRound]:
+    """Rounds of two models in one worker until something is decided, and nothing else."""
+    check_cores(place.case.cores, setup)
+    with alone_at(place), start_on(setup, place.case.cores) as worker:
+        old, new = (
+            set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
+            for model, side in zip(pair, (BEFORE, AFTER), strict=True)
+        )
+        policy = _policy(setup, gate)
+        return _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
+
+
+def _policy(setup: Setup, gate: Gate | None = None) -> SamplingPolicy:
+    """That of a duet, with the samples that the percentiles of the gate take."""
+    policy = replace(DUET_POLICY, max_seconds=setup.policy.max_seconds)
+    if gate is None:
+        return policy
+    return replace(policy, min_samples=gate.samples_needed, max_rounds=gate.rounds)
+
+
+def _take_rounds(
+    duet: DuetBench,
+    policy: SamplingPolicy,
+    is_decided: Callable[[Sequence[BlockPair]], bool],
+    place: Place,
+    rigs: Sequence[Rig],
+) -> Sequence[DuetRound]:
+    """As many rounds as it takes to decide, or as there is time for."""
+
+    def see(progress: SamplingProgress) -> None:
+        for rig in rigs:
+            rig.step = step_of(progress)
+        place.tell_round(progress)
+
+    return sample_duet(duet, policy, time.perf_counter_ns, see, is_decided)
+
+
+def _tell(
+    sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: Place
+) -> list[Told]:
+    """What the sides of one worker tell: their latency, their layers, their outputs."""
+    outputs = [_read_outputs(rig) for _, rig in sides]
+    measured = [_sum_up(rig, rounds) for _, rig in sides]
+    place.tell("timing layers")
+    runs: Sequence[KernelRun | None] = [None] * len(sides)
+    note = ""
+    try:
+        named = [name_nodes(model, rig) for model, rig in sides]
+        for (model, rig), copy in zip(sides, named, strict=True):
+            complete(model, rig, copy)
+        runs = (
+            run_kernels_in_turn(
+                [
+                    Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
+                    for (model, rig), copy in zip(sides, named, strict=True)
+                ]
+            )
+            or runs
+        )
+    except MeasureError as error:
+        # What was timed before stays true.
+        note = f"no layer times: {error}"
+    told = []
+    for (model, _), figures, run, seen in zip(sides, measured, runs, outputs, strict=True):
+        known = replace(figures, notes=(*figures.notes, note)) if note else figures
+        if run is not None:
+            known = add_layer_times(model, known, run)
+        plan = None if run is None or run.plan is None else read_plan(run.plan)
+        told.append(Told(CaseProfile(place.case, model.static, known), plan, seen))
+    return told
+
+
+def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> Told:
+    return Told(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
+
+
+def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
+    own = [r.before if rig.side == BEFORE else r.after for r in rounds]
+    return sum_up(rig, own, 0.0, is_alone=False)
+
+
+def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
+    rig.open()
+    try:
+        return read_outputs(rig)
+    finally:
+        rig.close()
