@@ -34,7 +34,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from scipy.stats import mannwhitneyu
 
-from pytest_modelperf.comparing import run_duet
+from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measuring import measure_model

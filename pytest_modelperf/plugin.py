@@ -1,4 +1,4 @@
-"""The pytest plugin: its options, and the fixtures that it offers.
+"""The pytest plugin: its options and markers, and the run that it starts when asked to.
 
 It loads in every pytest run of every user, so it imports nothing that a run without
 `--modelperf` does not need.
@@ -6,18 +6,60 @@ It loads in every pytest run of every user, so it imports nothing that a run wit
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
-from pytest_modelperf.fixtures import modelperf
+from pytest_modelperf.fixtures import _modelperf_case, modelperf
+from pytest_modelperf.testing.options import add_options
+from pytest_modelperf.testing.switch import (
+    FLAG,
+    SUFFIX,
+    SWITCHED_OFF,
+    has_markers,
+    named_tests,
+    run_of,
+)
 
-__all__ = ["modelperf"]
+if TYPE_CHECKING:
+    from pytest_modelperf.testing.items import OnnxFile
+
+__all__ = ["_modelperf_case", "modelperf"]
+
+_MARKERS = """
+perf_case(model, batch_size=1, cores=1, dims={}, ...): run the test once for each case of an ONNX \
+model, and hold it against its baseline
+perf_budget(latency_ms=..., p99_ms=..., macs=..., params=..., peak_memory_mb=..., ...): what the \
+cases of the test may cost
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("modelperf", "performance of ONNX models")
-    group.addoption(
-        "--modelperf",
-        action="store_true",
-        default=False,
-        help="run the tests that profile models; without it they are skipped",
-    )
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in _MARKERS.strip().splitlines():
+        config.addinivalue_line("markers", line)
+    if config.getoption(FLAG):
+        # Imported here: only a run that profiles pays for it.
+        from pytest_modelperf.testing.hooks import start
+
+        start(config)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
+    """A model that was named where none is profiled is a skipped test, not an unknown file."""
+    if file_path.suffix != SUFFIX or run_of(parent.config) is not None:
+        return None
+    if all(path != file_path for path, _ in named_tests(parent.config)):
+        return None
+    from pytest_modelperf.testing.items import OnnxFile
+
+    return OnnxFile.from_parent(parent, path=file_path)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if run_of(item.config) is None and has_markers(item):
+        pytest.skip(SWITCHED_OFF)

@@ -1,0 +1,200 @@
+"""What a table, a marker or a call says of a model, and the cases that this makes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_modelperf.config_values import (
+    read_dims,
+    read_pairs,
+    read_path,
+    read_seconds,
+    read_sizes,
+    read_text,
+    read_texts,
+)
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.limits import Budget, Tolerances, read_tolerances, suggestion
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.config import ModelTable
+    from pytest_modelperf.graph.model_file import ModelSource
+    from pytest_modelperf.session import ProfileRequest
+
+Subject: TypeAlias = "ModelSource | Callable[..., Any]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What is said of one model: each combination of its sizes is a case.
+
+    What is None is as the run says. `baseline` is the path that its baseline is named by, where
+    that is not its own.
+    """
+
+    model: Subject
+    batch_sizes: tuple[int | None, ...] = (None,)
+    cores: tuple[int, ...] = (1,)
+    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    input_file: Path | None = None
+    budgets: tuple[Budget, ...] = ()
+    tolerances: Tolerances | None = None
+    engine: str | None = None
+    engine_options: Mapping[str, str] = field(default_factory=dict)
+    max_seconds: float | None = None
+    baseline: str | None = None
+
+    @property
+    def is_function(self) -> bool:
+        return callable(self.model) or self.engine == "callable"
+
+    def cases(self) -> tuple[DeclaredCase, ...]:
+        """Each combination; ModelError or BindingError where the model cannot be read so."""
+        requests = [
+            replace(
+                self.request(),
+                batch_sizes=(batch_size,),
+                dims={name: (size,) for name, size in zip(self.dims, sizes, strict=True)},
+                named=tuple(name for name, sizes in self.dims.items() if len(sizes) > 1),
+            )
+            for batch_size in self.batch_sizes
+            for sizes in itertools.product(*self.dims.values())
+        ]
+        return tuple(
+            DeclaredCase(self, replace(request, cores=(cores,)), self._id(request, cores))
+            for request in requests
+            for cores in self.cores
+        )
+
+    def request(self) -> ProfileRequest:
+        """All cases together."""
+        from pytest_modelperf.graph.binding import parse_input_spec
+        from pytest_modelperf.profiler.given_inputs import read_given
+        from pytest_modelperf.session import ProfileRequest
+
+        return ProfileRequest(
+            batch_sizes=self.batch_sizes,
+            cores=self.cores,
+            dims=self.dims,
+            inputs=tuple(map(parse_input_spec, self.inputs)),
+            given=None if self.input_file is None else read_given(str(self.input_file)),
+        )
+
+    def _id(self, request: ProfileRequest, cores: int) -> str:
+        from pytest_modelperf.records import Case
+        from pytest_modelperf.session import batch_sizes_of
+
+        (binding,) = request.bindings()
+        if callable(self.model) or self.is_function:
+            batch_size = binding.batch_size or 1
+        else:
+            (batch_size,) = batch_sizes_of(self.model, request)
+        return Case(batch_size, cores, request.varying(binding)).id
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCase:
+    """One case of what is declared; `id` tells it from the others."""
+
+    declared: Declared
+    request: ProfileRequest
+    id: str
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        return {name: size for name, (size,) in self.request.dims.items()}
+
+
+def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Declared:
+    """What the configuration says of a model; without a table, one case with what is usual."""
+    if table is None:
+        return Declared(model=model)
+    return Declared(
+        model=model,
+        batch_sizes=table.batch_sizes,
+        cores=table.cores,
+        dims=table.dims,
+        inputs=table.inputs,
+        input_file=None if table.input_file is None else root / table.input_file,
+        budgets=table.budgets,
+        tolerances=table.tolerances,
+        engine=table.engine,
+        engine_options=table.engine_options,
+        max_seconds=table.max_seconds,
+        baseline=table.baseline,
+    )
+
+
+def read_declared(words: Mapping[str, object], where: str, find: Callable[[str], Path]) -> Declared:
+    """What a marker or a call says; UsageError, which begins with `where`.
+
+    `find` makes a path of one that is relative.
+    """
+    for word in words:
+        if word not in _READERS:
+            raise UsageError(
+                f"{where}: there is no argument {printable(word)!r}{suggestion(word, _READERS)}. "
+                f"There are: {', '.join(_READERS)}."
+            )
+    given = {
+        _FIELDS.get(word, word): _READERS[word](_as_written(value), f"{where}: {word}")
+        for word, value in words.items()
+        if value is not None
+    }
+    if "model" not in given:
+        raise UsageError(f"{where}: which model? Give model='model.onnx'.")
+    declared = Declared(**given)
+    model = declared.model
+    if isinstance(model, str | os.PathLike) and not declared.is_function:
+        declared = replace(declared, model=find(os.fspath(model)))
+    if declared.input_file is not None:
+        declared = replace(declared, input_file=find(os.fspath(declared.input_file)))
+    return declared
+
+
+def words_of_cases() -> tuple[str, ...]:
+    """The arguments of a marker or a call."""
+    return tuple(_READERS)
+
+
+def _as_written(value: object) -> object:
+    """The value as a table would have it: sequences as lists, paths as texts."""
+    if isinstance(value, tuple | range):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {key: _as_written(inner) for key, inner in value.items()}
+    return value
+
+
+def _read_model(value: object, where: str) -> Any:  # noqa: ANN401  # a model comes in many forms
+    if isinstance(value, str) and not value:
+        raise UsageError(f"{where} is an empty text: give the path of a model.")
+    is_model = hasattr(value, "SerializeToString") or callable(value)
+    if not is_model and not isinstance(value, str | os.PathLike | bytes):
+        raise UsageError(
+            f"{where} takes a path, bytes, an onnx.ModelProto or a function, not {value!r}."
+        )
+    return value
+
+
+_READERS: Mapping[str, Callable[[object, str], Any]] = {
+    "model": _read_model,
+    "batch_size": read_sizes,
+    "cores": read_sizes,
+    "dims": read_dims,
+    "inputs": read_texts,
+    "input_file": read_path,
+    "tolerance": read_tolerances,
+    "engine": read_text,
+    "engine_options": read_pairs,
+    "max_seconds": read_seconds,
+    "baseline": read_text,
+}
+_FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances"}

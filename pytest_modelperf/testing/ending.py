@@ -1,0 +1,239 @@
+"""The end of a run: baselines planned and written, and its reports."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_modelperf import __version__
+from pytest_modelperf.config import Settings
+from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.run import Run, case_of, uses_fixture
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.baseline_records import Baseline, Plan
+    from pytest_modelperf.baselines.store import BaselineStore
+
+# A run that ended so has said all that it could.
+_ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
+_SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
+
+
+@dataclass(slots=True)
+class Known:
+    """Which cases the tests of a run are about, whether they ran or not.
+
+    `open` are tests that may name cases of their own while they run; `passed` are those that did
+    so to their end. With `deselected` tests, more cases may be in use than are known.
+    """
+
+    cases: set[tuple[str, str]] = field(default_factory=set)
+    open: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
+    deselected: int = 0
+
+    def add(self, run: Run, items: Iterable[pytest.Item]) -> None:
+        for item in items:
+            case = case_of(item)
+            if case is not None and not case.declared.is_function:
+                self.cases.add((run.baseline_of(case.declared), case.id))
+            if uses_fixture(item):
+                self.open.add(item.nodeid)
+
+    def as_message(self) -> dict[str, Any]:
+        """What a worker of pytest-xdist tells of it."""
+        return {
+            "cases": [list(case) for case in sorted(self.cases)],
+            "open": sorted(self.open),
+            "deselected": self.deselected,
+        }
+
+    def add_message(self, message: Mapping[str, Any]) -> None:
+        """Every worker collects all tests, so the same is told several times."""
+        self.cases |= {(folder, case_id) for folder, case_id in message["cases"]}
+        self.open |= set(message["open"])
+        self.deselected = max(self.deselected, message["deselected"])
+
+
+@dataclass(slots=True)
+class Ending:
+    """What is left to do when all tests have ended."""
+
+    run: Run
+    report: RunReport | None = None
+    problems: list[str] = field(default_factory=list)
+
+    def finish(
+        self,
+        outcomes: Sequence[CaseOutcome],
+        known: Known,
+        exit_code: int,
+        started: dt.datetime,
+    ) -> None:
+        """Write what is to be written; what fails is a problem that the summary shows."""
+        told = self.run.settings
+        has_ended = exit_code in _ENDED
+        plans: tuple[Plan, ...] = ()
+        unused: tuple[str, ...] | None = None
+        notes: list[str] = []
+        is_written = False
+        try:
+            if has_ended:
+                found = self._unused(outcomes, known)
+                plans = (*self._updates(outcomes), *self._removals(found, notes))
+                unused = None if found is None or told.prune else tuple(found.texts())
+                is_written = self._write(plans)
+            elif any(outcome.recording is not None for outcome in outcomes):
+                notes.append("the run was interrupted: no baseline was written")
+        except ModelPerfError as error:
+            self.problems.append(str(error))
+        self.report = RunReport(
+            outcomes=tuple(outcomes),
+            machine=next((o.machine for o in outcomes if o.machine is not None), None),
+            seconds=sum(outcome.seconds for outcome in outcomes),
+            is_strict=told.strict,
+            tolerance=told.tolerances.of(50.0),
+            plans=plans,
+            is_written=is_written,
+            unused=unused,
+            started=started,
+            notes=tuple(notes),
+        )
+        self._write_reports(self.report)
+
+    # -- baselines
+
+    @property
+    def _store(self) -> BaselineStore:
+        from pytest_modelperf.baselines.store import BaselineStore
+
+        return BaselineStore(self.run.settings.baseline_dir)
+
+    def _updates(self, outcomes: Sequence[CaseOutcome]) -> list[Plan]:
+        recordings = [o.recording for o in outcomes if o.recording is not None]
+        if not recordings:
+            return []
+        from pytest_modelperf.baselines.plan import plan_update
+        from pytest_modelperf.recording import merge_recordings
+
+        plans = []
+        for name in dict.fromkeys(recording.name for recording in recordings):
+            whole = merge_recordings([r for r in recordings if r.name == name])
+            keys = () if whole.machine is None else (whole.machine.key,)
+            plans.append(plan_update(self._store.read(name, keys), whole))
+        return plans
+
+    def _removals(self, unused: _Unused | None, notes: list[str]) -> list[Plan]:
+        if not self.run.settings.prune:
+            return []
+        if unused is None:
+            notes.append(
+                "nothing was pruned: only a run of all tests, which all came to their end, "
+                "knows which baselines are unused"
+            )
+            return []
+        from pytest_modelperf.baselines.plan import plan_removal
+
+        return [plan_removal(stored, gone) for stored, gone in unused.cases]
+
+    def _write(self, plans: Sequence[Plan]) -> bool:
+        for plan in plans:
+            self._store.apply(plan)
+        return bool(plans)
+
+    def _unused(self, outcomes: Sequence[CaseOutcome], known: Known) -> _Unused | None:
+        """The stored cases without a test; None where there may be tests that were not seen."""
+        if not _selects_all(self.run.config, known):
+            return None
+        used = known.cases | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
+        found = []
+        for name in self._store.names():
+            stored = self._store.read(name)
+            if stored is not None:
+                gone = [c.id for c in stored.model.cases if (name, c.id) not in used]
+                if gone:
+                    found.append((stored, gone))
+        return _Unused(found)
+
+    # -- reports
+
+    def _write_reports(self, report: RunReport) -> None:
+        told = self.run.settings
+        folder = self.run.config.invocation_params.dir
+        if told.json is not None:
+            from pytest_modelperf.serde import dump_run
+
+            self._write_text(folder / told.json, dump_run(report))
+        if told.markdown is not None or in_github():
+            from pytest_modelperf.report.run_markdown import render_run_markdown
+
+            text = render_run_markdown(report)
+            if told.markdown is not None:
+                self._write_text(folder / told.markdown, text)
+            summary = os.environ.get(_SUMMARY_FILE)
+            if in_github() and summary and report.outcomes:
+                self._write_text(Path(summary), text, mode="a")
+        if told.benchmark_json is not None:
+            from pytest_modelperf.report.benchmark_json import dump_benchmarks
+
+            self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
+
+    def _write_text(self, path: Path, text: str, mode: str = "w") -> None:
+        try:
+            with path.open(mode, encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError as error:
+            self.problems.append(f"cannot write {printable(str(path))}: {error.strerror or error}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Unused:
+    """The cases of baselines that no test is about."""
+
+    cases: Sequence[tuple[Baseline, Sequence[str]]]
+
+    def texts(self) -> list[str]:
+        return [f"{stored.name}: {case_id}" for stored, gone in self.cases for case_id in gone]
+
+
+def check_targets(settings: Settings, folder: Path) -> None:
+    """Raise where a report could not be written, before anything is measured for it."""
+    for key in ("json", "markdown", "benchmark_json"):
+        target = getattr(settings, key)
+        if target is None:
+            continue
+        option = f"--modelperf-{key.replace('_', '-')}"
+        path = folder / target
+        if target == "-":
+            raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
+        if not path.parent.is_dir() or path.is_dir():
+            raise OutputError(
+                f"{option}: {printable(str(path))} cannot be written: give a file in a folder "
+                "that is there."
+            )
+
+
+def in_github() -> bool:
+    """Whether this is a step of GitHub Actions, which reads what it prints."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _selects_all(config: pytest.Config, known: Known) -> bool:
+    """Whether all tests were collected, and those passed that may name cases while they run."""
+    is_narrowed = (
+        config.args_source is pytest.Config.ArgsSource.ARGS
+        or config.invocation_params.dir != config.rootpath
+        or known.deselected
+        or config.getoption("ignore")
+        or config.getoption("ignore_glob")
+        or config.getoption("collectonly")
+    )
+    return not is_narrowed and known.open <= known.passed

@@ -1,0 +1,225 @@
+"""What the fixture hands to a test: profiles for plain assertions, checks, and comparisons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
+from pytest_modelperf.testing.declared import DeclaredCase, Subject, read_declared
+from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
+from pytest_modelperf.testing.run import PerfFailure, Run, case_of
+
+if TYPE_CHECKING:
+    from pytest_modelperf.checking import CaseCheck
+    from pytest_modelperf.measurements import Latency, Measurement
+    from pytest_modelperf.records import Case, CaseProfile, LayerRow, LayerType, StaticProfile
+    from pytest_modelperf.verdicts import CaseComparison
+
+_T = TypeVar("_T")
+# pytest begins the lines of an error by so much.
+_MARGIN = 8
+
+
+class ModelPerf:
+    """What the fixture hands to a test: call it with a model to get the profile of one case."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __repr__(self) -> str:
+        return "<modelperf>"
+
+    def __call__(self, model: Subject, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
+        """The profile of a model at one case, held against the budgets of the test.
+
+        `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
+        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options` and
+        `max_seconds` say how it is run. With `sparsity` the weights are read. It is run when a
+        figure is asked for that only a run tells.
+        """
+        __tracebackhide__ = True
+        return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
+
+    def check(self, model: Subject, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
+        """The profile of a model, held against its baseline and the budgets of the test.
+
+        It takes what calling the fixture takes, and `tolerance` and `baseline`.
+        """
+        __tracebackhide__ = True
+        return _or_fail(lambda: self._checked(self._case({"model": model, **words})))
+
+    def compare(self, before: Subject, after: Subject, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
+        """Two models side by side in a duet at one case, for a test to assert what it wants."""
+        __tracebackhide__ = True
+        return _or_fail(lambda: self._compared(before, after, words))
+
+    @property
+    def profile(self) -> PerfProfile:
+        """That of the case that the markers of the test name, as it was checked."""
+        __tracebackhide__ = True
+        return _or_fail(self._of_markers)
+
+    def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
+        case = self._case(words)
+        case = replace(case, request=replace(case.request, sparsity=sparsity))
+        if case.declared.budgets:
+            return self._checked(case, has_baseline=False)
+        check = self._run.case_check(self._item, case, has_baseline=False)
+        return PerfProfile(self._run, check, self._run.checker.count(check))
+
+    def _checked(self, case: DeclaredCase, *, has_baseline: bool = True) -> PerfProfile:
+        run, item = self._run, self._item
+        check = run.case_check(item, case, has_baseline=has_baseline)
+        checked = run.check(item, check)
+        if run.is_failure(checked.outcome):
+            raise PerfFailure(run.failure_text(checked.outcome, margin=_MARGIN))
+        return PerfProfile(run, check, checked.profile)
+
+    def _compared(
+        self, before: Subject, after: Subject, words: Mapping[str, Any]
+    ) -> CaseComparison:
+        from pytest_modelperf.comparing import Side, compare_models
+
+        cases = [self._case({"model": model, **words}) for model in (before, after)]
+        checks = [self._run.case_check(self._item, case, has_baseline=False) for case in cases]
+        old, new = (Side(check.graph, check.setup) for check in checks)
+        run, check = self._run, checks[1]
+        found = compare_models(
+            old, new, check.request, check.gate, run.checker.extensions, run.watch
+        )
+        return found.cases[0]
+
+    def _of_markers(self) -> PerfProfile:
+        case = case_of(self._item)
+        if case is None:
+            raise UsageError(
+                "this test is about no case: mark it with @pytest.mark.perf_case(model=...), or "
+                "call the fixture with a model."
+            )
+        check = self._run.case_check(self._item, case)
+        checked = self._run.checked
+        return PerfProfile(self._run, check, checked or self._run.checker.count(check))
+
+    @property
+    def _item(self) -> pytest.Item:
+        item = self._run.current
+        if item is None:
+            raise UsageError("the fixture modelperf measures only while a test runs.")
+        return item
+
+    def _case(self, words: Mapping[str, Any]) -> DeclaredCase:
+        """The one case that a call names."""
+        find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
+        declared = read_declared(words, "modelperf", find)
+        declared = replace(declared, budgets=read_mark_budgets(self._item))
+        cases = declared.cases()
+        if len(cases) > 1:
+            raise UsageError(
+                f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
+                "size of each, or mark the test with @pytest.mark.perf_case."
+            )
+        return cases[0]
+
+
+class PerfProfile:
+    """The profile of one case: its static figures at once, the others when they are asked for."""
+
+    def __init__(self, run: Run, check: CaseCheck, profile: CaseProfile) -> None:
+        self._run = run
+        self._check = check
+        self._profile = profile
+
+    def __repr__(self) -> str:
+        return repr(self._profile)
+
+    @property
+    def case(self) -> Case:
+        return self._profile.case
+
+    @property
+    def static(self) -> StaticProfile:
+        """What follows from the graph alone; nothing runs for it."""
+        __tracebackhide__ = True
+        return _or_fail(lambda: self._profile.static)
+
+    @property
+    def latency(self) -> Latency:
+        __tracebackhide__ = True
+        return self._measured.latency
+
+    @property
+    def load_ms(self) -> float:
+        __tracebackhide__ = True
+        return self._measured.load_ms
+
+    @property
+    def first_inference_ms(self) -> float:
+        __tracebackhide__ = True
+        return self._measured.first_inference_ms
+
+    @property
+    def peak_rss_bytes(self) -> int | None:
+        __tracebackhide__ = True
+        if self._measured.peak_rss_bytes is None:
+            self._run_alone()
+        return self._measured.peak_rss_bytes
+
+    @property
+    def layers(self) -> tuple[LayerRow, ...]:
+        """The layers in graph order with their times, then the times that belong to none."""
+        __tracebackhide__ = True
+        return self._with_layers.layers
+
+    @property
+    def layer_types(self) -> Mapping[str, LayerType]:
+        """The layers grouped by operator, with their times."""
+        __tracebackhide__ = True
+        return self._with_layers.layer_types
+
+    @property
+    def _measured(self) -> Measurement:
+        __tracebackhide__ = True
+        if self._profile.measured is None:
+            self._run_alone()
+        measured = self._profile.measured
+        if measured is None:
+            pytest.fail(self._profile.reason)
+        return measured
+
+    @property
+    def _with_layers(self) -> CaseProfile:
+        __tracebackhide__ = True
+        if self._measured.layer_times is None:
+            self._run_alone()
+        return self._profile
+
+    def _run_alone(self) -> None:
+        __tracebackhide__ = True
+        run = self._run
+        if run.settings.static_only:
+            pytest.skip("needs a run, and --modelperf-static-only is given")
+        self._profile = _or_fail(lambda: run.checker.measure(self._check))
+
+
+def _or_fail(work: Callable[[], _T]) -> _T:
+    """What `work` returns; the test fails at its own line, or is skipped, where it raises."""
+    __tracebackhide__ = True
+    is_skipped = False
+    try:
+        return work()
+    except TooFewCoresError as error:
+        message, is_skipped = str(error), True
+    except ModelPerfError as error:
+        message = in_python(str(error))
+    except PerfFailure as error:
+        message = str(error)
+    # Outside of the except block, or pytest would show both errors.
+    if is_skipped:
+        pytest.skip(message)
+    pytest.fail(message)

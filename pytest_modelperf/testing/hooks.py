@@ -1,0 +1,347 @@
+"""The hooks of a run that profiles models: collection, checks, and reports."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import shutil
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_modelperf.config import Settings
+from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.measurements import Progress
+from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.testing.ending import Ending, Known, check_targets, in_github
+from pytest_modelperf.testing.items import OnnxFile, check_item
+from pytest_modelperf.testing.markers import (
+    FindModel,
+    case_ids,
+    read_cases,
+    read_mark_budgets,
+)
+from pytest_modelperf.testing.run import (
+    OUTCOMES,
+    PerfFailure,
+    Run,
+    case_of,
+    pack,
+    unpack,
+    uses_fixture,
+)
+from pytest_modelperf.testing.settings import read_run_settings
+from pytest_modelperf.testing.switch import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, RUN, SUFFIX
+from pytest_modelperf.testing.terminal import LiveLine
+from pytest_modelperf.units import printable
+from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
+
+# What a worker of pytest-xdist is told, and what it tells.
+_WIDTH = "modelperf_width"
+_KNOWN = "modelperf_known"
+# The outcomes that a test's report carries.
+_ATTACHED = "modelperf_outcomes"
+_WORD = "modelperf_word"
+_DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
+
+
+def start(config: pytest.Config) -> None:
+    """Begin a run that profiles; UsageError of pytest where its settings mean nothing."""
+    try:
+        settings = read_run_settings(config)
+        if settings.against is not None:
+            from pytest_modelperf.against import check_against
+
+            check_against(settings.against, settings.root)
+        check_targets(settings, config.invocation_params.dir)
+        hooks = RunHooks(config, settings)
+        hooks.add_models()
+    except ModelPerfError as error:
+        message = str(error)
+    else:
+        config.stash[RUN] = hooks.run
+        config.pluginmanager.register(hooks, "modelperf-run")
+        return
+    # Outside of the except block, or pytest would show both errors.
+    raise pytest.UsageError(message)
+
+
+class RunHooks:
+    """The plugin of one run."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self.config = config
+        self.settings = settings
+        self.started = dt.datetime.now(dt.timezone.utc)
+        self.live = LiveLine(None, config)
+        self.run = Run(config, settings, _width(config), self._watch)
+        self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
+        self.known = Known()
+        self.ending = Ending(self.run)
+
+    def _watch(self, progress: Progress) -> None:
+        self.live(progress)
+
+    # -- collection
+
+    def add_models(self) -> None:
+        """The models of the configuration, where no test was named: they may lie anywhere."""
+        if self.config.args_source is pytest.Config.ArgsSource.ARGS:
+            return
+        if self.config.invocation_params.dir != self.config.rootpath:
+            return
+        named = _named(self.config)
+        for path in find_models(self.settings, self.config.getini("norecursedirs")):
+            if not any(path == other for other in named):
+                self.config.args.append(str(path))
+
+    @pytest.hookimpl
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
+        if file_path.suffix != SUFFIX:
+            return None
+        if file_path in _named(self.config) or self._is_configured(file_path):
+            return OnnxFile.from_parent(parent, path=file_path)
+        return None
+
+    def _is_configured(self, path: Path) -> bool:
+        root = self.settings.root
+        if not path.is_relative_to(root):
+            return False
+        inner = path.relative_to(root).as_posix()
+        is_twin = path.is_relative_to(self.settings.baseline_dir)
+        return any(
+            table.pattern == inner or (table.matches(inner) and not is_twin)
+            for table in self.settings.models
+        )
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        definition = metafunc.definition
+        try:
+            find = FindModel(definition.path, self.settings.root)
+            cases = read_cases(definition, find)
+            read_mark_budgets(definition)
+            ids = case_ids(cases, printable(definition.nodeid))
+        except ModelPerfError as error:
+            message = in_python(str(error))
+            if definition.nodeid not in message:
+                message = f"{printable(definition.nodeid)}: {message}"
+        else:
+            if cases:
+                metafunc.fixturenames.append(CASE_ARGUMENT)
+                metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
+            return
+        raise pytest.UsageError(message)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            _check_markers(item)
+        self.known.add(self.run, items)
+        self.run.count(items)
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        self.known.deselected += len(items)
+
+    # -- tests
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        # Anew also where the same test runs once more.
+        item.stash[OUTCOMES] = []
+        self.run.current, self.run.checked = item, None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+        case = case_of(pyfuncitem)
+        if case is not None:
+            message = None
+            try:
+                check_item(self.run, pyfuncitem, case)
+            except (PerfFailure, ModelPerfError) as error:
+                message = str(error)
+            if message is not None:
+                pytest.fail(message, pytrace=False)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if call.when == "call":
+            self.live.clear()
+        outcomes = item.stash.get(OUTCOMES, [])
+        is_last = call.when == "call" or call.excinfo is not None
+        if outcomes and is_last and call.when != "teardown":
+            add_properties(item, outcomes)
+        report = yield
+        if outcomes and is_last and call.when != "teardown":
+            setattr(report, _ATTACHED, pack(outcomes))
+            setattr(report, _WORD, min(outcomes, key=_severity).word)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        attached = getattr(report, _ATTACHED, None)
+        if attached is not None:
+            # Of a test that ran several times the last counts.
+            self.outcomes[report.nodeid] = unpack(attached)
+        if report.when == "call" and report.passed:
+            self.known.passed.add(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.CollectReport | pytest.TestReport
+    ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+        word = getattr(report, _WORD, None)
+        if word is None or report.outcome == "skipped" or word == Verdict.PASSED.value:
+            return None
+        if report.failed:
+            return "failed", "F", (word.upper(), {"red": True})
+        color = "yellow" if word in _DOUBTFUL else "green"
+        return "passed", ".", (word.upper(), {color: True})
+
+    # -- the end
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        self.live = LiveLine(reporter, self.config)
+
+    def pytest_report_header(self) -> str:
+        return describe_settings(self.settings)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(self.config, "workeroutput"):
+            self.config.workeroutput[_KNOWN] = self.known.as_message()
+            return
+        if self.config.getoption("collectonly"):
+            return
+        outcomes = [outcome for told in self.outcomes.values() for outcome in told]
+        self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
+        if self.ending.problems and exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        report = self.ending.report
+        if report is None:
+            return
+        from pytest_modelperf.report.github import annotations
+        from pytest_modelperf.report.page import TextStyle
+        from pytest_modelperf.report.run_text import render_summary
+
+        writer = terminalreporter._tw  # noqa: SLF001  # nothing public tells the width
+        style = TextStyle(writer.fullwidth, color=writer.hasmarkup)
+        if report.outcomes or report.plans or report.unused or report.notes:
+            text = render_summary(report, style, verbosity=terminalreporter.verbosity)
+            terminalreporter.section("model performance")
+            terminalreporter.write(text)
+        for problem in self.ending.problems:
+            terminalreporter.write_line(f"error: {problem}", red=True)
+        if in_github():
+            for line in annotations(report):
+                terminalreporter.write_line(line)
+
+    # -- pytest-xdist: workers measure in turn, and this process writes and tells
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # a plugin's own type
+        node.workerinput[_WIDTH] = self.run.width
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002  # likewise
+        told = getattr(node, "workeroutput", {}).get(_KNOWN)
+        if told is not None:
+            self.known.add_message(told)
+
+
+def find_models(settings: Settings, skipped: Sequence[str] = ()) -> Iterator[Path]:
+    """The files that the tables name; UsageError for one that names none.
+
+    A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
+    of `skipped`, unless it has the name of the folder itself.
+    """
+    for table in settings.models:
+        pattern = table.pattern
+        found = sorted(
+            path
+            for path in settings.root.glob(pattern)
+            if path.is_file() and not _is_left_out(path, pattern, settings, skipped)
+        )
+        if not found:
+            raise UsageError(
+                f'[tool.modelperf.models."{printable(pattern)}"] names no file below '
+                f"{printable(str(settings.root))}: is the path right, and is the model there?"
+            )
+        yield from found
+
+
+def _is_left_out(path: Path, pattern: str, settings: Settings, skipped: Sequence[str]) -> bool:
+    inner = path.relative_to(settings.root)
+    if inner.as_posix() == pattern:
+        return False
+    if path.is_relative_to(settings.baseline_dir):
+        return True
+    named = pattern.split("/")
+    folders = [name for name in inner.parts[:-1] if name not in named]
+    return any(fnmatchcase(name, each) for name in folders for each in skipped)
+
+
+def describe_settings(settings: Settings) -> str:
+    """`modelperf: baselines in baselines, 3 % allowed`."""
+    folder = settings.baseline_dir
+    shown = folder.relative_to(settings.root) if folder.is_relative_to(settings.root) else folder
+    parts = [f"baselines in {printable(str(shown))}"]
+    parts += [f"{100 * settings.tolerances.of(50.0):.4g} % allowed"]
+    if settings.against is not None:
+        parts[0] = f"against {printable(settings.against)}"
+    if settings.engine != "onnxruntime":
+        parts.append(f"on {printable(settings.engine)}")
+    if settings.static_only:
+        parts = [parts[0], "static figures only"]
+    if settings.update is not None:
+        parts.append(f"updating {settings.update.value}")
+    if settings.strict:
+        parts.append("strict")
+    return f"modelperf: {', '.join(parts)}"
+
+
+def add_properties(item: pytest.Item, outcomes: Sequence[CaseOutcome]) -> None:
+    """What the XML of junit has of a test; of one with several cases, of the worst."""
+    from pytest_modelperf.report.junit import junit_properties
+
+    known = {name for name, _ in item.user_properties}
+    worst = min(outcomes, key=_severity)
+    item.user_properties += [(n, v) for n, v in junit_properties(worst) if n not in known]
+
+
+def _severity(outcome: CaseOutcome) -> int:
+    return -1 if outcome.has_failed else VERDICT_ORDER.index(outcome.verdict)
+
+
+def _check_markers(item: pytest.Item) -> None:
+    """Raise for a marker that would be obeyed by nobody."""
+    case = case_of(item)
+    if item.get_closest_marker(CASE) is not None and case is None:
+        raise pytest.UsageError(
+            f"{printable(item.nodeid)}: @pytest.mark.{CASE} is for test functions and their "
+            "classes; a unittest.TestCase cannot be run once per case."
+        )
+    is_checked = case is not None or uses_fixture(item)
+    if item.get_closest_marker(BUDGET) is not None and not is_checked:
+        raise pytest.UsageError(
+            f"{printable(item.nodeid)}: @pytest.mark.{BUDGET} needs something to measure: name a "
+            f"model with @pytest.mark.{CASE}(model=...), or use the fixture {FIXTURE}."
+        )
+
+
+def _named(config: pytest.Config) -> set[Path]:
+    """The files that the command line names."""
+    folder = config.invocation_params.dir
+    return {Path(os.path.normpath(folder / arg.partition("::")[0])) for arg in config.args}
+
+
+def _width(config: pytest.Config) -> int:
+    told: dict[str, Any] = getattr(config, "workerinput", {})
+    return int(told.get(_WIDTH) or shutil.get_terminal_size().columns)

@@ -1,0 +1,89 @@
+"""Models collected as tests of their own: `models/encoder.onnx::b1-c2`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_modelperf.errors import ModelPerfError, TooFewCoresError
+from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
+from pytest_modelperf.testing.run import PerfFailure, Run
+from pytest_modelperf.testing.switch import SWITCHED_OFF, named_tests, run_of
+from pytest_modelperf.testing.wording import in_table
+from pytest_modelperf.units import printable
+
+
+class OnnxFile(pytest.File):
+    """A model; its tests are its cases."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        run = run_of(self.config)
+        if run is None:
+            named = [name for path, name in named_tests(self.config) if path == self.path]
+            for name in dict.fromkeys(name or "cases" for name in named):
+                yield SkippedItem.from_parent(self, name=name)
+            return
+        try:
+            table = run.settings.table_for(_path_below(self.path, run.settings.root))
+            cases = declared_by_table(table, self.path, run.settings.root).cases()
+        except ModelPerfError as error:
+            message = in_table(str(error))
+        else:
+            for case in cases:
+                yield OnnxItem.from_parent(self, name=printable(case.id), case=case)
+            return
+        # Outside of the except block, or pytest would show both errors.
+        raise self.CollectError(message)
+
+
+class OnnxItem(pytest.Item):
+    """One case of a model, held against its baseline and its budgets."""
+
+    def __init__(self, *, case: DeclaredCase, **kwargs: Any) -> None:  # noqa: ANN401  # pytest's own
+        super().__init__(**kwargs)
+        self.case = case
+
+    def runtest(self) -> None:
+        run = run_of(self.config)
+        if run is None:
+            raise RuntimeError("models are collected as cases only where --modelperf is given")
+        check_item(run, self, self.case)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401  # pytest's own
+        if isinstance(excinfo.value, PerfFailure | ModelPerfError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.path.name}::{self.name}"
+
+
+class SkippedItem(pytest.Item):
+    """Stands for the cases of a model in a run that profiles none."""
+
+    def runtest(self) -> None:
+        pytest.skip(SWITCHED_OFF)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.path.name
+
+
+def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
+    """The check of one case as the outcome of a test: skipped, failed, or passed."""
+    try:
+        checked = run.check(item, run.case_check(item, case))
+    except TooFewCoresError as error:
+        reason = str(error)
+    else:
+        run.checked = checked.profile
+        if run.is_failure(checked.outcome):
+            raise PerfFailure(run.failure_text(checked.outcome))
+        return
+    pytest.skip(reason)
+
+
+def _path_below(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

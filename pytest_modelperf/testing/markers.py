@@ -1,0 +1,151 @@
+"""The markers of a test, read from its module, its class and itself: its cases and its budgets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.limits import Budget, read_budgets
+from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared, words_of_cases
+from pytest_modelperf.testing.switch import BUDGET, CASE
+from pytest_modelperf.units import printable
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """One marker: what it says, and the node that it stands at, the innermost first."""
+
+    depth: int
+    words: Mapping[str, Any]
+
+
+def read_cases(node: pytest.Item, find: FindModel) -> tuple[DeclaredCase, ...]:
+    """The cases of a test, in the order that its markers stand in; UsageError names the test.
+
+    Each `perf_case` with a model makes cases; those of the innermost level that names one count.
+    What a marker without a model says holds for all of them, and an inner level overrides an
+    outer one.
+    """
+    where = f"{printable(node.nodeid)}: @pytest.mark.{CASE}"
+    marks = [_Mark(depth, _words(mark, where)) for depth, mark in _marks(node, CASE)]
+    if not marks:
+        return ()
+    depth_of_models = min((m.depth for m in marks if "model" in m.words), default=None)
+    if depth_of_models is None:
+        raise UsageError(f"{where} names no model: give model='model.onnx'.")
+    groups = [m for m in marks if "model" in m.words and m.depth == depth_of_models]
+    shared = [m for m in marks if "model" not in m.words]
+    budgets = read_mark_budgets(node)
+    cases: list[DeclaredCase] = []
+    for group in reversed(groups):
+        words = _merge([group, *shared], where)
+        declared = read_declared({**words, "model": group.words["model"]}, where, find)
+        cases += replace(declared, budgets=budgets).cases()
+    return tuple(cases)
+
+
+def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
+    """The budgets of a test; an inner level overrides an outer one."""
+    where = f"{printable(node.nodeid)}: @pytest.mark.{BUDGET}"
+    marks = []
+    for depth, mark in _marks(node, BUDGET):
+        if mark.args:
+            raise UsageError(f"{where} takes budgets by name, such as latency_ms=12.")
+        if not mark.kwargs:
+            raise UsageError(f"{where} is empty: give a budget, such as latency_ms=12.")
+        # Read one by one, so that what is wrong in an outer one is not hidden by an inner one.
+        read_budgets(mark.kwargs, where)
+        marks.append(_Mark(depth, mark.kwargs))
+    return read_budgets(_merge(marks, where), where)
+
+
+def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
+    """The id of each case within its test; UsageError where two cases are the same.
+
+    Where there are several models, their names tell their cases apart.
+    """
+    cases = list(cases)
+    names = [_name(case.declared) for case in cases]
+    has_several = len({id(case.declared) for case in cases}) > 1
+    is_told = len(set(names)) > 1
+    ids = [
+        f"{name}-{case.id}" if has_several and is_told else case.id
+        for name, case in zip(names, cases, strict=True)
+    ]
+    for first, second in itertools.combinations(range(len(ids)), 2):
+        if ids[first] == ids[second]:
+            raise UsageError(
+                f"{where}: two markers make the same case {printable(ids[first])}: take one away, "
+                "or give their models other names."
+            )
+    return ids
+
+
+class FindModel:
+    """Finds a model that a test names: beside the test, or else below the root of the project."""
+
+    def __init__(self, test_file: Path, root: Path, *, first: Path | None = None) -> None:
+        folders = [test_file.parent, root] if first is None else [first, test_file.parent, root]
+        self._folders = list(dict.fromkeys(folders))
+
+    def __call__(self, text: str) -> Path:
+        path = Path(text)
+        if path.is_absolute():
+            return path
+        tried = [folder / path for folder in self._folders]
+        found = next((candidate for candidate in tried if candidate.exists()), None)
+        if found is None:
+            places = " or ".join(printable(str(folder)) for folder in self._folders)
+            raise UsageError(f"there is no model {printable(text)} in {places}.")
+        return found
+
+
+def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
+    """The markers of one name with their level: 0 is the test itself."""
+    chain = list(reversed(node.listchain()))
+    for owner, mark in node.iter_markers_with_node(name):
+        yield chain.index(owner), mark
+
+
+def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
+    """What a marker says; its first argument may be the model."""
+    if len(mark.args) > 1:
+        raise UsageError(f"{where} takes one argument without a name, the model.")
+    words = dict(mark.kwargs)
+    if mark.args:
+        if "model" in words:
+            raise UsageError(f"{where} names its model twice.")
+        words["model"] = mark.args[0]
+    if not words:
+        known = ", ".join(words_of_cases())
+        raise UsageError(f"{where} is empty: give a model, or one of {known}.")
+    return words
+
+
+def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
+    """What several markers say together: UsageError where two at one level contradict."""
+    merged: dict[str, Any] = {}
+    depth_of: dict[str, int] = {}
+    for mark in sorted(marks, key=lambda m: m.depth):
+        for word, value in mark.words.items():
+            known = depth_of.get(word)
+            if known is None:
+                merged[word], depth_of[word] = value, mark.depth
+            elif known == mark.depth and merged[word] != value:
+                raise UsageError(
+                    f"{where} says two things of {printable(word)}: {merged[word]!r} and {value!r}."
+                )
+    return merged
+
+
+def _name(declared: Declared) -> str:
+    model = declared.model
+    if isinstance(model, Path):
+        return model.stem
+    return str(getattr(model, "__name__", "model"))

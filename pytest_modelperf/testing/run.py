@@ -1,0 +1,220 @@
+"""A test run: what it was told, the checks that it makes, and what became of each case."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import os
+import pickle
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_modelperf.config import Settings
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.declared import Declared, DeclaredCase
+from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
+from pytest_modelperf.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from pytest_modelperf.checking import CaseCheck, Checked, Checker
+    from pytest_modelperf.hookspecs import Extensions
+    from pytest_modelperf.records import CaseProfile
+    from pytest_modelperf.rigging import Watch
+
+_BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
+_UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
+OUTCOMES = pytest.StashKey["list[CaseOutcome]"]()
+
+
+@dataclass(slots=True)
+class Run:
+    """What all tests of a run share.
+
+    `judged` is how many figures the whole run judges, among which its chance of a false alarm is
+    divided; `width` is that of the terminal; `current` is the test that runs, and
+    `checked` the profile of its case, once that is checked.
+    """
+
+    config: pytest.Config
+    settings: Settings
+    width: int
+    watch: Watch
+    judged: int = 1
+    current: pytest.Item | None = None
+    checked: CaseProfile | None = None
+    _checker: Checker | None = field(default=None)
+
+    @property
+    def checker(self) -> Checker:
+        """Made at the first check: it needs all that measures."""
+        if self._checker is None:
+            from pytest_modelperf.baselines.store import BaselineStore
+            from pytest_modelperf.checking import Checker
+
+            told = self.settings
+            self._checker = Checker(
+                store=BaselineStore(told.baseline_dir),
+                root=told.root,
+                extensions=_extensions_of(self.config),
+                today=dt.datetime.now(dt.timezone.utc).date(),
+                update=told.update,
+                is_static=told.static_only,
+                against=told.against,
+                baseline_python=told.baseline_python,
+                keeps_samples=told.benchmark_json is not None,
+                watch=self.watch,
+            )
+        return self._checker
+
+    # -- what is to be checked
+
+    def count(self, items: Iterable[pytest.Item]) -> None:
+        """How many figures these tests judge."""
+        self.judged = max(1, sum(map(self._judged_by, items)))
+
+    def _judged_by(self, item: pytest.Item) -> int:
+        case = case_of(item)
+        if self.settings.static_only or (case is None and not uses_fixture(item)):
+            return 0
+        declared = None if case is None else case.declared
+        told = self.settings.tolerances if declared is None else self.told(declared).tolerances
+        budgets = () if declared is None else declared.budgets
+        return len(told.percents) + sum(budget.figure.is_timed for budget in budgets)
+
+    def told(self, declared: Declared) -> Settings:
+        """The settings of a model: what was typed, what is declared, what holds for the run."""
+        return self.settings.with_table(declared)
+
+    def case_check(
+        self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
+    ) -> CaseCheck:
+        from pytest_modelperf.checking import CaseCheck
+        from pytest_modelperf.gates import Gate, rounds_within
+        from pytest_modelperf.profiler.measure import Setup
+        from pytest_modelperf.profiler.sampling import SamplingPolicy
+        from pytest_modelperf.stats import share_level
+
+        declared = case.declared
+        told = self.told(declared)
+        has_baseline = has_baseline and not declared.is_function
+        path, line, _ = item.location
+        return CaseCheck(
+            test=str(item.nodeid),
+            source=Source(path=path, line=None if line is None else line + 1),
+            model=declared.model,
+            baseline=self.baseline_of(declared) if has_baseline else None,
+            request=case.request,
+            setup=Setup(
+                engine=self.checker.extensions.engines.find(told.engine),
+                options=told.engine_options,
+                policy=SamplingPolicy(max_seconds=told.max_seconds),
+                limit_s=told.timeout,
+            ),
+            gate=Gate(
+                tolerances=told.tolerances,
+                level=share_level(self.judged),
+                rounds=rounds_within(told.max_seconds),
+            ),
+            budgets=declared.budgets,
+            accept=self._accept(item) if has_baseline else None,
+        )
+
+    def baseline_of(self, declared: Declared) -> str:
+        """The folder of its baseline; UsageError for a model that nothing names."""
+        from pytest_modelperf.baselines.names import folder_name
+
+        if declared.baseline is not None:
+            return folder_name(declared.baseline)
+        model, root = declared.model, self.settings.root
+        if isinstance(model, str | os.PathLike):
+            path = Path(os.path.normpath(root / model))
+            if path.is_relative_to(root):
+                return folder_name(path.relative_to(root).as_posix())
+            found = f"{path} is not below {root}"
+        else:
+            found = "a model that is no file has no path"
+        raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder'.")
+
+    def _accept(self, item: pytest.Item) -> str:
+        """The line that records this case."""
+        parts = ["pytest", "--modelperf", "--modelperf-update-baseline"]
+        if "baseline_dir" in self.settings.typed:
+            parts.append(f"--modelperf-baseline-dir={shlex.quote(str(self.settings.baseline_dir))}")
+        file, separator, name = item.nodeid.partition("::")
+        folder = self.config.invocation_params.dir
+        test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
+        # In double quotes it reads better; a shell obeys some characters there too.
+        quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
+        return " ".join([*parts, quoted])
+
+    # -- what became of it
+
+    def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
+        """A case checked, and kept for the reports."""
+        checked = self.checker.check(check)
+        item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
+        return checked
+
+    def is_failure(self, outcome: CaseOutcome) -> bool:
+        """Whether a test fails that has this outcome."""
+        if outcome.has_failed or outcome.verdict in _BAD:
+            return True
+        is_accepted = outcome.recording is not None
+        return self.settings.strict and outcome.verdict in _UNSURE and not is_accepted
+
+    def failure_text(self, outcome: CaseOutcome, margin: int = 0) -> str:
+        from pytest_modelperf.report.page import TextStyle
+        from pytest_modelperf.report.run_text import render_outcome
+
+        return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
+
+
+class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
+    """A test of a model failed: its text is all that is to be shown."""
+
+
+def case_of(item: pytest.Item) -> DeclaredCase | None:
+    """The case that a test is about, by its markers or as a collected model."""
+    own = getattr(item, "case", None)
+    if isinstance(own, DeclaredCase):
+        return own
+    callspec = getattr(item, "callspec", None)
+    found = None if callspec is None else callspec.params.get(CASE_ARGUMENT)
+    return found if isinstance(found, DeclaredCase) else None
+
+
+def uses_fixture(item: pytest.Item) -> bool:
+    return FIXTURE in getattr(item, "fixturenames", ())
+
+
+def pack(outcomes: Iterable[CaseOutcome]) -> str:
+    """Outcomes as a text, which the report of a test carries to the process that tells them."""
+    return base64.b85encode(pickle.dumps(tuple(outcomes))).decode("ascii")
+
+
+def unpack(text: str) -> tuple[CaseOutcome, ...]:
+    """What `pack` made: of the same code, in the same run."""
+    outcomes: tuple[CaseOutcome, ...] = pickle.loads(base64.b85decode(text))  # noqa: S301  # our own
+    return outcomes
+
+
+def _extensions_of(config: pytest.Config) -> Extensions:
+    """What installed extensions and every conftest of this run register."""
+    from pytest_modelperf.hookspecs import (
+        collect_extensions,
+        is_hook_name,
+        make_plugin_manager,
+        register_plugin,
+    )
+
+    manager = make_plugin_manager()
+    for plugin in config.pluginmanager.get_plugins():
+        if any(map(is_hook_name, dir(plugin))):
+            register_plugin(manager, plugin)
+    return collect_extensions(manager)

@@ -1,0 +1,21 @@
+"""What a run was told by its options, its ini keys and its table."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_modelperf.config import Settings, check_ini_keys, read_settings, read_table
+from pytest_modelperf.options import OPTIONS
+
+
+def read_run_settings(config: pytest.Config) -> Settings:
+    """What this run was told; UsageError where that means nothing."""
+    # pytest 9 has a name of its own for it, and warns of the old one.
+    check_ini_keys(config._inicfg if hasattr(config, "_inicfg") else config.inicfg)  # noqa: SLF001
+    pyproject = config.rootpath / "pyproject.toml"
+    return read_settings(
+        config.rootpath,
+        {option.key: config.getoption(option.ini) for option in OPTIONS},
+        {option.key: config.getini(option.ini) for option in OPTIONS if option.is_in_files},
+        read_table(pyproject),
+    )

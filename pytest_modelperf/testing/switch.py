@@ -1,0 +1,45 @@
+"""What every run of pytest needs to know, whether it profiles or not: names, and whether it does.
+
+The plugin imports this in every run of every user, so it defines next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_modelperf.testing.run import Run
+
+FLAG = "modelperf"
+SWITCHED_OFF = "needs --modelperf"
+
+CASE = "perf_case"
+BUDGET = "perf_budget"
+FIXTURE = "modelperf"
+# The argument that parametrizes a test by its cases.
+CASE_ARGUMENT = "_modelperf_case"
+SUFFIX = ".onnx"
+
+RUN: pytest.StashKey[Run] = pytest.StashKey()
+
+
+def run_of(config: pytest.Config) -> Run | None:
+    """The run, where --modelperf is given."""
+    return config.stash.get(RUN, None)
+
+
+def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
+    """What the command line names: files and folders, each with what follows its first `::`."""
+    folder = config.invocation_params.dir
+    for arg in config.args:
+        path, _, name = arg.partition("::")
+        yield Path(os.path.normpath(folder / path)), name
+
+
+def has_markers(node: pytest.Item) -> bool:
+    return any(node.get_closest_marker(name) is not None for name in (CASE, BUDGET))

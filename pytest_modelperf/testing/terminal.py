@@ -1,0 +1,63 @@
+"""What a terminal shows while a model is measured: one line, which goes when the test ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_modelperf.measurements import Progress
+
+# ECMA-48: keep the place of the cursor, go back to it, clear to the end of the line.
+_KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
+# Less is no use to read.
+_LEAST_WIDTH = 20
+# Redrawn so often at most.
+_EVERY_S = 0.1
+
+
+class LiveLine:
+    """The progress of the case that runs, behind what pytest has written of its line."""
+
+    def __init__(self, reporter: pytest.TerminalReporter | None, config: pytest.Config) -> None:
+        self._reporter = reporter if _is_wanted(reporter, config) else None
+        self._drawn_at = 0.0
+        self._is_drawn = False
+
+    def __call__(self, progress: Progress) -> None:
+        reporter, now = self._reporter, time.monotonic()
+        if reporter is None or now - self._drawn_at < _EVERY_S:
+            return
+        from pytest_modelperf.report.progress import progress_line
+
+        # Without room behind the text it would wrap, and could not be taken back.
+        writer = reporter._tw  # noqa: SLF001  # nothing public tells the place in a line
+        room = writer.fullwidth - writer.width_of_current_line - 2
+        if room < _LEAST_WIDTH:
+            return
+        line = progress_line(progress, room)
+        writer._file.write(f"{_KEEP} {line}{_CLEAR}{_BACK}")  # noqa: SLF001  # it would count as part of the line
+        writer.flush()
+        self._drawn_at, self._is_drawn = now, True
+
+    def clear(self) -> None:
+        if self._reporter is not None and self._is_drawn:
+            writer = self._reporter._tw  # noqa: SLF001  # as above
+            writer._file.write(f"{_KEEP}{_CLEAR}{_BACK}")  # noqa: SLF001  # as above
+            writer.flush()
+            self._is_drawn = False
+
+
+def _is_wanted(reporter: pytest.TerminalReporter | None, config: pytest.Config) -> bool:
+    """On a terminal that can go back, unless pytest is to be quiet or tests write there too."""
+    return (
+        reporter is not None
+        and bool(reporter.isatty)
+        and reporter.verbosity >= 0
+        and config.getoption("capture") != "no"
+        and os.environ.get("TERM") != "dumb"
+        and not hasattr(config, "workerinput")
+    )
