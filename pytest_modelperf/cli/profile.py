@@ -56,6 +56,13 @@ _NOT_MEASURED = 3
 )
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 @click.option("--csv", "csv_file", metavar="F", help="Write the layers as CSV; - for stdout.")
+@click.option(
+    "--trace",
+    "trace_file",
+    metavar="F",
+    help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Durations are "
+    "measured; spans stand one after another.",
+)
 def profile(  # noqa: PLR0913  # one parameter per option
     *,
     model: str,
@@ -77,6 +84,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     top: int,
     json_file: str | None,
     csv_file: str | None,
+    trace_file: str | None,
 ) -> None:
     """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
 
@@ -85,13 +93,18 @@ def profile(  # noqa: PLR0913  # one parameter per option
     \b
     modelperf profile model.onnx --batch 1,8 --cores 1,2
     modelperf profile model.onnx --dim seq=64 --max-seconds 30 --json profile.json
+    modelperf profile model.onnx --trace trace.json
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
-    if json_file == csv_file == STDOUT:
-        raise UsageError("only one of --json and --csv can go to standard output.")
+    targets = {"--json": json_file, "--csv": csv_file, "--trace": trace_file}
+    to_stdout = [option for option, target in targets.items() if target == STDOUT]
+    if len(to_stdout) > 1:
+        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    if static and trace_file is not None:
+        raise UsageError("--trace shows a run of the model: leave --static out, or it.")
     if static and input_file is not None:
         raise UsageError("--input-file is for a run of the model: leave out --static, or it.")
 
@@ -106,19 +119,23 @@ def profile(  # noqa: PLR0913  # one parameter per option
         raise UsageError(f"the column {timed[0]!r} needs a run of the model: leave --static out.")
     order = sort or (("macs" if static else "ms") if top else None)
 
-    check_writable(json_file, csv_file)
+    check_writable(*targets.values())
     extensions = load_extensions(plugins)
     reads_weights = sparsity or any(column.needs_weights for _, column in chosen)
     request = replace(read_request(batch, cores, dims, inputs, input_file), sparsity=reads_weights)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
     result = _profile(model, request, None if static else measuring, extensions)
-    is_shown = STDOUT not in (json_file, csv_file)
+    is_shown = not to_stdout
     if is_shown:
         from pytest_modelperf.report.text import LayerView, render_profile
 
         view = LayerView(names, order, top or None)
         click.echo(render_profile(result, view, terminal_style()), nl=False)
     _write_profile(result, json_file, csv_file, names)
+    if trace_file is not None:
+        from pytest_modelperf.report.chrome_trace import dump_trace
+
+        write(trace_file, dump_trace(result))
     if not static:
         _end_unless_measured(result, is_shown=is_shown)
 
