@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import StoredStatic
+from pytest_modelperf.baseline_records import ModelBaseline, StoredStatic
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.reasons import reasons_of_counts
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
@@ -92,6 +92,19 @@ def static_metrics(old: Counted, new: Counted) -> tuple[Metric, ...]:
         *(_metric(name, read, old, new, gated=True) for name, read in _GATED.items()),
         *(_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()),
     )
+
+
+def compare_with_baseline(before: ModelBaseline, after: Profile) -> Comparison:
+    """Every case of a profile against what is stored of it; one that is not stored is new."""
+    cases = []
+    for now in after.cases:
+        stored = before.case(now.case.id)
+        if stored is None or stored.static is None:
+            note = f"there is no baseline of {now.case.id}"
+            cases.append(CaseComparison(now.case.id, (), (), notes=(note,), outcome=Verdict.NEW))
+        else:
+            cases.append(compare_with_stored(now.case.id, stored.static, now.static))
+    return Comparison(before.model, after.model, tuple(cases))
 
 
 def compare_with_stored(case_id: str, stored: StoredStatic, now: StaticProfile) -> CaseComparison:

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.report.conditions import find_noise
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores
 from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats import summarize
@@ -220,6 +221,11 @@ def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the
         note += "; it was recorded on another engine, so the latency is not judged"
     else:
         metrics = stored_metrics(stored, now.measured.latency, gate)
+        noise = find_noise([made.block.noise for made in now.measured.rounds], place.case.cores)
+        if noise and any(metric.verdict is Verdict.REGRESSED for metric in metrics):
+            # In a duet both sides would have had it.
+            metrics = tuple(map(_in_doubt, metrics))
+            note += f"; {', '.join(noise)}, so that slower times say nothing of the model"
     found = replace(
         static,
         metrics=(*metrics, *static.metrics),
@@ -229,6 +235,13 @@ def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the
         seconds=time.monotonic() - begun,
     )
     return Compared(found, now, (describe_engine(now),))
+
+
+def _in_doubt(metric: Metric) -> Metric:
+    """A figure that is worse, where something else than the model may have made it so."""
+    if metric.verdict is not Verdict.REGRESSED:
+        return metric
+    return replace(metric, verdict=Verdict.INCONCLUSIVE)
 
 
 def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
@@ -283,9 +296,8 @@ def _machine_factor(before: Side, rounds: Sequence[DuetRound], place: Place) -> 
     now = summarize([each.before.times_ns for each in rounds], 1).median_ns
     factor = now / stored.percentile_ns(50.0)
     date = max(process.date for process in stored.processes)
-    return [
-        f"this machine runs the baseline {factor:.2f}x as slow as when it was recorded ({date})"
-    ]
+    speed = f"{factor:.2f}x as slow" if factor >= 1 else f"{1 / factor:.2f}x as fast"
+    return [f"this machine runs the baseline {speed} as when it was recorded ({date})"]
 
 
 def _compare_outputs(before: Told, after: Told) -> tuple[OutputChange, ...]:

@@ -116,13 +116,13 @@ def compare(  # noqa: PLR0913  # one parameter per option
 def _compare_static(
     before: str, after: str, request: ProfileRequest, extensions: Extensions
 ) -> Comparison:
-    from pytest_modelperf.compare import compare_profiles
+    from pytest_modelperf.compare import compare_profiles, compare_with_baseline
     from pytest_modelperf.session import profile_model
 
-    operators = extensions.operators
-    return compare_profiles(
-        profile_model(before, request, operators), profile_model(after, request, operators)
-    )
+    now = profile_model(after, request, extensions.operators)
+    if Path(before).is_dir():
+        return compare_with_baseline(_read_baseline(Path(before)).model, now)
+    return compare_profiles(profile_model(before, request, extensions.operators), now)
 
 
 def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_modelperf import comparing
 from pytest_modelperf.baseline_records import Recording
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
@@ -81,7 +82,7 @@ def test_a_model_that_takes_half_as_long_improved() -> None:
 
 
 def test_a_tolerance_that_is_wide_enough_lets_it_pass() -> None:
-    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "3")
+    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "300 %")
     assert result.exit_code == 0
     assert metric(document, "latency_p50")["verdict"] == "passed"
 
@@ -167,6 +168,20 @@ def trusted(recording: Recording, *, is_trusted: bool = True) -> Recording:
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
+def steady(recording: Recording) -> Recording:
+    """The recording as if this machine had been quiet: each process took the same time."""
+    assert recording.machine is not None
+    (latency,) = recording.machine.cases
+    processes = tuple(
+        replace(
+            p, rounds=tuple(replace(r, times_ns=(200_000,) * len(r.times_ns)) for r in p.rounds)
+        )
+        for p in latency.processes
+    )
+    machine = replace(recording.machine, cases=(replace(latency, processes=processes),))
+    return replace(recording, machine=machine)
+
+
 def test_a_slower_model_regressed_against_the_twin(recording: Recording, tmp_path: Path) -> None:
     baseline = store(trusted(recording), tmp_path)
     result, document = compared(baseline, "slow_400us.onnx")
@@ -184,16 +199,33 @@ def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Pat
     assert "there is no baseline of b4-c1" in document["cases"][0]["reasons"][0]
 
 
+def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
+    """Make just that be what disturbed this machine."""
+    monkeypatch.setattr(comparing, "find_noise", lambda *_: dict.fromkeys(what, ""))
+
+
 def test_without_a_trusted_twin_what_was_stored_decides(
-    recording: Recording, tmp_path: Path
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    baseline = store(trusted(recording, is_trusted=False), tmp_path)
+    disturb(monkeypatch)
+    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
     result, document = compared(baseline, "slow_400us.onnx")
     found = metric(document, "latency_p50")
     assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
     assert found["verdict"] == "regressed"
     assert found["interval"][0] > 1.03
     assert result.exit_code == 1
+
+
+def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturbed(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturb(monkeypatch, "other processes took 40 % of its processors")
+    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    result, document = compared(baseline, "slow_400us.onnx")
+    assert metric(document, "latency_p50")["verdict"] == "inconclusive"
+    assert "other processes took 40 %" in document["cases"][0]["notes"][0]
+    assert result.exit_code == 0
 
 
 def test_a_folder_without_a_baseline_is_wrong_usage(tmp_path: Path) -> None:
@@ -207,7 +239,7 @@ def test_weights_of_a_baseline_do_not_matter_to_a_twin(
 ) -> None:
     """Only the work does: the twin has weights of its own."""
     baseline = store(trusted(recording), tmp_path)
-    _, document = compared(baseline, "equal_200us.onnx", "--tolerance", "1")
+    _, document = compared(baseline, "equal_200us.onnx", "--tolerance", "100 %")
     assert document["verdict"] in {"passed", "inconclusive"}
     assert np.isclose(metric(document, "macs")["ratio"], 1.0)
 
@@ -231,7 +263,24 @@ def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     baseline = store(trusted(recording), tmp_path)
     _, same = compared(baseline, "base.onnx")
     assert same["verdict"] == "unchanged"
-    _, other = compared(baseline, "base.onnx", "--engine-option", "speed=high", "--tolerance", "1")
+    _, other = compared(
+        baseline, "base.onnx", "--engine-option", "speed=high", "--tolerance", "100 %"
+    )
     assert other["verdict"] != "unchanged"
-    _, model = compared(baseline, "equal_200us.onnx", "--tolerance", "1")
+    _, model = compared(baseline, "equal_200us.onnx", "--tolerance", "100 %")
     assert model["verdict"] != "unchanged"
+
+
+def test_a_stored_case_can_be_compared_without_a_run(recording: Recording, tmp_path: Path) -> None:
+    baseline = store(recording, tmp_path)
+    result = run("compare", baseline, "equal_200us.onnx", "--static", "--json", "-")
+    same = run("compare", baseline, "equal_200us.onnx", "--static", "--batch", "4", "--json", "-")
+    larger = parse(
+        "g (float[N,16] x) => (float[N,8] y) { h = MatMul(x, v) y = MatMul(h, w) }",
+        weights={"v": ones(16, 16), "w": ones(16, 8)},
+    )
+    Path("larger.onnx").write_bytes(larger.SerializeToString())
+    worse = run("compare", baseline, "larger.onnx", "--static", "--json", "-")
+    verdicts = [json.loads(r.out)["verdict"] for r in (result, same, worse)]
+    assert verdicts == ["passed", "new", "regressed"]
+    assert (result.exit_code, worse.exit_code) == (0, 1)
