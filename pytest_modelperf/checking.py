@@ -37,6 +37,7 @@ from pytest_modelperf.graph.rewrite import external_files
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import Progress
 from pytest_modelperf.measuring import measure_case, measure_function
 from pytest_modelperf.options import UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
@@ -44,10 +45,12 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
-from pytest_modelperf.rigging import Model, Place, Watch, check_cores
+from pytest_modelperf.rigging import WAITING, Model, Place, Watch, check_cores
 from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
+
+_NOT_RUN = "budgets of what a run tells are not judged: nothing ran"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,23 +116,24 @@ class Checker:
         TooFewCoresError where this machine cannot run it, another error where the model, what is
         asked of it, or its baseline cannot be used.
         """
-        begun = time.monotonic()
+        begun, waits = time.monotonic(), _Waits(self.watch)
         if check.is_function:
-            checked = self._check_function(check)
+            checked = self._check_function(check, waits)
         else:
-            work = self._start(check)
+            work = self._start(check, waits)
             if not self.is_static:
                 check_cores(work.place.case.cores, check.setup)
             done = work.run()
             checked = Checked(work.outcome(done), done.profile)
-        outcome = replace(checked.outcome, seconds=time.monotonic() - begun)
+        seconds = time.monotonic() - begun - waits.seconds
+        outcome = replace(checked.outcome, seconds=seconds)
         return Checked(outcome, checked.profile)
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers: MeasureError where it cannot be had."""
         if check.is_function:
-            return self._measure_function(check)
-        work = self._start(check)
+            return self._measure_function(check, self.watch)
+        work = self._start(check, self.watch)
         check_cores(work.place.case.cores, check.setup)
         return _measured(measure_case(work.model, check.setup, work.place))
 
@@ -138,35 +142,52 @@ class Checker:
         if check.is_function:
             (size,), (cores,) = check.request.batch_sizes, check.request.cores
             return CaseProfile(Case(size or 1, cores), None)
-        work = self._start(check)
+        work = self._start(check, self.watch)
         return CaseProfile(work.place.case, work.model.static)
 
-    def _start(self, check: CaseCheck) -> _Work:
+    def _start(self, check: CaseCheck, watch: Watch) -> _Work:
         file = open_model(check.graph)
         (binding,), (cores,) = check.request.bindings(), check.request.cores
         model = Model.bind(file, binding, check.request, self.extensions)
         case = Case(model.bound.inputs.batch_size, cores, model.dims)
-        return _Work(self, check, check.graph, file, model, Place(case, 1, 1, self.watch))
+        return _Work(self, check, check.graph, file, model, Place(case, 1, 1, watch))
 
-    def _measure_function(self, check: CaseCheck) -> CaseProfile:
+    def _measure_function(self, check: CaseCheck, watch: Watch) -> CaseProfile:
         if not callable(check.model) and not isinstance(check.model, str):
             raise UsageError("the callable engine runs a function, or a text module:function.")
         engine = self.extensions.engines.find("callable")
         setup = replace(check.setup, engine=engine)
-        return _measured(measure_function(check.model, check.request, setup, self.watch).cases[0])
+        return _measured(measure_function(check.model, check.request, setup, watch).cases[0])
 
-    def _check_function(self, check: CaseCheck) -> Checked:
+    def _check_function(self, check: CaseCheck, watch: Watch) -> Checked:
         """Budgets are all that a function can be held against."""
-        profile = self._measure_function(check)
+        profile = self.count(check) if self.is_static else self._measure_function(check, watch)
         case, measured = profile.case, profile.measured
         held = Held(None, None, case.batch_size, measured)
         metrics = timed_budget_metrics(check.budgets, held, check.gate.limit_level)
-        comparison = CaseComparison(case.id, metrics, ())
+        notes = (_NOT_RUN,) if self.is_static and check.budgets else ()
+        comparison = CaseComparison(case.id, metrics, (), notes=notes)
         shown = check.model if isinstance(check.model, str) else _name_of(check.model)
         return Checked(
             _outcome(self, check, ModelFacts(shown, None, None, None), _Done(comparison, profile)),
             profile,
         )
+
+
+@dataclass(slots=True)
+class _Waits:
+    """Passes on what is told of a check, and adds up how long it waits for others to measure."""
+
+    watch: Watch
+    seconds: float = 0.0
+    _since: float | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if self._since is not None:
+            self.seconds += now - self._since
+        self._since = now if progress.step == WAITING else None
+        self.watch(progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +318,8 @@ class _Work:
         policy = replace(
             self.check.setup.policy,
             min_samples=max(gate.samples_needed, self.check.setup.policy.min_samples),
+            # It is only shown, or held against a limit: finer than a change counts it need not be.
+            precision=max(gate.tolerance, self.check.setup.policy.precision),
         )
         setup = replace(self.check.setup, policy=policy)
         is_enough = None if is_new and not gate.limits else gate.fits
@@ -329,7 +352,7 @@ class _Work:
         """What was judged, and the budgets with it."""
         comparison, profile = done.comparison, done.profile
         if comparison.failure is not None:
-            return done
+            return replace(done, comparison=_without_reason(comparison))
         profile = self._with_memory(profile)
         held = Held(
             profile.counted,
@@ -343,13 +366,15 @@ class _Work:
         )
         notes = comparison.notes
         if self.run_of.is_static and any(b.figure.is_timed for b in self.check.budgets):
-            notes = (*notes, "budgets of what a run tells are not judged: nothing ran")
+            notes = (*notes, _NOT_RUN)
         judged = comparison.metrics
         # Before what is only shown of the graph.
         is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
         place = is_shown.index(True) if True in is_shown else len(judged)
         metrics = (*judged[:place], *metrics, *judged[place:])
         comparison = replace(comparison, metrics=metrics, notes=notes)
+        if comparison.verdict is not Verdict.NEW:
+            comparison = _without_reason(comparison)
         return replace(done, comparison=comparison, profile=profile)
 
     def _with_memory(self, profile: CaseProfile) -> CaseProfile:
@@ -390,6 +415,13 @@ def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done)
         recording=done.recording,
         accept=check.accept,
     )
+
+
+def _without_reason(comparison: CaseComparison) -> CaseComparison:
+    """Why a case is new is no reason for whatever else is said of it."""
+    if comparison.outcome is not Verdict.NEW:
+        return comparison
+    return replace(comparison, reasons=(), notes=(*comparison.reasons, *comparison.notes))
 
 
 def _name_of(function: object) -> str:

@@ -233,15 +233,15 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
 
 def check_ini_keys(names: Iterable[str]) -> None:
     """UsageError for an ini key that looks like one of ours and is none."""
-    options = {option.key: option for option in OPTIONS}
+    by_key = {option.key: option for option in OPTIONS}
     known = [option.key for option in OPTIONS if option.is_in_files]
     for name in names:
         if not name.startswith((f"{PREFIX}_", f"{PREFIX}-")):
             continue
         written = name[len(PREFIX) + 1 :]
         key = written.replace("-", "_")
-        if key in options and not options[key].is_in_files:
-            raise options[key].refusal(f"the ini key {printable(name)}")
+        if key in by_key and not by_key[key].is_in_files:
+            raise by_key[key].refusal(f"the ini key {printable(name)}")
         if name == f"{PREFIX}_{key}" and key in known:
             continue
         from pytest_modelperf.limits import nearest
@@ -251,7 +251,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
         hint = "" if near is None else f" Did you mean {PREFIX}_{near}?"
         raise UsageError(
             f"there is no ini key {printable(name)!r}.{hint} "
-            f"There are: {', '.join(options[key].ini for key in known)}."
+            f"There are: {', '.join(by_key[key].ini for key in known)}."
         )
 
 
@@ -282,12 +282,10 @@ class _Given(NamedTuple):
     @property
     def engine_options(self) -> Mapping[str, str]:
         """Those of the engine: what files say of theirs is left out where another one is typed."""
+        is_typed = _is_typed(self.command_line.get(options.ENGINE_OPTION.key))
         in_files = self._replace(command_line={})
-        if _is_typed(self.command_line.get(options.ENGINE_OPTION.key)) or self.value(
-            options.ENGINE
-        ) == in_files.value(options.ENGINE):
-            return self.value(options.ENGINE_OPTION)
-        return {}
+        is_theirs = self.value(options.ENGINE) == in_files.value(options.ENGINE)
+        return self.value(options.ENGINE_OPTION) if is_typed or is_theirs else {}
 
 
 def _is_typed(value: object) -> bool:

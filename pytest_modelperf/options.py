@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_modelperf.config_values import (
     keep,
@@ -82,13 +82,6 @@ class Option(Generic[_T_co]):
     @property
     def ini(self) -> str:
         return f"{PREFIX}_{self.key}"
-
-    @property
-    def ini_type(self) -> Literal["bool", "linelist", "string"]:
-        """What pytest calls the type of the ini key."""
-        if self.metavar is None:
-            return "bool"
-        return "linelist" if self.is_repeatable else "string"
 
     @property
     def table_key(self) -> str:

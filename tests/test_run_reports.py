@@ -655,7 +655,9 @@ def plan(name: str, *, before: Baseline | None = None, removes: bool = False) ->
 
 
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
-    report = run(outcome(FRESH), plans=(plan("encoder"),), is_written=True)
+    recording = Recording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
+    recorded = outcome(FRESH, recording=recording)
+    report = run(recorded, plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\
 encoder
 case   what           before     after   change
@@ -668,11 +670,11 @@ wrote the baselines of encoder
 
 linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1 case in 4.3 s
 
-case                 verdict     MACs   params
-──────────────────────────────────────────────
-encoder.onnx::b2-c2  new      4.089 G  25.61 M
+case                 verdict      MACs   params
+───────────────────────────────────────────────
+encoder.onnx::b2-c2  recorded  4.089 G  25.61 M
 
-1 new.
+1 recorded.
 """)
 
 
@@ -1064,6 +1066,7 @@ def test_a_run_as_json() -> None:
                 "inconclusive": 0,
                 "new": 0,
                 "unchanged": 0,
+                "recorded": 0,
                 "failed": 1,
             },
             "baselines": {
@@ -1161,6 +1164,7 @@ def test_a_run_as_json() -> None:
             "load_ms": 21.3,
             "first_inference_ms": None,
             "peak_rss_bytes": None,
+            "recorded": False,
             "accept": 'pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"',
         }
     )

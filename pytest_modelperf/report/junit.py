@@ -9,7 +9,8 @@ from pytest_modelperf.report.figures import LATENCY
 from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import Metric
 
-_PREFIX = "modelperf"
+# What their names begin with.
+PREFIX = "modelperf."
 
 
 def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
@@ -18,7 +19,7 @@ def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
     Times are in milliseconds, a change is relative: 0.118 is 11.8 % slower. No character is in
     them that XML cannot hold.
     """
-    return tuple((f"{_PREFIX}.{name}", printable(value)) for name, value in _facts(outcome))
+    return tuple((f"{PREFIX}{name}", printable(value)) for name, value in _facts(outcome))
 
 
 def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:

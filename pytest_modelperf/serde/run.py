@@ -49,7 +49,9 @@ def run_to_json(report: RunReport) -> dict[str, Json]:
 def _counts(report: RunReport) -> dict[str, Json]:
     """How many cases there are of each verdict, were recorded, or could not be measured."""
     found = Counter(outcome.word for outcome in report.outcomes)
-    return {word: found[word] for word in (*(verdict.value for verdict in Verdict), RECORDED, _FAILED)}
+    return {
+        word: found[word] for word in (*(verdict.value for verdict in Verdict), RECORDED, _FAILED)
+    }
 
 
 def _case(outcome: CaseOutcome) -> dict[str, Json]:

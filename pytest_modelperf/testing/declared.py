@@ -108,8 +108,11 @@ class DeclaredCase:
     id: str
 
     @property
-    def dims(self) -> Mapping[str, int]:
-        return {name: size for name, (size,) in self.request.dims.items()}
+    def conditions(self) -> tuple[object, ...]:
+        """What its id does not tell: two cases of one model with the same are the same case."""
+        said = self.declared
+        dims = {name: size for name, (size,) in self.request.dims.items()}
+        return (said.model, dims, said.inputs, said.input_file, said.engine, said.engine_options)
 
 
 def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Declared:
@@ -140,7 +143,7 @@ def read_declared(words: Mapping[str, object], where: str, find: Callable[[str],
     for word in words:
         if word not in _READERS:
             raise UsageError(
-                f"{where}: there is no argument {printable(word)!r}{suggestion(word, _READERS)}. "
+                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, _READERS)} "
                 f"There are: {', '.join(_READERS)}."
             )
     given = {
@@ -157,11 +160,6 @@ def read_declared(words: Mapping[str, object], where: str, find: Callable[[str],
     if declared.input_file is not None:
         declared = replace(declared, input_file=find(os.fspath(declared.input_file)))
     return declared
-
-
-def words_of_cases() -> tuple[str, ...]:
-    """The arguments of a marker or a call."""
-    return tuple(_READERS)
 
 
 def _as_written(value: object) -> object:

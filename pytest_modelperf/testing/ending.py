@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from pytest_modelperf import __version__
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.units import printable
 
@@ -32,10 +34,11 @@ class Known:
     """Which cases the tests of a run are about, whether they ran or not.
 
     `open` are tests that may name cases of their own while they run; `passed` are those that did
-    so to their end. With `deselected` tests, more cases may be in use than are known.
+    so to their end. With `deselected` tests, among which are those of files that could not be
+    collected, more cases may be in use than are known.
     """
 
-    cases: set[tuple[str, str]] = field(default_factory=set)
+    cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
     deselected: int = 0
@@ -44,9 +47,22 @@ class Known:
         for item in items:
             case = case_of(item)
             if case is not None and not case.declared.is_function:
-                self.cases.add((run.baseline_of(case.declared), case.id))
+                # A model that has no name for its baseline is an error of its test.
+                with suppress(UsageError):
+                    self._add_case((run.baseline_of(case.declared), case.id), item, case)
             if uses_fixture(item):
                 self.open.add(item.nodeid)
+
+    def _add_case(self, key: tuple[str, str], item: pytest.Item, case: DeclaredCase) -> None:
+        """Raise for another test whose case would be stored in the same place, and is none such."""
+        first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
+        if known != case.conditions:
+            raise pytest.UsageError(
+                f"{printable(first)} and {printable(item.nodeid)} both have the case {case.id} of "
+                f"the baseline {key[0]}, but are run differently. Name all sizes in one place, as "
+                'in dims={"seq": [64, 128]}, or give one of them a name of its own, as in '
+                "baseline='models/encoder-long'."
+            )
 
     def as_message(self) -> dict[str, Any]:
         """What a worker of pytest-xdist tells of it."""
@@ -58,7 +74,8 @@ class Known:
 
     def add_message(self, message: Mapping[str, Any]) -> None:
         """Every worker collects all tests, so the same is told several times."""
-        self.cases |= {(folder, case_id) for folder, case_id in message["cases"]}
+        for folder, case_id in message["cases"]:
+            self.cases.setdefault((folder, case_id), ("", None))
         self.open |= set(message["open"])
         self.deselected = max(self.deselected, message["deselected"])
 
@@ -80,29 +97,27 @@ class Ending:
     ) -> None:
         """Write what is to be written; what fails is a problem that the summary shows."""
         told = self.run.settings
-        has_ended = exit_code in _ENDED
-        plans: tuple[Plan, ...] = ()
+        plans: Sequence[Plan] = ()
+        written: Sequence[Plan] = ()
         unused: tuple[str, ...] | None = None
         notes: list[str] = []
-        is_written = False
-        try:
-            if has_ended:
-                found = self._unused(outcomes, known)
-                plans = (*self._updates(outcomes), *self._removals(found, notes))
-                unused = None if found is None or told.prune else tuple(found.texts())
-                is_written = self._write(plans)
-            elif any(outcome.recording is not None for outcome in outcomes):
-                notes.append("the run was interrupted: no baseline was written")
-        except ModelPerfError as error:
-            self.problems.append(str(error))
+        if exit_code in _ENDED:
+            found = self._find_unused(outcomes, known, notes)
+            plans = [*self._updates(outcomes), *self._removals(found)]
+            notes += _untrusted(outcomes)
+            unused = None if found is None or told.prune else tuple(found.texts())
+            written = self._write(plans)
+        elif any(outcome.recording is not None for outcome in outcomes):
+            notes.append("the run was interrupted: no baseline was written")
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
             seconds=sum(outcome.seconds for outcome in outcomes),
             is_strict=told.strict,
             tolerance=told.tolerances.of(50.0),
-            plans=plans,
-            is_written=is_written,
+            # Of several, those that could not be written are problems.
+            plans=tuple(written or plans),
+            is_written=bool(written),
             unused=unused,
             started=started,
             notes=tuple(notes),
@@ -117,6 +132,14 @@ class Ending:
 
         return BaselineStore(self.run.settings.baseline_dir)
 
+    @contextmanager
+    def _noting_problems(self) -> Iterator[None]:
+        """What goes wrong in one step is told, and the next one is taken."""
+        try:
+            yield
+        except ModelPerfError as error:
+            self.problems.append(str(error))
+
     def _updates(self, outcomes: Sequence[CaseOutcome]) -> list[Plan]:
         recordings = [o.recording for o in outcomes if o.recording is not None]
         if not recordings:
@@ -126,34 +149,45 @@ class Ending:
 
         plans = []
         for name in dict.fromkeys(recording.name for recording in recordings):
-            whole = merge_recordings([r for r in recordings if r.name == name])
-            keys = () if whole.machine is None else (whole.machine.key,)
-            plans.append(plan_update(self._store.read(name, keys), whole))
+            with self._noting_problems():
+                whole = merge_recordings([r for r in recordings if r.name == name])
+                keys = () if whole.machine is None else (whole.machine.key,)
+                plans.append(plan_update(self._store.read(name, keys), whole))
         return plans
 
-    def _removals(self, unused: _Unused | None, notes: list[str]) -> list[Plan]:
-        if not self.run.settings.prune:
-            return []
-        if unused is None:
-            notes.append(
-                "nothing was pruned: only a run of all tests, which all came to their end, "
-                "knows which baselines are unused"
-            )
+    def _removals(self, unused: _Unused | None) -> list[Plan]:
+        if unused is None or not self.run.settings.prune:
             return []
         from pytest_modelperf.baselines.plan import plan_removal
 
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
-    def _write(self, plans: Sequence[Plan]) -> bool:
+    def _write(self, plans: Sequence[Plan]) -> list[Plan]:
+        """Those that could be written, as what they changed."""
+        written = []
         for plan in plans:
-            self._store.apply(plan)
-        return bool(plans)
+            with self._noting_problems():
+                written.append(self._store.apply(plan))
+        return written
 
-    def _unused(self, outcomes: Sequence[CaseOutcome], known: Known) -> _Unused | None:
+    def _find_unused(
+        self, outcomes: Sequence[CaseOutcome], known: Known, notes: list[str]
+    ) -> _Unused | None:
         """The stored cases without a test; None where there may be tests that were not seen."""
         if not _selects_all(self.run.config, known):
+            if self.run.settings.prune:
+                notes.append(
+                    "nothing was pruned: only a run of all tests, which all came to their end, "
+                    "knows which baselines are unused"
+                )
             return None
-        used = known.cases | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
+        found = None
+        with self._noting_problems():
+            found = self._unused(outcomes, known)
+        return found  # noqa: RET504  # nothing, where a baseline could not be read
+
+    def _unused(self, outcomes: Sequence[CaseOutcome], known: Known) -> _Unused:
+        used = set(known.cases) | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
         found = []
         for name in self._store.names():
             stored = self._store.read(name)
@@ -192,6 +226,18 @@ class Ending:
                 file.write(text)
         except OSError as error:
             self.problems.append(f"cannot write {printable(str(path))}: {error.strerror or error}.")
+
+
+def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
+    """Which of the recorded twins will not do, and what helps."""
+    for outcome in outcomes:
+        for case in () if outcome.recording is None else outcome.recording.cases:
+            if case.fidelity is not None and not case.fidelity.is_trusted:
+                yield (
+                    f"{outcome.test}: {case.fidelity.reason}, so later runs are held against "
+                    "stored times: record it again with more --modelperf-max-seconds, or when less "
+                    "else runs here"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,5 +281,7 @@ def _selects_all(config: pytest.Config, known: Known) -> bool:
         or config.getoption("ignore")
         or config.getoption("ignore_glob")
         or config.getoption("collectonly")
+        # It leaves tests out without a word. Without pytest's cache there is no such option.
+        or config.getoption("lf", default=False)
     )
     return not is_narrowed and known.open <= known.passed

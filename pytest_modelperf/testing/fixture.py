@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.testing.declared import DeclaredCase, Subject, read_declared
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
+from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck
@@ -84,12 +84,15 @@ class ModelPerf:
     def _compared(
         self, before: Subject, after: Subject, words: Mapping[str, Any]
     ) -> CaseComparison:
+        from pytest_modelperf.compare import compare_cases
         from pytest_modelperf.comparing import Side, compare_models
 
         cases = [self._case({"model": model, **words}) for model in (before, after)]
         checks = [self._run.case_check(self._item, case, has_baseline=False) for case in cases]
         old, new = (Side(check.graph, check.setup) for check in checks)
         run, check = self._run, checks[1]
+        if run.settings.static_only:
+            return compare_cases(*map(run.checker.count, checks))
         found = compare_models(
             old, new, check.request, check.gate, run.checker.extensions, run.watch
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -34,8 +33,17 @@ from pytest_modelperf.testing.run import (
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
-from pytest_modelperf.testing.switch import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, RUN, SUFFIX
+from pytest_modelperf.testing.switch import (
+    BUDGET,
+    CASE,
+    CASE_ARGUMENT,
+    FIXTURE,
+    RUN,
+    SUFFIX,
+    named_tests,
+)
 from pytest_modelperf.testing.terminal import LiveLine
+from pytest_modelperf.testing.wording import in_python
 from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
 
@@ -81,6 +89,10 @@ class RunHooks:
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         self.known = Known()
         self.ending = Ending(self.run)
+        # Models of tables with the folders above them, and those of these that pytest skips.
+        self.reached: set[Path] = set()
+        self.opened: set[Path] = set()
+        self.has_words = True
 
     def _watch(self, progress: Progress) -> None:
         self.live(progress)
@@ -93,16 +105,33 @@ class RunHooks:
             return
         if self.config.invocation_params.dir != self.config.rootpath:
             return
-        named = _named(self.config)
-        for path in find_models(self.settings, self.config.getini("norecursedirs")):
-            if not any(path == other for other in named):
+        named = {path for path, _ in named_tests(self.config)}
+        skipped = self.config.getini("norecursedirs")
+        for path in find_models(self.settings, skipped):
+            # What a folder that is named holds must not be named beside it: pytest 8 then collects
+            # nothing else of that folder.
+            if named.isdisjoint((path, *path.parents)):
                 self.config.args.append(str(path))
+            self.reached |= {path, *path.parents}
+        self.opened = {
+            path
+            for path in self.reached
+            if self.settings.root in path.parents
+            and any(fnmatchcase(path.name, each) for each in skipped)
+        }
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Folders that pytest skips are looked into for the models of tables, and for no other."""
+        if self.opened.isdisjoint((collection_path, *collection_path.parents)):
+            return None
+        return collection_path not in self.reached
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
         if file_path.suffix != SUFFIX:
             return None
-        if file_path in _named(self.config) or self._is_configured(file_path):
+        is_named = any(path == file_path for path, _ in named_tests(self.config))
+        if is_named or self._is_configured(file_path):
             return OnnxFile.from_parent(parent, path=file_path)
         return None
 
@@ -122,7 +151,11 @@ class RunHooks:
         try:
             find = FindModel(definition.path, self.settings.root)
             cases = read_cases(definition, find)
-            read_mark_budgets(definition)
+            if read_mark_budgets(definition) and not cases and not uses_fixture(metafunc):
+                raise UsageError(
+                    f"@pytest.mark.{BUDGET} needs something to measure: name a model with "
+                    f"@pytest.mark.{CASE}(model=...), or use the fixture {FIXTURE}."
+                )
             ids = case_ids(cases, printable(definition.nodeid))
         except ModelPerfError as error:
             message = in_python(str(error))
@@ -133,17 +166,22 @@ class RunHooks:
                 metafunc.fixturenames.append(CASE_ARGUMENT)
                 metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
             return
-        raise pytest.UsageError(message)
+        # Any other error would be shown with the frames of the plugin.
+        raise pytest.Collector.CollectError(message)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            _check_markers(item)
+            _check_kind(item)
         self.known.add(self.run, items)
         self.run.count(items)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self.known.deselected += len(items)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if not report.passed:
+            self.known.deselected += 1
 
     # -- tests
 
@@ -160,18 +198,27 @@ class RunHooks:
             message = None
             try:
                 check_item(self.run, pyfuncitem, case)
-            except (PerfFailure, ModelPerfError) as error:
+            except PerfFailure as error:
                 message = str(error)
+            except ModelPerfError as error:
+                message = in_python(str(error))
             if message is not None:
                 pytest.fail(message, pytrace=False)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        finally:
+            # Of a test that is interrupted there is no report.
+            self.live.clear()
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if call.when == "call":
-            self.live.clear()
+        self.live.clear()
         outcomes = item.stash.get(OUTCOMES, [])
         is_last = call.when == "call" or call.excinfo is not None
         if outcomes and is_last and call.when != "teardown":
@@ -179,7 +226,11 @@ class RunHooks:
         report = yield
         if outcomes and is_last and call.when != "teardown":
             setattr(report, _ATTACHED, pack(outcomes))
-            setattr(report, _WORD, min(outcomes, key=_severity).word)
+            worst = min(outcomes, key=_severity)
+            # A test may fail, or pass, by what else it says.
+            if report.failed is any(map(self.run.is_failure, outcomes)):
+                setattr(report, _WORD, worst.word)
+                _shorten(report, worst)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -194,8 +245,10 @@ class RunHooks:
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
+        """The verdict as the word behind a test, where no other plugin has a word for it."""
         word = getattr(report, _WORD, None)
-        if word is None or report.outcome == "skipped" or word == Verdict.PASSED.value:
+        is_plain = report.outcome in {"passed", "failed"} and not hasattr(report, "wasxfail")
+        if word is None or word == Verdict.PASSED.value or not (is_plain and self.has_words):
             return None
         if report.failed:
             return "failed", "F", (word.upper(), {"red": True})
@@ -224,6 +277,8 @@ class RunHooks:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        # The list that pytest makes of failures begins with words that others look for.
+        self.has_words = False
         report = self.ending.report
         if report is None:
             return
@@ -309,37 +364,37 @@ def describe_settings(settings: Settings) -> str:
 
 def add_properties(item: pytest.Item, outcomes: Sequence[CaseOutcome]) -> None:
     """What the XML of junit has of a test; of one with several cases, of the worst."""
-    from pytest_modelperf.report.junit import junit_properties
+    from pytest_modelperf.report.junit import PREFIX, junit_properties
 
-    known = {name for name, _ in item.user_properties}
     worst = min(outcomes, key=_severity)
-    item.user_properties += [(n, v) for n, v in junit_properties(worst) if n not in known]
+    # Where a test runs once more, what its first run told is there already.
+    kept = [pair for pair in item.user_properties if not pair[0].startswith(PREFIX)]
+    item.user_properties[:] = [*kept, *junit_properties(worst)]
+
+
+def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
+    """The line of a failure in lists of several is its verdict."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        from pytest_modelperf.report.run_text import short_verdict
+
+        crash.message = short_verdict(outcome)
 
 
 def _severity(outcome: CaseOutcome) -> int:
     return -1 if outcome.has_failed else VERDICT_ORDER.index(outcome.verdict)
 
 
-def _check_markers(item: pytest.Item) -> None:
-    """Raise for a marker that would be obeyed by nobody."""
-    case = case_of(item)
-    if item.get_closest_marker(CASE) is not None and case is None:
-        raise pytest.UsageError(
-            f"{printable(item.nodeid)}: @pytest.mark.{CASE} is for test functions and their "
-            "classes; a unittest.TestCase cannot be run once per case."
-        )
-    is_checked = case is not None or uses_fixture(item)
-    if item.get_closest_marker(BUDGET) is not None and not is_checked:
-        raise pytest.UsageError(
-            f"{printable(item.nodeid)}: @pytest.mark.{BUDGET} needs something to measure: name a "
-            f"model with @pytest.mark.{CASE}(model=...), or use the fixture {FIXTURE}."
-        )
-
-
-def _named(config: pytest.Config) -> set[Path]:
-    """The files that the command line names."""
-    folder = config.invocation_params.dir
-    return {Path(os.path.normpath(folder / arg.partition("::")[0])) for arg in config.args}
+def _check_kind(item: pytest.Item) -> None:
+    """Raise for a marker at a test of a kind that cannot obey it."""
+    if case_of(item) is not None or uses_fixture(item):
+        return
+    for name in (CASE, BUDGET):
+        if item.get_closest_marker(name) is not None:
+            raise pytest.UsageError(
+                f"{printable(item.nodeid)}: @pytest.mark.{name} is for test functions and their "
+                "classes; a unittest.TestCase cannot be run once per case."
+            )
 
 
 def _width(config: pytest.Config) -> int:

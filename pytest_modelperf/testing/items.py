@@ -53,12 +53,16 @@ class OnnxItem(pytest.Item):
         check_item(run, self, self.case)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401  # pytest's own
-        if isinstance(excinfo.value, PerfFailure | ModelPerfError):
+        if isinstance(excinfo.value, PerfFailure):
             return str(excinfo.value)
+        if isinstance(excinfo.value, ModelPerfError):
+            return in_table(str(excinfo.value))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        return self.path, None, f"{self.path.name}::{self.name}"
+        # The space is there so that pytest does not take it for the end of the id, whose dots it
+        # would make colons.
+        return self.path, None, f"{self.path.name}::{self.name} "
 
 
 class SkippedItem(pytest.Item):

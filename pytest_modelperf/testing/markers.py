@@ -12,9 +12,12 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Budget, read_budgets
-from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared, words_of_cases
-from pytest_modelperf.testing.switch import BUDGET, CASE
+from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
+from pytest_modelperf.testing.switch import BUDGET, CASE, SUFFIX
 from pytest_modelperf.units import printable
+
+# So many of the models that are there are told where one is not.
+_MAX_NEAR = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,10 @@ class FindModel:
         found = next((candidate for candidate in tried if candidate.exists()), None)
         if found is None:
             places = " or ".join(printable(str(folder)) for folder in self._folders)
-            raise UsageError(f"there is no model {printable(text)} in {places}.")
+            near = [each for folder in tried for each in sorted(folder.parent.glob("*.onnx"))]
+            shown = ", ".join(printable(str(each)) for each in near[:_MAX_NEAR])
+            hint = f" There are: {shown}." if near and path.suffix == SUFFIX else ""
+            raise UsageError(f"there is no file {printable(text)} in {places}.{hint}")
         return found
 
 
@@ -123,8 +129,7 @@ def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
             raise UsageError(f"{where} names its model twice.")
         words["model"] = mark.args[0]
     if not words:
-        known = ", ".join(words_of_cases())
-        raise UsageError(f"{where} is empty: give a model, or one of {known}.")
+        raise UsageError(f"{where} is empty: give a model, such as model='model.onnx'.")
     return words
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Literal
 
 import pytest
 
 from pytest_modelperf.options import OPTIONS, Option, UpdateMode
-
-_UPDATES = {
-    UpdateMode.ALL: "record the baselines of all cases of this run",
-    UpdateMode.NEW: "record the baselines of cases that have none",
-    UpdateMode.IMPROVED: "record the baselines of cases that got better",
-}
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -46,15 +41,27 @@ def add_options(parser: pytest.Parser) -> None:
 def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:
     """A value that may be left out would swallow the path of a test that follows the option.
 
-    So each value makes an option of its own: argparse looks for the whole word first.
+    So each value is an option of its own: argparse looks for the whole word first.
     """
-    for mode, text in _UPDATES.items():
-        names = [f"{option.flag}={mode.value}"]
-        if mode.value == option.implied:
-            names.insert(0, option.flag)
+    for mode in UpdateMode:
         group.addoption(
-            *names, action="store_const", const=mode.value, dest=option.ini, default=None, help=text
+            f"{option.flag}={mode.value}",
+            action="store_const",
+            const=mode.value,
+            dest=option.ini,
+            default=None,
+            help=argparse.SUPPRESS,
         )
+    # The second name is what help and errors show of the values.
+    group.addoption(
+        option.flag,
+        f"{option.flag}={option.metavar}",
+        action="store_const",
+        const=option.implied,
+        dest=option.ini,
+        default=None,
+        help=option.help,
+    )
 
 
 def _help(option: Option[object]) -> str:

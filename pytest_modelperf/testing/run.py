@@ -6,19 +6,23 @@ import base64
 import datetime as dt
 import os
 import pickle
+import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import pytest
 
 from pytest_modelperf.config import Settings
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import MeasureError, OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
+from pytest_modelperf.testing.wording import in_python
+from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -139,7 +143,7 @@ class Run:
             found = f"{path} is not below {root}"
         else:
             found = "a model that is no file has no path"
-        raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder'.")
+        raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def _accept(self, item: pytest.Item) -> str:
         """The line that records this case."""
@@ -157,9 +161,36 @@ class Run:
 
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
         """A case checked, and kept for the reports."""
-        checked = self.checker.check(check)
+        checked = _reworded(self.checker.check(check))
         item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
+        if self.settings.trace is not None and not self.settings.static_only:
+            self._write_trace(item, check, checked)
         return checked
+
+    def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
+        """A trace of the case, which needs a run of its own where its layers were not timed."""
+        from pytest_modelperf.records import Profile
+        from pytest_modelperf.report.chrome_trace import dump_trace
+
+        measured = checked.profile.measured
+        has_layers = measured is not None and measured.layer_times is not None
+        try:
+            profile = checked.profile if has_layers else self.checker.measure(check)
+        except MeasureError:
+            # The test says so already: its case could not be measured.
+            return
+        folder = self.config.invocation_params.dir / str(self.settings.trace)
+        name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
+        text = dump_trace(Profile(checked.outcome.model, (profile,), checked.outcome.machine))
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        except OSError as error:
+            where = printable(str(error.filename or folder))
+            raise OutputError(
+                f"the trace cannot be written: {where}: {error.strerror}. "
+                "Give another folder with --modelperf-trace."
+            ) from error
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
         """Whether a test fails that has this outcome."""
@@ -173,6 +204,15 @@ class Run:
         from pytest_modelperf.report.run_text import render_outcome
 
         return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
+
+
+def _reworded(checked: Checked) -> Checked:
+    """With the options of pytest in what is said of a failure."""
+    outcome = checked.outcome
+    if outcome.comparison.failure is None:
+        return checked
+    comparison = replace(outcome.comparison, failure=in_python(outcome.comparison.failure))
+    return replace(checked, outcome=replace(outcome, comparison=comparison))
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
@@ -189,8 +229,8 @@ def case_of(item: pytest.Item) -> DeclaredCase | None:
     return found if isinstance(found, DeclaredCase) else None
 
 
-def uses_fixture(item: pytest.Item) -> bool:
-    return FIXTURE in getattr(item, "fixturenames", ())
+def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
+    return FIXTURE in getattr(test, "fixturenames", ())
 
 
 def pack(outcomes: Iterable[CaseOutcome]) -> str:

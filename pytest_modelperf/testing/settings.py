@@ -12,6 +12,8 @@ def read_run_settings(config: pytest.Config) -> Settings:
     """What this run was told; UsageError where that means nothing."""
     # pytest 9 has a name of its own for it, and warns of the old one.
     check_ini_keys(config._inicfg if hasattr(config, "_inicfg") else config.inicfg)  # noqa: SLF001
+    # Of these pytest 8 has none there.
+    check_ini_keys(each.partition("=")[0] for each in config.getoption("override_ini") or ())
     pyproject = config.rootpath / "pyproject.toml"
     return read_settings(
         config.rootpath,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress
 
-# ECMA-48: keep the place of the cursor, go back to it, clear to the end of the line.
+# Of the VT100: keep the place of the cursor, go back to it, clear to the end of the line.
 _KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
 # Less is no use to read.
 _LEAST_WIDTH = 20
@@ -24,6 +25,7 @@ class LiveLine:
 
     def __init__(self, reporter: pytest.TerminalReporter | None, config: pytest.Config) -> None:
         self._reporter = reporter if _is_wanted(reporter, config) else None
+        self._capture = config.pluginmanager.get_plugin("capturemanager")
         self._drawn_at = 0.0
         self._is_drawn = False
 
@@ -38,17 +40,27 @@ class LiveLine:
         room = writer.fullwidth - writer.width_of_current_line - 2
         if room < _LEAST_WIDTH:
             return
-        line = progress_line(progress, room)
-        writer._file.write(f"{_KEEP} {line}{_CLEAR}{_BACK}")  # noqa: SLF001  # it would count as part of the line
-        writer.flush()
+        self._write(writer, f" {progress_line(progress, room)}")
         self._drawn_at, self._is_drawn = now, True
 
     def clear(self) -> None:
         if self._reporter is not None and self._is_drawn:
-            writer = self._reporter._tw  # noqa: SLF001  # as above
-            writer._file.write(f"{_KEEP}{_CLEAR}{_BACK}")  # noqa: SLF001  # as above
-            writer.flush()
+            self._write(self._reporter._tw, "")  # noqa: SLF001  # as above
             self._is_drawn = False
+
+    def _write(self, writer: Any, text: str) -> None:  # noqa: ANN401  # not public
+        """The rest of the line anew; the cursor stays where pytest goes on."""
+        # While a test runs, what is written belongs to it.
+        uncaptured = nullcontext() if self._capture is None else _uncaptured(self._capture)
+        with uncaptured:
+            # The writer itself would count it as part of the line.
+            writer._file.write(f"{_KEEP}{text}{_CLEAR}{_BACK}")  # noqa: SLF001  # as above
+            writer.flush()
+
+
+def _uncaptured(capture: Any) -> AbstractContextManager[None]:  # noqa: ANN401  # not public
+    found: AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return found
 
 
 def _is_wanted(reporter: pytest.TerminalReporter | None, config: pytest.Config) -> bool:

@@ -7,12 +7,23 @@ import re
 # `--dim N=SIZE --dim seq=SIZE`, as a message asks for what is missing.
 _MISSING = re.compile(r"--dim \S+=SIZE(?: --dim \S+=SIZE)*")
 _NAMES = re.compile(r"--dim (\S+)=SIZE")
-_OPTIONS = (("--batch", "batch_size"), ("--dim", "dims"), ("--input", "inputs"))
+_TABLE = re.compile(r"a table such as \{(\w+) = ([^}]+)\}")
+_OPTIONS = (
+    ("--batch", "batch_size"),
+    ("--cores", "cores"),
+    ("--dim", "dims"),
+    ("--input", "inputs"),
+    ("--engine-option", "--modelperf-engine-option"),
+    ("--max-seconds", "--modelperf-max-seconds"),
+    ("--static", "--modelperf-static-only"),
+    ("--timeout", "--modelperf-timeout"),
+)
 
 
 def in_python(message: str) -> str:
     """With the arguments of a marker or of the fixture: `dims={"seq": SIZE}`."""
-    return _reworded(message, 'dims={{{}}}', '"{}": SIZE')
+    message = _TABLE.sub(r'a dict such as {"\1": \2}', message)
+    return _reworded(message, "dims={{{}}}", '"{}": SIZE')
 
 
 def in_table(message: str) -> str:
