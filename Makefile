@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(STAMP) ## Profile a real model
+demo: $(STAMP) ## Show a failing build from start to end
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test: $(STAMP) ## Run every test

@@ -118,6 +118,7 @@ def measure_function(
     request: ProfileRequest,
     setup: Setup,
     watch: Watch = lambda _: None,
+    is_enough: IsEnough | None = None,
 ) -> Profile:
     """The profile of a Python function: its latency only.
 
@@ -137,11 +138,13 @@ def measure_function(
         place = Place(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
         subject = Subject(model=name or function, batch_size=size, feeds=feeds)
-        cases.append(_measure_function_case(subject, setup, place))
+        cases.append(_measure_function_case(subject, setup, place, is_enough))
     return _on_its_machine(Profile(ModelFacts(shown, None, None, None), tuple(cases)))
 
 
-def _measure_function_case(subject: Subject, setup: Setup, place: Place) -> CaseProfile:
+def _measure_function_case(
+    subject: Subject, setup: Setup, place: Place, is_enough: IsEnough | None
+) -> CaseProfile:
     case = place.case
     is_importable = isinstance(subject.model, str)
     try:
@@ -151,7 +154,7 @@ def _measure_function_case(subject: Subject, setup: Setup, place: Place) -> Case
             with started as worker:
                 place.tell("loading")
                 rig = set_up(worker, setup, case.cores, subject)
-                measured = measure_rounds(rig, place.tell_round)
+                measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     except TooFewCoresError as error:
         return CaseProfile(case, None, None, Outcome.SKIPPED, str(error))
     except MeasureError as error:

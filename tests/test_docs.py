@@ -16,10 +16,10 @@ import pytest
 from pytest_modelperf.cli import main
 from pytest_modelperf.doctor import LEVEL, POWER
 from pytest_modelperf.gates import FIDELITY, RUN_LEVEL
-from pytest_modelperf.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.hookspecs import PROJECT, Operators
+from pytest_modelperf.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
     PERCENTS,

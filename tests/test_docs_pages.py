@@ -41,7 +41,7 @@ from pytest_modelperf.records import (
 from pytest_modelperf.serde import dump_run
 from pytest_modelperf.serde.run import run_to_json
 from pytest_modelperf.stats import LOOKS, needed_samples
-from pytest_modelperf.testing.declared import words_of_cases
+from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.verdicts import (
     VERDICT_ORDER,
@@ -480,7 +480,7 @@ def test_every_attribute_of_layers_and_changes_is_there() -> None:
 
 def test_the_words_of_a_call_are_on_the_page() -> None:
     words = named_in(table("python-api", "function. `case` is of these, one size of each:"))
-    assert words == set(words_of_cases()) - {"model"}
+    assert words == set(CASE_WORDS) - {"model"}
     calls = {
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
         for name in named_in(table("python-api", "## `modelperf`"))

@@ -30,7 +30,9 @@ def _step(progress: Progress) -> str:
 def _estimate(progress: Progress) -> str:
     if progress.estimate_ns is None:
         return ""
-    interval = "" if progress.half_width is None else f" ± {percent(progress.half_width)}"
+    width = progress.half_width
+    # Of so few rounds it says nothing.
+    interval = "" if width is None or width > 1 else f" ± {percent(width)}"
     return f"{format_ms(progress.estimate_ns)} ms{interval}"
 
 

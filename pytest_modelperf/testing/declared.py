@@ -141,13 +141,13 @@ def read_declared(words: Mapping[str, object], where: str, find: Callable[[str],
     `find` makes a path of one that is relative.
     """
     for word in words:
-        if word not in _READERS:
+        if word not in CASE_WORDS:
             raise UsageError(
-                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, _READERS)} "
-                f"There are: {', '.join(_READERS)}."
+                f"{where}: there is no argument {printable(word)!r}.{suggestion(word, CASE_WORDS)} "
+                f"There are: {', '.join(CASE_WORDS)}."
             )
     given = {
-        _FIELDS.get(word, word): _READERS[word](_as_written(value), f"{where}: {word}")
+        _FIELDS.get(word, word): CASE_WORDS[word](_as_written(value), f"{where}: {word}")
         for word, value in words.items()
         if value is not None
     }
@@ -182,7 +182,7 @@ def _read_model(value: object, where: str) -> Any:  # noqa: ANN401  # a model co
     return value
 
 
-_READERS: Mapping[str, Callable[[object, str], Any]] = {
+CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "model": _read_model,
     "batch_size": read_sizes,
     "cores": read_sizes,

@@ -137,6 +137,8 @@ class PerfProfile:
         self._run = run
         self._check = check
         self._profile = profile
+        # What an engine does not tell then, it never does.
+        self._has_run_alone = False
 
     def __repr__(self) -> str:
         return repr(self._profile)
@@ -169,7 +171,7 @@ class PerfProfile:
     @property
     def peak_rss_bytes(self) -> int | None:
         __tracebackhide__ = True
-        if self._measured.peak_rss_bytes is None:
+        if self._measured.peak_rss_bytes is None and not self._has_run_alone:
             self._run_alone()
         return self._measured.peak_rss_bytes
 
@@ -198,7 +200,7 @@ class PerfProfile:
     @property
     def _with_layers(self) -> CaseProfile:
         __tracebackhide__ = True
-        if self._measured.layer_times is None:
+        if self._measured.layer_times is None and not self._has_run_alone:
             self._run_alone()
         return self._profile
 
@@ -208,6 +210,7 @@ class PerfProfile:
         if run.settings.static_only:
             pytest.skip("needs a run, and --modelperf-static-only is given")
         self._profile = _or_fail(lambda: run.checker.measure(self._check))
+        self._has_run_alone = True
 
 
 def _or_fail(work: Callable[[], _T]) -> _T:

@@ -50,14 +50,16 @@ class OnnxItem(pytest.Item):
         run = run_of(self.config)
         if run is None:
             raise RuntimeError("models are collected as cases only where --modelperf is given")
-        check_item(run, self, self.case)
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401  # pytest's own
-        if isinstance(excinfo.value, PerfFailure):
-            return str(excinfo.value)
-        if isinstance(excinfo.value, ModelPerfError):
-            return in_table(str(excinfo.value))
-        return super().repr_failure(excinfo, style)
+        try:
+            check_item(run, self, self.case)
+        except PerfFailure as error:
+            message = str(error)
+        except ModelPerfError as error:
+            message = in_table(str(error))
+        else:
+            return
+        # Outside of the except block, or pytest would show both errors.
+        pytest.fail(message, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         # The space is there so that pytest does not take it for the end of the id, whose dots it
