@@ -54,7 +54,8 @@ VERDICTS = ("regressed", "passed", "improved", "inconclusive")
 _BUSY = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
-while True:
+parent = os.getppid()
+while os.getppid() == parent:
     end = time.monotonic() + 0.1 * float(sys.argv[2])
     while time.monotonic() < end:
         pass

@@ -206,7 +206,7 @@ def test_the_levels_of_markers_are_merged_as_the_page_says(project: pytest.Pytes
     options = ("--modelperf", "--modelperf-static-only", "-v", *PLUGIN)
     result = project.runpytest_inprocess(*options, "test_levels.py")
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*test_two[[]b8-c1] OVER BUDGET*"])
+    result.stdout.fnmatch_lines(["*test_two[[]b16-c1] OVER BUDGET*"])
     file.write_text(tight.replace("4096", "4095"))
     result = project.runpytest_inprocess(*options, "test_levels.py")
     result.assert_outcomes(failed=3)

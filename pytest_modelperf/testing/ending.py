@@ -61,7 +61,7 @@ class Known:
                 f"{printable(first)} and {printable(item.nodeid)} both have the case {case.id} of "
                 f"the baseline {key[0]}, but are run differently. Name all sizes in one place, as "
                 'in dims={"seq": [64, 128]}, or give one of them a name of its own, as in '
-                "baseline='models/encoder-long'."
+                "baseline='models/encoder-long.onnx'."
             )
 
     def as_message(self) -> dict[str, Any]:

@@ -379,6 +379,8 @@ def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
         from pytest_modelperf.report.run_text import short_verdict
 
         crash.message = short_verdict(outcome)
+        # Where it was raised is a file of the plugin.
+        crash.path, crash.lineno = outcome.source.path, outcome.source.line or 1
 
 
 def _severity(outcome: CaseOutcome) -> int:

@@ -539,3 +539,25 @@ def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line
     body = indent("@pytest.mark.perf_case('a\\nb.onnx')\ndef test_it(self): pass", "    ")
     result = run_static(run, f"class TestIt:\n{body}", "--collect-only")
     assert r"there is no file a\nb.onnx" in message_of(result)
+
+
+def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
+    run: pytest.Pytester,
+) -> None:
+    source = """
+    @pytest.mark.perf_case("linear.onnx", dims={"seq": 64})
+    def test_short(): pass
+
+    @pytest.mark.perf_case("linear.onnx", dims={"seq": SIZE})
+    def test_long(): pass
+    """
+    result = run_static(run, source.replace("SIZE", "128"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line.startswith("ERROR: ")]
+    assert "test_short" in line
+    assert "test_long" in line
+    assert "baseline=" in line
+    # The very same case may have two tests.
+    assert run_static(run, source.replace("SIZE", "64")).ret == pytest.ExitCode.OK
+    named = source.replace("SIZE}", '128}, baseline="long.onnx"')
+    assert run_static(run, named).ret == pytest.ExitCode.OK
