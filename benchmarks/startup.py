@@ -132,11 +132,18 @@ def start(
     program: Sequence[str], options: Sequence[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     """One run of the trivial test with no plugin but what `options` say."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    dropped = ("PYTEST_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
+    told = {
+        "PYTHONPATH": str(_ROOT),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        # As with any installed package, the sources were compiled by the first run.
+        "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
+    }
     return subprocess.run(
-        [*program, "-p", "no:cacheprovider", *options, "-q", str(folder)],
+        [*program, "-p", "no:cacheprovider", *options, "-q", "test_trivial.py"],
         cwd=folder,
-        env=kept | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=kept | told,
         capture_output=True,
         text=True,
         check=False,
