@@ -159,7 +159,8 @@ def test_the_demo_ends_with_the_report_of_a_failing_build(examples: Path, type_i
         r"^=+ 1 passed ",
         r"^\$ python make_models\.py models --act HardSwish$",
         r"^=+ FAILURES =+$",
-        r"^regressed: p\d\d latency \+",
+        # By latency; where the machine is too busy to show that, by the constants that it adds.
+        r"^regressed: ",
         r"^why: 4 \w+ added",
         r"^accept: pytest --modelperf --modelperf-update-baseline ",
         r"^=+ 1 failed ",
