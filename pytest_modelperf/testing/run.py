@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from pytest_modelperf.config import Settings
-from pytest_modelperf.errors import MeasureError, OutputError, UsageError
+from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
@@ -172,13 +172,12 @@ class Run:
         from pytest_modelperf.records import Profile
         from pytest_modelperf.report.chrome_trace import dump_trace
 
+        if checked.outcome.has_failed:
+            # The test says so already.
+            return
         measured = checked.profile.measured
         has_layers = measured is not None and measured.layer_times is not None
-        try:
-            profile = checked.profile if has_layers else self.checker.measure(check)
-        except MeasureError:
-            # The test says so already: its case could not be measured.
-            return
+        profile = checked.profile if has_layers else self.checker.measure(check)
         folder = self.config.invocation_params.dir / str(self.settings.trace)
         name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
         text = dump_trace(Profile(checked.outcome.model, (profile,), checked.outcome.machine))

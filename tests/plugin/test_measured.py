@@ -6,6 +6,7 @@ at twice or half the time.
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from pytest_modelperf.baseline_records import Recording
 from pytest_modelperf.decisions import Answer, Decision
+from pytest_modelperf.errors import MeasureError
 from tests.plugin.project import assert_says_no_internals
 from tests.plugin.timed_models import (
     JSON,
@@ -697,3 +699,29 @@ def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["E * has no graph to count*"])
     assert_says_no_internals(result)
+
+
+# -- traces
+
+
+def test_a_case_that_ran_has_a_trace(
+    models: pytest.Pytester,
+) -> None:
+    result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
+    result.assert_outcomes(passed=1)
+    (path,) = (models.path / "traces").iterdir()
+    assert path.name.endswith("--test_model[b1-c1].json")
+    names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
+    assert {"process_name", "round 1"} <= names
+
+
+def test_a_trace_that_cannot_be_had_fails_its_test(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise MeasureError("the engine is gone")
+
+    monkeypatch.setattr("pytest_modelperf.checking.Checker.measure", fail)
+    result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the engine is gone*"])
