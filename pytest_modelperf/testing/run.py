@@ -20,6 +20,7 @@ from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
+from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.wording import in_python
 from pytest_modelperf.units import printable
@@ -88,7 +89,7 @@ class Run:
             return 0
         declared = None if case is None else case.declared
         told = self.settings.tolerances if declared is None else self.told(declared).tolerances
-        budgets = () if declared is None else declared.budgets
+        budgets = read_mark_budgets(item) if declared is None else declared.budgets
         return len(told.percents) + sum(budget.figure.is_timed for budget in budgets)
 
     def told(self, declared: Declared) -> Settings:

@@ -561,3 +561,18 @@ def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
     assert run_static(run, source.replace("SIZE", "64")).ret == pytest.ExitCode.OK
     named = source.replace("SIZE}", '128}, baseline="long.onnx"')
     assert run_static(run, named).ret == pytest.ExitCode.OK
+
+
+def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
+        def test_it(modelperf):
+            # Two percentiles against a baseline, and two limits that a run tells.
+            assert modelperf._run.judged == 4
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(passed=1)
