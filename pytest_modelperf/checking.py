@@ -28,6 +28,7 @@ from pytest_modelperf.comparing import (
     baseline_side,
     compare_case,
     describe_engine,
+    side_run,
 )
 from pytest_modelperf.dueling import Pair
 from pytest_modelperf.errors import MeasureError, UsageError
@@ -178,7 +179,7 @@ class Checker:
         held = Held(None, None, case.batch_size, measured)
         metrics = timed_budget_metrics(check.budgets, held, check.gate.limit_level)
         notes = (_NOT_RUN,) if self.is_static and check.budgets else ()
-        comparison = CaseComparison(case.id, metrics, (), notes=notes)
+        comparison = CaseComparison(case, metrics, (), notes=notes, after=side_run(measured))
         shown = check.model if isinstance(check.model, str) else _name_of(check.model)
         return Checked(
             _outcome(self, check, ModelFacts(shown, None, None, None), _Done(comparison, profile)),
@@ -267,15 +268,15 @@ class _Work:
 
     def _compare(self, stored: Baseline | None) -> Compared:
         """The case against what it is to be held against; nothing where it is new."""
-        run_of, case_id = self.run_of, self.place.case.id
+        run_of, case = self.run_of, self.place.case
         if run_of.against is not None and self.check.baseline is not None:
             with self._older(run_of.against) as before:
                 return self._compare_sides(before)
         if self.check.baseline is None:
-            return Compared(CaseComparison(case_id, (), ()))
+            return Compared(CaseComparison(case, (), ()))
         if stored is None:
-            reason = f"there is no baseline of {case_id}"
-            return Compared(CaseComparison(case_id, (), (), (reason,), outcome=Verdict.NEW))
+            reason = f"there is no baseline of {case.id}"
+            return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
         with baseline_side(stored, run_of.machine.key, self._now()) as before:
             return self._compare_sides(replace(before, setup=self._setup_before()))
 
@@ -284,7 +285,7 @@ class _Work:
         if run_of.is_static and before.baseline is not None:
             case = before.baseline.case(self.place.case.id)
             if case is not None and case.static is not None:
-                return Compared(compare_with_stored(case.id, case.static, static))
+                return Compared(compare_with_stored(self.place.case, case.static, static))
         old = Model.bind(
             open_model(before.source),
             self.model.binding,
@@ -343,7 +344,7 @@ class _Work:
 
     def _record(self) -> _Done:
         run_of, name = self.run_of, str(self.check.baseline)
-        new = CaseComparison(self.place.case.id, (), (), outcome=Verdict.NEW)
+        new = CaseComparison(self.place.case, (), (), outcome=Verdict.NEW)
         counted = CaseProfile(self.place.case, self.model.static)
         if run_of.is_static:
             recording = record_counts(name, self.model, run_of.today, self.place)
@@ -384,7 +385,8 @@ class _Work:
         is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
         place = is_shown.index(True) if True in is_shown else len(judged)
         metrics = (*judged[:place], *metrics, *judged[place:])
-        comparison = replace(comparison, metrics=metrics, notes=notes)
+        after = comparison.after or side_run(profile.measured)
+        comparison = replace(comparison, metrics=metrics, notes=notes, after=after)
         if comparison.verdict is not Verdict.NEW:
             comparison = _without_reason(comparison)
         return replace(done, comparison=comparison, profile=profile)

@@ -13,7 +13,7 @@ from pytest_modelperf.attribution import explain
 from pytest_modelperf.baseline_records import ModelBaseline, StoredStatic
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.reasons import reasons_of_counts
-from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,
@@ -83,7 +83,7 @@ def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
     """One case of two models."""
     metrics = static_metrics(before.static, after.static)
     found = explain(before, after)
-    return CaseComparison(before.case.id, metrics, found.layer_types, found.reasons, found.layers)
+    return CaseComparison(before.case, metrics, found.layer_types, found.reasons, found.layers)
 
 
 def static_metrics(old: Counted, new: Counted) -> tuple[Metric, ...]:
@@ -101,18 +101,18 @@ def compare_with_baseline(before: ModelBaseline, after: Profile) -> Comparison:
         stored = before.case(now.case.id)
         if stored is None or stored.static is None:
             note = f"there is no baseline of {now.case.id}"
-            cases.append(CaseComparison(now.case.id, (), (), notes=(note,), outcome=Verdict.NEW))
+            cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
         else:
-            cases.append(compare_with_stored(now.case.id, stored.static, now.static))
+            cases.append(compare_with_stored(now.case, stored.static, now.static))
     return Comparison(before.model, after.model, tuple(cases))
 
 
-def compare_with_stored(case_id: str, stored: StoredStatic, now: StaticProfile) -> CaseComparison:
+def compare_with_stored(case: Case, stored: StoredStatic, now: StaticProfile) -> CaseComparison:
     """One case against what was stored of it: totals and layer types, but no graph."""
     before, after = stored.layer_types, now.layer_types
     changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-    return CaseComparison(case_id, static_metrics(stored, now), types, reasons_of_counts(types))
+    return CaseComparison(case, static_metrics(stored, now), types, reasons_of_counts(types))
 
 
 def _metric(name: str, read: _Reader, old: Counted, new: Counted, *, gated: bool) -> Metric:

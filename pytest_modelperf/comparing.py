@@ -26,7 +26,7 @@ from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import DuetRound, EngineFacts
+from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, SideRun
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
@@ -35,7 +35,7 @@ from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores
 from pytest_modelperf.session import ProfileRequest, model_facts
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats import spread_of_round, summarize
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
 
 
@@ -145,9 +145,9 @@ def compare_case(
         stored = before.baseline.case(case_id)
         missing = _missing(case_id, stored, pair.after)
         if stored is None or missing:
-            return Compared(CaseComparison(case_id, (), (), (missing,), outcome=Verdict.NEW))
+            return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
         if stored.static is not None:
-            static = compare_with_stored(case_id, stored.static, pair.after.static)
+            static = compare_with_stored(place.case, stored.static, pair.after.static)
         is_same = _is_recorded(stored, pair, before.machine)
         refusal = before.baseline.twin_refusal(case_id)
     else:
@@ -232,6 +232,7 @@ def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the
         notes=(*static.notes, note),
         rounds=len(now.measured.rounds),
         is_duet=False,
+        after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )
     return Compared(found, now, (describe_engine(now),))
@@ -260,6 +261,8 @@ def _compare_in_turn(
     notes += _machine_factor(before, duel.rounds, place)
     compared = replace(
         static,
+        before=side_run(old.profile.measured),
+        after=side_run(new.profile.measured),
         metrics=(*duel.metrics, *static.metrics),
         # A twin has other weights, and so other outputs.
         outputs=() if before.baseline is not None else _compare_outputs(old, new),
@@ -278,6 +281,19 @@ def _compare_in_turn(
         )
     engines = (describe_engine(old.profile), describe_engine(new.profile))
     return Compared(compared, new.profile, engines)
+
+
+def side_run(measured: Measurement | None) -> SideRun | None:
+    """What a report shows of a side that ran; None for one that did not."""
+    if measured is None:
+        return None
+    return SideRun(
+        engine=measured.engine,
+        latency=measured.latency,
+        rounds=tuple(spread_of_round(made.times_ns) for made in measured.rounds),
+        load_ms=measured.load_ms,
+        first_inference_ms=measured.first_inference_ms,
+    )
 
 
 def describe_engine(profile: CaseProfile) -> str:

@@ -172,6 +172,31 @@ class Latency:
         return None if value is None else value / _NS_PER_MS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSpread:
+    """How the times of one round spread: extremes, the 5th and 95th percentile, quartiles."""
+
+    samples: int
+    min_ns: float
+    p5_ns: float
+    p25_ns: float
+    p50_ns: float
+    p75_ns: float
+    p95_ns: float
+    max_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRun:
+    """What one side of a comparison told as it ran; its rounds without their single times."""
+
+    engine: EngineFacts
+    latency: Latency
+    rounds: tuple[RoundSpread, ...]
+    load_ms: float
+    first_inference_ms: float
+
+
 @dataclass(frozen=True, slots=True)
 class Ratio:
     """How many times as long the second side took. One round has no interval."""

@@ -16,6 +16,7 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import Latency, LayerTime, Measurement
 
 Shape: TypeAlias = tuple[int | None, ...]
+Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class StaticLayer:
 
     `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body
     of a Loop or Scan count `repeats` times; their own figures already hold that factor.
+    `attributes` are those that the node sets, bodies left out.
     """
 
     id: str
@@ -90,6 +92,7 @@ class StaticLayer:
     repeats: int | None = 1
     sparsity: Sparsity | None = None
     effective_macs: int | None = None
+    attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def flops(self) -> int | None:

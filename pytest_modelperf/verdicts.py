@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pytest_modelperf.records import LayerRow, LayerType, ModelFacts
+from pytest_modelperf.measurements import SideRun
+from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts
 
 
 class Verdict(str, Enum):
@@ -132,9 +133,10 @@ class CaseComparison:
     `outcome` is the verdict where none follows from metrics, a case that is unchanged or new,
     unless a budget says something else.
     In a duet both sides ran in turn in each of the `rounds`; else only the new one ran.
+    `before` and `after` are what each side told as it ran, None for one that did not.
     """
 
-    id: str
+    case: Case
     metrics: tuple[Metric, ...]
     layer_types: tuple[LayerTypeChange, ...]
     reasons: tuple[str, ...] = ()
@@ -146,6 +148,12 @@ class CaseComparison:
     seconds: float | None = None
     outcome: Verdict | None = None
     failure: str | None = None
+    before: SideRun | None = None
+    after: SideRun | None = None
+
+    @property
+    def id(self) -> str:
+        return self.case.id
 
     @property
     def verdict(self) -> Verdict:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.measurements import LayerTime, RowKind
-from pytest_modelperf.records import LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
 from pytest_modelperf.report.markdown import escape_markdown, render_markdown
 from pytest_modelperf.report.text import TextStyle, render_comparison
 from pytest_modelperf.serde import dump_comparison
@@ -89,7 +89,7 @@ GRAPH = (
     exact("peak_activation_bytes", 9_633_792, 12_845_056, gated=False),
 )
 SLOWER = CaseComparison(
-    "b8-c2",
+    Case(8, 2),
     (
         latency("p50", 26.10, 29.18, REGRESSED, (1.102, 1.131)),
         latency("p95", 27.02, 30.26, REGRESSED, (1.091, 1.144)),
@@ -137,7 +137,7 @@ SLOWER = CaseComparison(
     seconds=2.13,
 )
 OPEN = CaseComparison(
-    "b1-c1",
+    Case(1, 1),
     (
         latency("p50", 3.304, 3.371, PASSED, (1.004, 1.029)),
         latency("p95", 3.52, 3.66, Verdict.INCONCLUSIVE, (0.987, 1.095), 0.041),
@@ -158,7 +158,7 @@ OPEN = CaseComparison(
     seconds=10.02,
 )
 FASTER = CaseComparison(
-    "b4-c1",
+    Case(4, 1),
     (latency("p50", 13.41, 12.29, Verdict.IMPROVED, (0.903, 0.93)), *GRAPH),
     (
         LayerTypeChange(
@@ -176,16 +176,16 @@ FASTER = CaseComparison(
     seconds=1.4,
 )
 SAME = CaseComparison(
-    "b1-c2", GRAPH, (), notes=("the same model, engine and options",), outcome=Verdict.UNCHANGED
+    Case(1, 2), GRAPH, (), notes=("the same model, engine and options",), outcome=Verdict.UNCHANGED
 )
 BROKEN = CaseComparison(
-    "b64-c2",
+    Case(64, 2),
     GRAPH[:2],
     (),
     failure="the worker was ended by SIGKILL in round 3:\nit had 1.9 GiB of 2 GiB",
 )
 BUDGET = CaseComparison(
-    "b8-c1",
+    Case(8, 1),
     (
         Metric(
             "latency_p95", None, 14.21, Verdict.OVER_BUDGET, limit=12.0, after_interval=(13.8, 14.7)
@@ -544,7 +544,7 @@ def with_names(name: str) -> Comparison:
     hostile = row(name, name, 1.0)
     case = replace(
         SLOWER,
-        id=name,
+        case=Case(8, 2, engine=name),
         layers=(LayerChange(hostile, hostile, change(1.0, 0.5)),),
         layer_types=(
             LayerTypeChange(name, kind(name, 1, 1.0), kind(name, 1, 2.0), change(1.0, 1.0)),

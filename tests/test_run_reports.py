@@ -31,7 +31,7 @@ from pytest_modelperf.baseline_records import (
 )
 from pytest_modelperf.gates import RUN_LEVEL
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
-from pytest_modelperf.records import ModelFacts
+from pytest_modelperf.records import Case, ModelFacts
 from pytest_modelperf.report import github
 from pytest_modelperf.report.benchmark_json import dump_benchmarks
 from pytest_modelperf.report.commands import fold_command
@@ -85,7 +85,7 @@ STATIC = StoredStatic(
     peak_activation_bytes=12_845_056,
     layer_types={},
 )
-FRESH = CaseComparison("b2-c2", (), (), ("there is no baseline of b2-c2",), outcome=Verdict.NEW)
+FRESH = CaseComparison(Case(2, 2), (), (), ("there is no baseline of b2-c2",), outcome=Verdict.NEW)
 EVERYWHERE = replace(
     BUDGET,
     metrics=(
@@ -112,7 +112,7 @@ NEAR = replace(
     ),
     is_duet=False,
 )
-CALM = replace(SLOWER, id="b16-c1", metrics=(
+CALM = replace(SLOWER, case=Case(16, 1), metrics=(
     replace(SLOWER.metrics[0], verdict=Verdict.PASSED, after=26.15, interval=(0.994, 1.009)),
 ))  # fmt: skip
 ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET, FRESH, EVERYWHERE, NEAR, CALM)
@@ -374,7 +374,7 @@ try it alone: modelperf profile models/encoder.onnx --batch 64 --cores 2
 
 
 def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
-    assert "try it alone" not in failure(replace(BROKEN, id="b64-c2-seq8"))
+    assert "try it alone" not in failure(replace(BROKEN, case=Case(64, 2, (("seq", 8),))))
     assert "try it alone" not in failure(BROKEN, model=ModelFacts("f", None, None, None))
 
 
@@ -712,7 +712,7 @@ def test_names_are_as_short_as_tells_them_apart() -> None:
         "tests/test_speed.py::test_same[b1-c1]",
         "tests/test_speed.py::TestAll::test_plain",
     )
-    case = replace(SAME, id="b1-c1")
+    case = replace(SAME, case=Case(1, 1))
     assert name_outcomes([outcome(case, test) for test in tests]) == (
         "encoder.onnx::b1-c1",
         "a/decoder.onnx::b1-c1",
@@ -728,7 +728,7 @@ def test_names_are_as_short_as_tells_them_apart() -> None:
 def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> None:
     test = "tests/test_pair.py::test_pair"
     other = ModelFacts("decoder.onnx", None, None, 1)
-    one, two = replace(SAME, id="b1-c1"), replace(SAME, id="b2-c1")
+    one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
     made = [outcome(one, test), outcome(two, test), outcome(one, test, model=other)]
     assert name_outcomes(made) == (
         "test_pair b1-c1 encoder.onnx",
@@ -759,7 +759,7 @@ def hostile(name: str) -> CaseComparison:
     layer = row(name, name, 1.0)
     return replace(
         SLOWER,
-        id=f"b8-c2-{name}",
+        case=Case(8, 2, engine=name),
         layers=(LayerChange(layer, layer, change(1.0, 0.5)),),
         layer_types=(
             LayerTypeChange(name, kind(name, 1, 1.0), kind(name, 1, 2.0), change(1.0, 1.0)),
@@ -913,7 +913,7 @@ def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
 
 
 def test_markdown_stays_below_what_a_summary_may_have_and_says_what_it_left_out() -> None:
-    named = [replace(SLOWER, id=f"b{n}-c2") for n in range(1, 700)]
+    named = [replace(SLOWER, case=Case(n, 2)) for n in range(1, 700)]
     shown = render_run_markdown(run(*many(3_000), *map(outcome, named)))
     assert 0.9 * MAX_BYTES < len(shown.encode()) <= MAX_BYTES
     assert shown.count("<details>") == shown.count("</details>")

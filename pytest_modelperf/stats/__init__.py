@@ -8,7 +8,10 @@ from pytest_modelperf.stats.estimates import (
     duet_ratio,
     estimate_percentile,
     needed_samples,
+    rate_of_rounds,
+    ratio_of_rounds,
     rounds_to_detect,
+    spread_of_round,
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS, plan_looks, share_level
@@ -29,7 +32,10 @@ __all__ = [
     "judge_typical",
     "needed_samples",
     "plan_looks",
+    "rate_of_rounds",
+    "ratio_of_rounds",
     "rounds_to_detect",
     "share_level",
+    "spread_of_round",
     "summarize",
 ]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy import stats as scipy_stats
 
-from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, Spread
+from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, RoundSpread, Spread
 
 Times: TypeAlias = Sequence[int]
 PairedTimes: TypeAlias = tuple[Sequence[int], Sequence[int]]
@@ -99,12 +99,7 @@ def duet_ratio(pairs: Sequence[PairedTimes], confidence: float) -> Ratio:
     In each round the median of the paired log differences, where drift cancels; over the rounds
     their mean and its t interval.
     """
-    differences = _round_differences(pairs)
-    centre = float(differences.mean())
-    if len(differences) < 2:
-        return Ratio(math.exp(centre), None, None)
-    half = _t_half_width(differences, confidence)
-    return Ratio(math.exp(centre), bounded_exp(centre - half), bounded_exp(centre + half))
+    return _typical(_round_differences(pairs), confidence)
 
 
 def detectable_change(
@@ -143,6 +138,32 @@ def describe_spread(rounds: Sequence[Times]) -> Spread:
         inferences=float(np.median(within)) if within else None,
         sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
     )
+
+
+def spread_of_round(times: Times) -> RoundSpread:
+    """One round in a few figures, for a picture of many."""
+    values = np.asarray(times, dtype=np.float64)
+    p5, p25, p50, p75, p95 = map(float, np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]))
+    return RoundSpread(
+        samples=len(values),
+        min_ns=float(values.min()),
+        p5_ns=p5,
+        p25_ns=p25,
+        p50_ns=p50,
+        p75_ns=p75,
+        p95_ns=p95,
+        max_ns=float(values.max()),
+    )
+
+
+def rate_of_rounds(rates: Sequence[float], confidence: float) -> Ratio:
+    """What happens so often in a second, by what each round saw: their geometric mean."""
+    return _typical(logs(rates), confidence)
+
+
+def ratio_of_rounds(before: Sequence[float], after: Sequence[float], confidence: float) -> Ratio:
+    """The second over the first, of figures that were seen once a round, in the same rounds."""
+    return _typical(logs(after) - logs(before), confidence)
 
 
 def typical_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
@@ -189,6 +210,15 @@ def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) ->
     # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
     noncentral = special.nctdtrinc(freedom, 1.0 - power, critical)
     return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
+
+
+def _typical(seen: Floats, confidence: float) -> Ratio:
+    """The mean of logs and its t interval; one value has none."""
+    centre = float(seen.mean())
+    if len(seen) < 2:
+        return Ratio(math.exp(centre), None, None)
+    half = _t_half_width(seen, confidence)
+    return Ratio(math.exp(centre), bounded_exp(centre - half), bounded_exp(centre + half))
 
 
 def _has_two_above(count: int, above: float, confidence: float) -> bool:

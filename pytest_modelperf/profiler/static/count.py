@@ -174,6 +174,7 @@ class _Walk:
             input_shape=None if first is None else first.shape,
             output_shape=None if output is None else output.shape,
             repeats=repeats,
+            attributes=node.attributes,
         )
 
     def node_params(self, node: Node) -> _Params:

@@ -1,0 +1,174 @@
+"""The records of a sweep: every configuration of one model or two, and which of them is best.
+
+A configuration is a case with so many requests at once. Best is what gives the most items a
+second while the median latency is surely within a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import EngineFacts, Latency, Ratio, RoundSpread
+from pytest_modelperf.records import Case, ModelFacts
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A case, and how many requests run at once on one session of it."""
+
+    case: Case
+    streams: int = 1
+
+    @property
+    def id(self) -> str:
+        """`b1-c2`, or `b1-c2-s4` where several requests run at once."""
+        return self.case.id if self.streams == 1 else f"{self.case.id}-s{self.streams}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPoint:
+    """What one configuration does; `reason` says why it could not be measured.
+
+    `throughput` is in items a second.
+    """
+
+    configuration: Configuration
+    latency: Latency | None = None
+    throughput: Ratio | None = None
+    rounds: tuple[RoundSpread, ...] = ()
+    reason: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.configuration.id
+
+    @property
+    def p50_ms(self) -> float | None:
+        return None if self.latency is None else self.latency.p50_ms
+
+    @property
+    def latency_interval_ms(self) -> tuple[float, float] | None:
+        """From where to where the median latency may be; None where rounds do not tell."""
+        if self.latency is None:
+            return None
+        median = self.latency.percentile(50.0)
+        if median.low_ns is None or median.high_ns is None:
+            return None
+        return median.low_ns / _NS_PER_MS, median.high_ns / _NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweetSpot:
+    """The best configuration within a threshold, by their ids.
+
+    `best` is None where none is surely within. `equals` are those whose throughput cannot be told
+    from the best, `undecided` those that may be within the threshold or beyond.
+    """
+
+    best: str | None
+    equals: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """What more of one thing brings, all else equal: from one configuration to another.
+
+    `factor` is how many times as much of it there is, `gain` how many times the throughput.
+    """
+
+    of: str
+    base: str
+    id: str
+    factor: float
+    gain: Ratio
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the gain that there would be if all of it paid off."""
+        return self.gain.value / self.factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSide:
+    """All configurations of one model, and the best of them."""
+
+    model: ModelFacts
+    engine: EngineFacts | None
+    points: tuple[SweepPoint, ...]
+    spot: SweetSpot
+    scaling: tuple[Scaling, ...] = ()
+
+    def point(self, config_id: str) -> SweepPoint:
+        return next(point for point in self.points if point.id == config_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointChange:
+    """One configuration of the second model against the same of the first, in the same passes."""
+
+    id: str
+    latency: Ratio
+    throughput: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One model or two, at every configuration.
+
+    Intervals are of `confidence`, each by itself. `threshold_ms` is None where any latency will do.
+    """
+
+    sides: tuple[SweepSide, ...]
+    changes: tuple[PointChange, ...] = ()
+    threshold_ms: float | None = None
+    confidence: float = 0.95
+    seconds: float = 0.0
+    passes: int = 0
+    machine: MachineFacts | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing at all could be measured."""
+        return all(point.latency is None for side in self.sides for point in side.points)
+
+
+def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
+    """The most items a second among the points whose latency is surely within the threshold."""
+    within, undecided = [], []
+    for point in points:
+        if point.latency is None or point.throughput is None:
+            continue
+        interval = point.latency_interval_ms
+        if threshold_ms is None or (interval is not None and interval[1] <= threshold_ms):
+            within.append(point)
+        elif _may_be_within(point, threshold_ms):
+            undecided.append(point.id)
+    if not within:
+        return SweetSpot(best=None, undecided=tuple(undecided))
+    best = max(within, key=_throughput)
+    equals = tuple(point.id for point in within if point is not best and _overlap(point, best))
+    return SweetSpot(best=best.id, equals=equals, undecided=tuple(undecided))
+
+
+def _may_be_within(point: SweepPoint, threshold_ms: float) -> bool:
+    interval = point.latency_interval_ms
+    low = point.p50_ms if interval is None else interval[0]
+    return low is not None and low <= threshold_ms
+
+
+def _throughput(point: SweepPoint) -> float:
+    return 0.0 if point.throughput is None else point.throughput.value
+
+
+def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
+    """Whether the intervals of both throughputs have something in common, or are not known."""
+    a, b = one.throughput, other.throughput
+    if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:
+        return True
+    return a.low <= b.high and b.low <= a.high
