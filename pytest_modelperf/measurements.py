@@ -44,10 +44,20 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Inferences that were timed one by one without a pause, and the noise meanwhile."""
+    """Inferences that were timed without a pause, and the noise meanwhile.
+
+    They ran one by one, or several at once: then `measured_per_second` is how many there were.
+    """
 
     times_ns: tuple[int, ...]
     noise: Noise
+    measured_per_second: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        if self.measured_per_second is not None:
+            return self.measured_per_second
+        return len(self.times_ns) * 1e9 / max(sum(self.times_ns), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

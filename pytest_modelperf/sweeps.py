@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Latency, Ratio, RoundSpread
-from pytest_modelperf.records import Case, ModelFacts
+from pytest_modelperf.records import Case, ModelFacts, Outcome, Profile
+from pytest_modelperf.verdicts import Comparison
+
+# What a configuration can have more of.
+BATCH, CORES, STREAMS = "batch", "cores", "streams"
 
 _NS_PER_MS = 1e6
 
@@ -31,7 +35,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPoint:
-    """What one configuration does; `reason` says why it could not be measured.
+    """What one configuration does; where it was not measured, `outcome` and `reason` say why.
 
     `throughput` is in items a second.
     """
@@ -40,6 +44,7 @@ class SweepPoint:
     latency: Latency | None = None
     throughput: Ratio | None = None
     rounds: tuple[RoundSpread, ...] = ()
+    outcome: Outcome | None = None
     reason: str | None = None
 
     @property
@@ -88,9 +93,9 @@ class Scaling:
     gain: Ratio
 
     @property
-    def efficiency(self) -> float:
-        """The share of the gain that there would be if all of it paid off."""
-        return self.gain.value / self.factor
+    def efficiency(self) -> float | None:
+        """Of cores: the share of the gain that there would be if all of them paid off."""
+        return self.gain.value / self.factor if self.of == CORES else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +126,8 @@ class Sweep:
     """One model or two, at every configuration.
 
     Intervals are of `confidence`, each by itself. `threshold_ms` is None where any latency will do.
+    `profile` is that of the one model at its sweet spot, `comparison` that of both at the sweet
+    spot of the second.
     """
 
     sides: tuple[SweepSide, ...]
@@ -130,6 +137,8 @@ class Sweep:
     seconds: float = 0.0
     passes: int = 0
     machine: MachineFacts | None = None
+    profile: Profile | None = None
+    comparison: Comparison | None = None
     notes: tuple[str, ...] = ()
 
     @property

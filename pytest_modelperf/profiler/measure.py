@@ -89,7 +89,8 @@ class Subject:
 class Rig:
     """A worker with its engine and the inputs in place: what a model is measured on.
 
-    `side` tells apart the sessions that share a worker, `feed` what they are fed.
+    `side` tells apart the sessions that share a worker, `feed` what they are fed; `streams` is how
+    many requests run at once.
     """
 
     worker: Worker
@@ -100,6 +101,7 @@ class Rig:
     side: str = ""
     feed: str = ""
     step: str = "as it started"
+    streams: int = 1
 
     def open(self) -> int:
         """A fresh session; how long it took to create."""
@@ -115,6 +117,7 @@ class Rig:
             threads=self.cores,
             options=dict(self.setup.options),
             feed=self.feed,
+            streams=self.streams,
         )
         return int(answer["load_ns"])
 
@@ -143,7 +146,9 @@ class Rig:
         noise = Noise(**answer["noise"])
         return tuple(
             Block(
-                times_ns=tuple(np.frombuffer(answer["times"][side], np.int64).tolist()), noise=noise
+                times_ns=tuple(np.frombuffer(answer["times"][side], np.int64).tolist()),
+                noise=noise,
+                measured_per_second=answer["per_second"],
             )
             for side in sides
         )

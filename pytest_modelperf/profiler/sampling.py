@@ -7,12 +7,14 @@ rules that it follows are the fields of `SamplingPolicy`; docs/measuring.md expl
 from __future__ import annotations
 
 import math
+import random
 import statistics
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.measurements import Block, DuetRound, Percentile, Round
 
 Clock: TypeAlias = Callable[[], int]
@@ -27,6 +29,7 @@ _ROUNDS_TO_COMPARE = 3
 _SHORTEST_BLOCK_NS = 1_000_000
 
 _Taken = TypeVar("_Taken")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 class Bench(Protocol):
@@ -126,6 +129,85 @@ def sample(
 
     Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
     """
+    loop = _Loop(_subject(bench, policy, is_enough), policy, clock, watch)
+    return tuple(map(_round, loop.trials()))
+
+
+def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
+    benches: Mapping[_Key, Bench],
+    policy: SamplingPolicy,
+    clock: Clock,
+    watch: Callable[[_Key, SamplingProgress], None],
+    choose: random.Random,
+    group: Callable[[_Key], Hashable],
+) -> tuple[dict[_Key, tuple[Round, ...]], dict[_Key, MeasureError]]:
+    """Rounds of many models, of each so many as `sample` would take, and why some have none.
+
+    They take turns: one round each, in random order, and then the next, so that none has the
+    machine at a better time; those of one `group` come right after one another. The time of each
+    is that of its own rounds. One that fails has its rounds taken from it, and the others go on.
+    """
+    watches = {key: _Stopwatch(clock) for key in benches}
+    loops: dict[_Key, Iterator[_Trial[Block]]] = {}
+    for key, bench in benches.items():
+
+        def see(progress: SamplingProgress, key: _Key = key) -> None:
+            watch(key, progress)
+
+        loops[key] = _Loop(_subject(bench, policy, None), policy, watches[key], see).trials()
+    rounds: dict[_Key, list[Round]] = {key: [] for key in benches}
+    failed: dict[_Key, MeasureError] = {}
+    waiting = list(benches)
+    while waiting:
+        waiting = _shuffled(waiting, choose, group)
+        going_on = []
+        for key in waiting:
+            try:
+                with watches[key].running():
+                    trial = next(loops[key], None)
+            except MeasureError as error:
+                failed[key] = error
+                del rounds[key]
+                continue
+            if trial is not None:
+                rounds[key].append(_round(trial))
+                going_on.append(key)
+        waiting = going_on
+    return {key: tuple(taken) for key, taken in rounds.items()}, failed
+
+
+def _shuffled(
+    keys: Sequence[_Key], choose: random.Random, group: Callable[[_Key], Hashable]
+) -> list[_Key]:
+    groups: dict[Hashable, list[_Key]] = {}
+    for key in choose.sample(keys, len(keys)):
+        groups.setdefault(group(key), []).append(key)
+    return [key for members in groups.values() for key in members]
+
+
+@dataclass(slots=True)
+class _Stopwatch:
+    """A clock that stands still unless it is `running`."""
+
+    clock: Clock
+    _shown_ns: int = 0
+    _since_ns: int | None = None
+
+    def __call__(self) -> int:
+        if self._since_ns is None:
+            return self._shown_ns
+        return self._shown_ns + self.clock() - self._since_ns
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._since_ns = self.clock()
+        try:
+            yield
+        finally:
+            self._shown_ns, self._since_ns = self(), None
+
+
+def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> _Subject[Block]:
     # scipy takes half a second to load, which is nobody's measuring time.
     from pytest_modelperf import stats
 
@@ -142,7 +224,7 @@ def sample(
             and median.half_width <= policy.precision
         )
 
-    subject = _Subject(
+    return _Subject(
         open=bench.open,
         take=bench.block,
         close=bench.close,
@@ -155,15 +237,15 @@ def sample(
         median_samples=stats.needed_samples(_MEDIAN),
         sides=1,
     )
-    return tuple(
-        Round(
-            load_ns=trial.load_ns,
-            first_ns=trial.first_ns,
-            warmup_runs=trial.warmup_runs,
-            is_steady=trial.is_steady,
-            block=trial.taken,
-        )
-        for trial in _Loop(subject, policy, clock, watch).run()
+
+
+def _round(trial: _Trial[Block]) -> Round:
+    return Round(
+        load_ns=trial.load_ns,
+        first_ns=trial.first_ns,
+        warmup_runs=trial.warmup_runs,
+        is_steady=trial.is_steady,
+        block=trial.taken,
     )
 
 
@@ -194,7 +276,7 @@ def sample_duet(
         median_samples=stats.needed_samples(_MEDIAN),
         sides=2,
     )
-    trials = _Loop(subject, policy, clock, watch).run()
+    trials = list(_Loop(subject, policy, clock, watch).trials())
     return tuple(
         DuetRound(before=_side(trial, load, 0), after=_side(trial, load, 1))
         for trial, load in zip(trials, loads, strict=True)
@@ -273,16 +355,19 @@ class _Loop(Generic[_Taken]):
         self._estimate: Percentile | None = None
         self._end_ns: int | None = None
 
-    def run(self) -> Sequence[_Trial[_Taken]]:
+    def trials(self) -> Iterator[_Trial[_Taken]]:
+        """One after the other, until they are enough."""
         while True:
             self._trials.append(self._take_round())
             taken = [trial.taken for trial in self._trials]
             self._estimate = self._subject.estimate(taken)
-            if self._is_over() or (
+            is_last = self._is_over() or (
                 len(taken) >= self._policy.min_rounds
                 and self._subject.is_enough(taken, self._estimate)
-            ):
-                return self._trials
+            )
+            yield self._trials[-1]
+            if is_last:
+                return
 
     def _is_over(self) -> bool:
         """Whether another round is not allowed, or would not end in time.

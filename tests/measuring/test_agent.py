@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import random
+import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from pytest_modelperf.profiler.worker.agent import (
     error_kind,
     paused_gc,
     throttled_ns,
+    time_at_once,
     time_in_turn,
     time_one,
 )
@@ -75,6 +79,93 @@ def test_the_last_turn_is_whole() -> None:
         [clock.takes(10), clock.takes(10)], 100, 25, clock, random.Random(0)
     )
     assert len(before) == len(after) == 2
+
+
+# -- several at once
+
+
+def counted(streams: int) -> tuple[list[Callable[[], None]], list[list[int]]]:
+    """Inferences that keep which thread ran them."""
+    threads: list[list[int]] = [[] for _ in range(streams)]
+
+    def keep(own: list[int]) -> None:
+        own.append(threading.get_ident())
+
+    return [partial(keep, own) for own in threads], threads
+
+
+@given(st.integers(1, 6), st.integers(1, 40))
+def test_streams_share_the_inferences_and_each_has_a_thread(streams: int, count: int) -> None:
+    infers, threads = counted(streams)
+    times, _ = time_at_once(infers, count, 10**12, time.perf_counter_ns)
+    assert len(times) == sum(map(len, threads)) == count
+    used = [set(own) for own in threads if own]
+    assert len(used) == min(streams, count)
+    assert all(len(own) == 1 for own in used)
+    assert len(set.union(*used)) == len(used)
+
+
+def test_streams_end_with_their_time_and_each_has_run() -> None:
+    infers, threads = counted(3)
+    times, _ = time_at_once(infers, 10**6, 0, time.perf_counter_ns)
+    assert len(times) == 3
+    assert [len(own) for own in threads] == [1, 1, 1]
+
+
+def test_all_streams_run_at_the_same_time() -> None:
+    """Each waits for all others, which one by one would never end."""
+    meeting = threading.Barrier(4, timeout=60)
+    times, _ = time_at_once([meeting.wait] * 4, 4, 10**12, time.perf_counter_ns)
+    assert len(times) == 4
+
+
+def test_the_rate_is_that_of_all_streams_together() -> None:
+    """Of two that take 10 and 40 there are 0.1 and 0.025 a nanosecond."""
+    ticks = threading.local()
+
+    def clock() -> int:
+        return getattr(ticks, "now", 0)
+
+    def takes(duration: int) -> Callable[[], None]:
+        def infer() -> None:
+            ticks.now = clock() + duration
+
+        return infer
+
+    _, per_second = time_at_once([takes(10), takes(40)], 2, 10**9, clock)
+    assert per_second == pytest.approx(0.125e9)
+
+
+def test_an_error_in_one_stream_is_that_of_the_block() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        time_at_once([lambda: None, fail, lambda: None], 30, 10**12, time.perf_counter_ns)
+
+
+class OneAtATime:
+    """An engine whose sessions do not say that they can be run by several threads."""
+
+    def describe(self, options: object) -> dict[str, object]:  # noqa: ARG002  # the contract's
+        return {}
+
+    def load(self, model: object, threads: int, options: object) -> OneAtATime:  # noqa: ARG002
+        return self
+
+    def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002
+        return lambda: None
+
+
+def test_an_engine_that_runs_one_at_a_time_is_not_run_otherwise() -> None:
+    agent = Agent()
+    agent.use_engine(OneAtATime())  # type: ignore[arg-type]  # all that is needed of one
+    agent.handle({"command": "inputs", "inputs": {}})
+    place = {"command": "open", "side": "a", "model": "m", "folder": None, "threads": 1}
+    one = agent.handle({**place, "options": {}})
+    two = agent.handle({**place, "options": {}, "streams": 2})
+    assert "ok" in one
+    assert "one request at a time" in two["error"]["message"]
 
 
 def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.measurements import Block, DuetRound, Round
 from pytest_modelperf.profiler.sampling import (
     DUET_POLICY,
@@ -16,6 +18,7 @@ from pytest_modelperf.profiler.sampling import (
     SamplingProgress,
     sample,
     sample_duet,
+    sample_in_turn,
 )
 from pytest_modelperf.stats import estimate_percentile
 from tests.measuring.fake_bench import MS, US, FakeBench, FakeClock, FakeDuetBench, S, steady
@@ -426,3 +429,89 @@ def test_an_error_in_a_duet_closes_both_sides() -> None:
 
     assert not bench.before.is_open
     assert not bench.after.is_open
+
+
+# -- many in turn
+
+
+def take_turns(
+    benches: dict[str, FakeBench],
+    policy: SamplingPolicy = POLICY,
+    watch: Callable[[str, SamplingProgress], None] = lambda *_: None,
+    seed: int = 0,
+) -> tuple[dict[str, tuple[Round, ...]], dict[str, MeasureError]]:
+    clock = next(iter(benches.values())).clock
+    return sample_in_turn(
+        benches, policy, clock, watch, random.Random(seed), lambda key: key.upper()
+    )
+
+
+def test_each_has_the_rounds_that_it_would_have_alone() -> None:
+    shapes = {"a": (MS, 0.02), "b": (5 * MS, 0.001), "c": (20 * MS, 0.05)}
+    clock = FakeClock()
+    together, failed = take_turns(
+        {key: FakeBench(clock, steady(ns), sessions=s) for key, (ns, s) in shapes.items()}
+    )
+    assert not failed
+    for key, (ns, spread) in shapes.items():
+        assert together[key] == run(FakeBench(FakeClock(), steady(ns), sessions=spread))
+
+
+def order_of_rounds(keys: str, seed: int) -> list[str]:
+    """Who measured, in the passes that all took part in."""
+    clock, seen = FakeClock(), []
+
+    def watch(key: str, progress: SamplingProgress) -> None:
+        if progress.step == "measure":
+            seen.append(key)
+
+    take_turns({key: FakeBench(clock, steady(MS)) for key in keys}, watch=watch, seed=seed)
+    return seen
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 50))
+def test_a_pass_has_a_round_of_each_and_its_order_is_drawn_anew(seed: int) -> None:
+    seen = order_of_rounds("abcdef", seed)
+    passes = [seen[start : start + 6] for start in range(0, len(seen), 6)]
+    assert len(passes) == POLICY.min_rounds
+    assert all(sorted(each) == list("abcdef") for each in passes)
+    assert len({tuple(each) for each in passes}) > 1
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 50))
+def test_those_of_a_group_come_right_after_one_another(seed: int) -> None:
+    seen = order_of_rounds("aAbBcC", seed)
+    pairs = [seen[start : start + 2] for start in range(0, len(seen), 2)]
+    assert all(one.upper() == other.upper() for one, other in pairs)
+    assert {one.isupper() for one, _ in pairs} == {True, False}
+
+
+def test_the_time_of_one_is_not_spent_by_another() -> None:
+    clock = FakeClock()
+    benches = {
+        "quick": FakeBench(clock, steady(MS), sessions=0.2),
+        "slow": FakeBench(clock, steady(50 * MS), sessions=0.2),
+    }
+    began = clock()
+    rounds, _ = take_turns(benches, replace(TIRELESS, max_rounds=10_000))
+    assert min(map(len, rounds.values())) > POLICY.min_rounds
+    assert 1.5 * POLICY.max_seconds * S < clock() - began < 2.5 * POLICY.max_seconds * S
+
+
+class Broken(FakeBench):
+    """A model that fails in its third round."""
+
+    def open(self) -> int:
+        if self.opened == 2:
+            raise MeasureError("it is gone")
+        return super().open()
+
+
+def test_one_that_fails_has_no_rounds_and_the_others_go_on() -> None:
+    clock = FakeClock()
+    rounds, failed = take_turns({"a": FakeBench(clock, steady(MS)), "b": Broken(clock, steady(MS))})
+    assert len(rounds["a"]) == POLICY.min_rounds
+    assert "b" not in rounds
+    assert str(failed["b"]) == "it is gone"

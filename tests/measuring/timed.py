@@ -33,6 +33,8 @@ class _Session:
     def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002  # the contract's
         return self._infer
 
+    prepare_another = prepare
+
     def peak_bytes(self) -> int | None:
         return None
 

@@ -59,6 +59,9 @@ class _Session:
     ) -> Callable[[], Any]:
         return functools.partial(self._function, **inputs) if inputs else self._function
 
+    # A function that is to be called by several threads at once has to stand it.
+    prepare_another = prepare
+
     def peak_bytes(self) -> int | None:
         return None
 

@@ -1,9 +1,10 @@
 """What an engine is: a module that loads a model, runs it, and says what it is.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and
-its own runtime, and nothing of this package. Its functions are those of `Engine`; the last two
-are optional. Names of element types are those of numpy, and `bfloat16`, `float8e4m3fn`, `int4`
-and so on for what numpy lacks: such an input comes as the unsigned integers that hold its bits.
+its own runtime, and nothing of this package. Its functions are those of `Engine`; the last three
+are optional, and so is `prepare_another` of a session. Names of element types are those of numpy,
+and `bfloat16`, `float8e4m3fn`, `int4` and so on for what numpy lacks: such an input comes as the
+unsigned integers that hold its bits.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ class Session(Protocol):
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
         """A function that runs one inference on these inputs and returns when it is complete."""
+        ...
+
+    def prepare_another(
+        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+    ) -> Callable[[], Any]:
+        """The same once more, to be run by another thread while the first runs."""
         ...
 
     def read_outputs(self) -> Mapping[str, Array]:
@@ -96,4 +103,8 @@ class Engine(Protocol):
         A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
         its outputs. What is no tensor may be None or left out.
         """
+        ...
+
+    def stream_options(self, streams: int, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Options beside those given that a session needs to run so many requests at once."""
         ...

@@ -150,6 +150,12 @@ class _Session:
         self._infer = self._prepared(inputs, dtypes)
         return self._infer
 
+    def prepare_another(
+        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+    ) -> Callable[[], Any]:
+        # A session may be run by several threads at once.
+        return self._prepared(inputs, dtypes)
+
     def read_outputs(self) -> Mapping[str, Array]:
         names = [output.name for output in self._session.get_outputs()]
         values = self._infer()

@@ -26,7 +26,8 @@ _DEVICE = "device"
 _DEFAULT_DEVICE = "CPU"
 _THREADS = "INFERENCE_NUM_THREADS"
 # One request at a time is what is measured, so all threads work for it.
-_DEFAULTS = {"NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
+_STREAMS = "NUM_STREAMS"
+_DEFAULTS = {_STREAMS: "1", "PERFORMANCE_HINT": "LATENCY"}
 _PROFILING = "PERF_COUNT"
 # These hand the model to other devices, and are not listed among the available ones.
 _VIRTUAL_DEVICES = ("AUTO", "BATCH", "HETERO", "MULTI")
@@ -105,14 +106,20 @@ def load_profiled(
     return _ProfiledSession(compiled, source, _Nodes(model.path), device)
 
 
+def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
+    wanted = {_STREAMS: str(streams)}
+    return wanted if _STREAMS in _supported(_find_device(options)) else {}
+
+
 class _Session:
-    """A compiled model with one request."""
+    """A compiled model with one request, or one more for each that is to run beside it."""
 
     def __init__(self, compiled: ov.CompiledModel) -> None:
         self._compiled = compiled
         self._request = compiled.create_infer_request()
         # Values of types that numpy lacks lie on top of these arrays.
         self._kept: Mapping[str, Array] = {}
+        self._others: list[ov.InferRequest] = []
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
         self._kept = inputs
@@ -120,6 +127,15 @@ class _Session:
             self._request.set_tensor(name, _tensor(array, dtypes[name]))
         # Shared, so that outputs are not copied into arrays of their own once more.
         return functools.partial(self._request.infer, share_outputs=True)
+
+    def prepare_another(
+        self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
+    ) -> Callable[[], Any]:
+        request = self._compiled.create_infer_request()
+        for name, array in inputs.items():
+            request.set_tensor(name, _tensor(array, dtypes[name]))
+        self._others.append(request)
+        return functools.partial(request.infer, share_outputs=True)
 
     def read_outputs(self) -> Mapping[str, Array]:
         self._request.infer()
@@ -135,7 +151,7 @@ class _Session:
         return None
 
     def close(self) -> None:
-        del self._request, self._compiled
+        del self._others, self._request, self._compiled
 
 
 class _ProfiledSession(_Session):

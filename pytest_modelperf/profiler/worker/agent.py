@@ -13,6 +13,7 @@ import errno
 import faulthandler
 import gc
 import io
+import itertools
 import linecache
 import os
 import platform
@@ -22,6 +23,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import types
@@ -66,7 +68,8 @@ class Agent:
         self._clock = clock
         self._engine: Engine | None = None
         self._sessions: dict[str, Session] = {}
-        self._infer: dict[str, Callable[[], Any]] = {}
+        # One function for each request that runs at once.
+        self._infer: dict[str, list[Callable[[], Any]]] = {}
         self._feeds: dict[str, Feed] = {}
         self._meter = meter or Meter((), None)
         self._folder = ""
@@ -168,15 +171,25 @@ class Agent:
         threads: int,
         options: Mapping[str, str],
         feed: str = "",
+        streams: int = 1,
     ) -> dict[str, Any]:
-        """Load a model as `side`; how long that took."""
+        """Load a model as `side`, for so many requests at once; how long that took."""
         engine = self._require_engine()
+        chosen = dict(options)
+        if streams > 1 and hasattr(engine, "stream_options"):
+            chosen = {**engine.stream_options(streams, chosen), **chosen}
         gc.collect()
         start = self._clock()
-        session = engine.load(ModelRef(model, folder), threads, dict(options))
+        session = engine.load(ModelRef(model, folder), threads, chosen)
         load_ns = self._clock() - start
         self._sessions[side] = session
-        self._infer[side] = self._prepared(session, feed)
+        if streams > 1 and not hasattr(session, "prepare_another"):
+            raise RuntimeError("this engine runs one request at a time on a session: one stream")
+        fed = self._feeds[feed]
+        self._infer[side] = [
+            self._prepared(session, feed),
+            *(session.prepare_another(fed.arrays, fed.dtypes) for _ in range(streams - 1)),
+        ]
         return {"load_ns": load_ns}
 
     def do_close(self, side: str) -> None:
@@ -188,18 +201,27 @@ class Agent:
     def do_block(
         self, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
     ) -> dict[str, Any]:
-        """Times of up to `count` inferences a side, in random order within each turn."""
+        """Times of up to `count` inferences a side, in random order within each turn.
+
+        Of one side whose requests run at once, also how many there were a second.
+        """
         infers = [self._infer[side] for side in sides]
+        per_second = None
         before = self._meter.read()
         with paused_gc():
-            times = (
-                [time_one(infers[0], count, max_ns, self._clock)]
-                if len(infers) == 1
-                else time_in_turn(infers, count, max_ns, self._clock, random.Random(seed))  # noqa: S311  # an order, no secret
-            )
+            if len(infers) > 1:
+                firsts = [streams[0] for streams in infers]
+                order = random.Random(seed)  # noqa: S311  # an order, no secret
+                times = time_in_turn(firsts, count, max_ns, self._clock, order)
+            elif len(infers[0]) > 1:
+                taken, per_second = time_at_once(infers[0], count, max_ns, self._clock)
+                times = [taken]
+            else:
+                times = [time_one(infers[0][0], count, max_ns, self._clock)]
         noise = self._meter.since(before)
         return {
             "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
+            "per_second": per_second,
             "noise": noise,
         }
 
@@ -227,7 +249,7 @@ class Agent:
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
         beside = [model["beside"] for model in models if model["beside"] is not None]
-        infers += [self._infer[side] for side in beside]
+        infers += [self._infer[side][0] for side in beside]
         with paused_gc():
             time_in_turn(infers, _PROFILE_WARMUP, max_ns, self._clock, random.Random(0))  # noqa: S311
             first = time_in_turn(infers, min_runs, sys.maxsize, self._clock, random.Random(1))  # noqa: S311
@@ -346,6 +368,55 @@ def time_in_turn(
         if clock() > end:
             break
     return times
+
+
+def time_at_once(
+    infers: Sequence[Callable[[], Any]], count: int, max_ns: int, clock: Clock
+) -> tuple[array.array[int], float]:
+    """The times of up to `count` inferences that run at once, and how many there were a second.
+
+    Each of `infers` has a thread of its own, and takes the next inference as soon as its last is
+    over; at least one runs, and none is begun after `max_ns`. A stream that has nothing left to do
+    leaves the others alone, so the rate is the sum of those that each had while it ran.
+    """
+    running = infers[:count]
+    tickets = itertools.count()
+    times = [array.array("q") for _ in running]
+    spent_ns = [0] * len(running)
+    errors: list[BaseException] = []
+    ready = threading.Barrier(len(running))
+
+    def run(index: int) -> None:
+        infer, own = running[index], times[index]
+        try:
+            ready.wait()
+            begun = start = clock()
+            # CPython's count hands out each number once, whatever thread asks.
+            while not own or (next(tickets) < count - len(running) and start - begun < max_ns):
+                start = clock()
+                infer()
+                stop = clock()
+                own.append(stop - start)
+                start = stop
+            spent_ns[index] = start - begun
+        except BaseException as error:  # noqa: BLE001  # raised where all have ended
+            errors.append(error)
+            ready.abort()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(1, len(running))]
+    for thread in threads:
+        thread.start()
+    run(0)
+    for thread in threads:
+        thread.join()
+    for error in errors:
+        if not isinstance(error, threading.BrokenBarrierError):
+            raise error
+    taken = array.array("q")
+    for own in times:
+        taken.extend(own)
+    rates = [len(own) / max(ns, 1) for own, ns in zip(times, spent_ns)]  # noqa: B905  # 3.9 has no strict
+    return taken, sum(rates) * _NS_PER_S
 
 
 @contextlib.contextmanager

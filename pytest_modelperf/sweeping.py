@@ -1,0 +1,464 @@
+"""A sweep measured: every configuration of one model or two, in turn, round by round.
+
+All take part in each pass over them, in random order, so that none has the machine at a better
+time than another. Both sides of a configuration come right after one another: they are compared.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from pytest_modelperf.comparing import Side, compare_models
+from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
+from pytest_modelperf.gates import Gate, rounds_within
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import Block, EngineFacts, Progress, Round
+from pytest_modelperf.measuring import measure_model
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.measure import Rig, Setup, set_up
+from pytest_modelperf.profiler.sampling import SamplingProgress, sample_in_turn
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.records import Case, Outcome
+from pytest_modelperf.rigging import (
+    Model,
+    Place,
+    Watch,
+    alone_at,
+    check_cores,
+    make_subject,
+    start_on,
+    telling,
+)
+from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.stats import (
+    rate_of_rounds,
+    ratio_of_rounds,
+    spread_of_round,
+    summarize,
+)
+from pytest_modelperf.sweeps import (
+    BATCH,
+    CORES,
+    STREAMS,
+    Configuration,
+    PointChange,
+    Scaling,
+    Sweep,
+    SweepPoint,
+    SweepSide,
+    find_sweet_spot,
+)
+
+# Of the median of each configuration. A sweep looks for what differs by more.
+_PRECISION = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class SweepSource:
+    """One of the models of a sweep, and how it is run."""
+
+    source: ModelSource
+    setup: Setup
+
+
+def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations, with what, for whom
+    sources: Sequence[SweepSource],
+    request: ProfileRequest,
+    streams: Sequence[int] = (1,),
+    threshold_ms: float | None = None,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Sweep:
+    """Every configuration of one model, or of two: the one before and the one now.
+
+    A configuration that fails says why, and the others go on. At the end the best one is looked
+    at closer: the layers of one model, or a comparison of both.
+    """
+    extensions = extensions or Extensions()
+    begun = time.monotonic()
+    policies = [
+        replace(each.setup.policy, precision=max(_PRECISION, each.setup.policy.precision))
+        for each in sources
+    ]
+    sides = [
+        _Side.bind(
+            index, replace(each, setup=replace(each.setup, policy=policy)), request, extensions
+        )
+        for index, (each, policy) in enumerate(zip(sources, policies, strict=True))
+    ]
+    _check_equal(sides)
+    cases = [
+        Case(m.bound.inputs.batch_size, cores, m.dims)
+        for m in sides[-1].models
+        for cores in request.cores
+    ]
+    configurations = [Configuration(case, count) for case in cases for count in streams]
+    found = _measure(sides, configurations, watch)
+    swept = _sum_up(found, sides, configurations, threshold_ms)
+    swept = _look_closer(swept, sources, request, extensions, watch)
+    return replace(swept, seconds=time.monotonic() - begun)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One model, at every set of dimensions."""
+
+    index: int
+    file: ModelFile
+    setup: Setup
+    models: tuple[Model, ...]
+
+    @classmethod
+    def bind(
+        cls, index: int, each: SweepSource, request: ProfileRequest, extensions: Extensions
+    ) -> _Side:
+        file = open_model(each.source)
+        models = tuple(Model.bind(file, b, request, extensions) for b in request.bindings())
+        return cls(index, file, each.setup, models)
+
+    def model_at(self, case: Case) -> Model:
+        return next(
+            model
+            for model in self.models
+            if (model.bound.inputs.batch_size, model.dims) == (case.batch_size, case.dims)
+        )
+
+
+def _check_equal(sides: Sequence[_Side]) -> None:
+    sizes = [[m.bound.inputs.batch_size for m in side.models] for side in sides]
+    if any(found != sizes[0] for found in sizes):
+        raise UsageError(
+            f"{sides[0].file.name} runs at batch sizes {_listed(sizes[0])} and "
+            f"{sides[-1].file.name} at {_listed(sizes[-1])}: they cannot be compared. "
+            "Give both the same with --batch."
+        )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, sizes))
+
+
+# -- measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One configuration of one side."""
+
+    side: int
+    configuration: Configuration
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the passes told: the rounds of each, or why there are none."""
+
+    rounds: Mapping[_Key, tuple[Round, ...]]
+    refused: Mapping[_Key, MeasureError]
+    engines: Mapping[int, EngineFacts]
+    machine: MachineFacts
+
+
+def _measure(
+    sides: Sequence[_Side], configurations: Sequence[Configuration], watch: Watch
+) -> _Found:
+    keys = [_Key(side.index, each) for each in configurations for side in sides]
+    refused: dict[_Key, MeasureError] = {}
+    for key in keys:
+        error = _too_few_cores(key.configuration.case, sides[key.side].setup)
+        if error is not None:
+            refused[key] = error
+    numbers = {key: number for number, key in enumerate(keys, 1)}
+
+    def tell(key: _Key, at: SamplingProgress) -> None:
+        label = f"{'AB'[key.side]} " if len(sides) > 1 else ""
+        watch(
+            Progress(
+                case_id=f"{label}{key.configuration.id}",
+                case_number=numbers[key],
+                cases=len(keys),
+                step=at.step,
+                round=at.round,
+                estimate_ns=at.estimate_ns,
+                half_width=at.half_width,
+                seconds_left=at.seconds_left,
+            )
+        )
+
+    place = Place(configurations[0].case, 1, len(keys), watch)
+    with alone_at(place), _Workers(sides).open() as workers:
+        benches = {key: _Bench(workers, key) for key in keys if key not in refused}
+        rounds, failed = sample_in_turn(
+            benches,
+            sides[-1].setup.policy,
+            time.perf_counter_ns,
+            tell,
+            random.Random(0),  # noqa: S311  # an order
+            lambda key: key.configuration,
+        )
+        machine = workers.machine or describe_machine()
+        return _Found(rounds, {**refused, **failed}, workers.engines, machine)
+
+
+def _too_few_cores(case: Case, setup: Setup) -> TooFewCoresError | None:
+    try:
+        check_cores(case.cores, setup)
+    except TooFewCoresError as error:
+        return error
+    return None
+
+
+@dataclass(slots=True)
+class _Workers:
+    """The workers of a sweep: one for each number of cores and each way to run a model.
+
+    They stay while others measure, with no session open. One in which something failed is ended,
+    and what still needs it gets another.
+    """
+
+    sides: Sequence[_Side]
+    engines: dict[int, EngineFacts] = field(default_factory=dict)
+    machine: MachineFacts | None = None
+    _workers: dict[tuple[int, int], tuple[ProcessWorker, ExitStack]] = field(default_factory=dict)
+    _rigs: dict[tuple[int, Case], Rig] = field(default_factory=dict)
+
+    @contextmanager
+    def open(self) -> Iterator[_Workers]:
+        try:
+            yield self
+        finally:
+            with ExitStack() as stack:
+                for _, own in self._workers.values():
+                    stack.push(own)
+
+    def rig(self, key: _Key) -> Rig:
+        """The model of a side at one case, in its worker."""
+        case = key.configuration.case
+        known = self._rigs.get((key.side, case))
+        if known is None:
+            side = self.sides[key.side]
+            worker = self._worker(key)
+            model = side.model_at(case)
+            name = f"{'ab'[key.side]}{side.models.index(model)}"
+            subject = make_subject(model, worker, name)
+            with telling(subject.notes):
+                known = set_up(worker, side.setup, case.cores, subject, name)
+            self._rigs[key.side, case] = known
+            self.engines[key.side] = known.facts
+            self.machine = self.machine or worker.machine
+        return replace(known, streams=key.configuration.streams)
+
+    def _worker(self, key: _Key) -> ProcessWorker:
+        place = self._place(key)
+        if place not in self._workers:
+            stack = ExitStack()
+            started = start_on(self.sides[place[0]].setup, place[1])
+            self._workers[place] = stack.enter_context(started), stack
+        return self._workers[place][0]
+
+    def end(self, key: _Key) -> None:
+        """Let go of the worker in which this one failed."""
+        place = self._place(key)
+        _, stack = self._workers.pop(place, (None, ExitStack()))
+        stack.close()
+        for side, case in list(self._rigs):
+            if self._place(_Key(side, Configuration(case))) == place:
+                del self._rigs[side, case]
+
+    def _place(self, key: _Key) -> tuple[int, int]:
+        """Sides that are run in one way share a worker."""
+        setup = self.sides[key.side].setup
+        first = next(side.index for side in self.sides if side.setup == setup)
+        return first, key.configuration.case.cores
+
+
+@dataclass(slots=True)
+class _Bench:
+    """One configuration as what is sampled; its worker is started when it is first needed."""
+
+    workers: _Workers
+    key: _Key
+    _rig: Rig | None = None
+
+    def open(self) -> int:
+        try:
+            self._rig = self.workers.rig(self.key)
+            return self._rig.open()
+        except MeasureError:
+            self.workers.end(self.key)
+            raise
+
+    def block(self, count: int, max_ns: int) -> Block:
+        assert self._rig is not None, "a round opens its session first"  # noqa: S101  # for mypy
+        try:
+            return self._rig.blocks((self._rig.side,), count, max_ns)[0]
+        except MeasureError:
+            self.workers.end(self.key)
+            raise
+
+    def close(self) -> None:
+        if self._rig is not None:
+            self._rig.close()
+
+
+# -- summed up
+
+
+def _sum_up(
+    found: _Found,
+    sides: Sequence[_Side],
+    configurations: Sequence[Configuration],
+    threshold_ms: float | None,
+) -> Sweep:
+    confidence = sides[-1].setup.policy.confidence
+    swept = []
+    for side in sides:
+        points = tuple(_point(_Key(side.index, each), found, confidence) for each in configurations)
+        swept.append(
+            SweepSide(
+                model=model_facts(side.file, reads_all=True),
+                engine=found.engines.get(side.index),
+                points=points,
+                spot=find_sweet_spot(points, threshold_ms),
+                scaling=tuple(_scaling(side.index, configurations, found, confidence)),
+            )
+        )
+    changes = tuple(_changes(configurations, found, confidence)) if len(sides) > 1 else ()
+    return Sweep(
+        sides=tuple(swept),
+        changes=changes,
+        threshold_ms=threshold_ms,
+        confidence=confidence,
+        passes=max(map(len, found.rounds.values()), default=0),
+        machine=found.machine,
+        notes=_notes(sides),
+    )
+
+
+def _notes(sides: Sequence[_Side]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n for side in sides for m in side.models for n in m.static.notes))
+
+
+def _point(key: _Key, found: _Found, confidence: float) -> SweepPoint:
+    rounds = found.rounds.get(key, ())
+    if not rounds:
+        error = found.refused[key]
+        is_skipped = isinstance(error, TooFewCoresError)
+        outcome = Outcome.SKIPPED if is_skipped else Outcome.FAILED
+        return SweepPoint(configuration=key.configuration, outcome=outcome, reason=str(error))
+    size = key.configuration.case.batch_size
+    return SweepPoint(
+        configuration=key.configuration,
+        latency=summarize([made.times_ns for made in rounds], size, confidence),
+        throughput=rate_of_rounds(_rates(key, rounds), confidence),
+        rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
+    )
+
+
+def _rates(key: _Key, rounds: Sequence[Round]) -> list[float]:
+    """Items a second, round by round."""
+    return [key.configuration.case.batch_size * made.block.per_second for made in rounds]
+
+
+def _changes(
+    configurations: Sequence[Configuration], found: _Found, confidence: float
+) -> Iterator[PointChange]:
+    for each in configurations:
+        before, after = _Key(0, each), _Key(1, each)
+        old, new = found.rounds.get(before, ()), found.rounds.get(after, ())
+        # Only what was measured in the same passes.
+        count = min(len(old), len(new))
+        if count:
+            old, new = old[:count], new[:count]
+            yield PointChange(
+                id=each.id,
+                latency=ratio_of_rounds(_medians(old), _medians(new), confidence),
+                throughput=ratio_of_rounds(_rates(before, old), _rates(after, new), confidence),
+            )
+
+
+def _medians(rounds: Sequence[Round]) -> list[float]:
+    return [statistics.median(made.times_ns) for made in rounds]
+
+
+def _scaling(
+    side: int, configurations: Sequence[Configuration], found: _Found, confidence: float
+) -> Iterator[Scaling]:
+    """Each configuration against the one with the least of one thing, and all else the same."""
+    for of in (BATCH, CORES, STREAMS):
+        bases: dict[object, Configuration] = {}
+        for each in sorted(configurations, key=lambda c: _amount(c, of)):
+            key = _Key(side, each)
+            if key not in found.rounds:
+                continue
+            base = bases.setdefault(_all_but(each, of), each)
+            if base is each:
+                continue
+            old, new = found.rounds[_Key(side, base)], found.rounds[key]
+            count = min(len(old), len(new))
+            yield Scaling(
+                of=of,
+                base=base.id,
+                id=each.id,
+                factor=_amount(each, of) / _amount(base, of),
+                gain=ratio_of_rounds(
+                    _rates(_Key(side, base), old[:count]), _rates(key, new[:count]), confidence
+                ),
+            )
+
+
+def _amount(configuration: Configuration, of: str) -> int:
+    case = configuration.case
+    return {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}[of]
+
+
+def _all_but(configuration: Configuration, of: str) -> object:
+    case = configuration.case
+    rest = {BATCH: case.batch_size, CORES: case.cores, STREAMS: configuration.streams}
+    del rest[of]
+    return case.dims, tuple(rest.items())
+
+
+# -- looked at closer
+
+
+def _look_closer(
+    swept: Sweep,
+    sources: Sequence[SweepSource],
+    request: ProfileRequest,
+    extensions: Extensions,
+    watch: Watch,
+) -> Sweep:
+    """The layers at the sweet spot of the last side, or where nothing is, at its quickest."""
+    measured = [point for point in swept.sides[-1].points if point.latency is not None]
+    if not measured:
+        return swept
+    best = swept.sides[-1].spot.best
+    point = next(
+        (each for each in measured if each.id == best),
+        min(measured, key=lambda each: each.p50_ms or float("inf")),
+    )
+    case = point.configuration.case
+    alone = replace(
+        request,
+        batch_sizes=(case.batch_size,),
+        cores=(case.cores,),
+        dims={**request.dims, **{name: (size,) for name, size in case.dims}},
+        named=tuple(name for name, _ in case.dims),
+    )
+    now = sources[-1]
+    if len(sources) == 1:
+        profile = measure_model(now.source, alone, now.setup, extensions, watch)
+        return replace(swept, profile=profile)
+    gate = Gate(rounds=rounds_within(now.setup.policy.max_seconds))
+    before = Side(sources[0].source, sources[0].setup)
+    after = Side(now.source, now.setup)
+    comparison = compare_models(before, after, alone, gate, extensions, watch)
+    return replace(swept, comparison=comparison)
