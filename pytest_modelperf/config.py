@@ -99,7 +99,8 @@ class ModelTable:
 class Settings:
     """All that a run was told. `typed` has the keys of the options that the command line gave.
 
-    `json`, `markdown`, `benchmark_json` and `trace` are relative to where pytest was started.
+    `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was
+    started.
     """
 
     root: Path
@@ -117,6 +118,7 @@ class Settings:
     prune: bool
     json: str | None
     markdown: str | None
+    html: str | None
     benchmark_json: str | None
     trace: str | None
     models: tuple[ModelTable, ...]
@@ -199,6 +201,7 @@ def read_settings(
         prune=given.value(options.PRUNE),
         json=given.value(options.JSON),
         markdown=given.value(options.MARKDOWN),
+        html=given.value(options.HTML),
         benchmark_json=given.value(options.BENCHMARK_JSON),
         trace=given.value(options.TRACE),
         models=_read_models(models, f"{place}.{_MODELS}"),

@@ -218,6 +218,12 @@ MARKDOWN = Option(
     metavar="FILE",
     read=read_optional_text,
 )
+HTML = Option(
+    key="html",
+    help="write a page with charts and tables of layers, for a browser",
+    metavar="FILE",
+    read=read_optional_text,
+)
 BENCHMARK_JSON = Option(
     key="benchmark_json",
     help="write the samples in the JSON of pytest-benchmark",
@@ -246,6 +252,7 @@ OPTIONS: tuple[Option[object], ...] = (
     PRUNE,
     JSON,
     MARKDOWN,
+    HTML,
     BENCHMARK_JSON,
     TRACE,
 )

@@ -167,8 +167,10 @@ def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) ->
 
 def _may_be_within(point: SweepPoint, threshold_ms: float) -> bool:
     interval = point.latency_interval_ms
-    low = point.p50_ms if interval is None else interval[0]
-    return low is not None and low <= threshold_ms
+    if interval is not None:
+        return interval[0] <= threshold_ms
+    # Too few samples, or one round, say nothing of the median; its fastest may still be too slow.
+    return point.latency is not None and point.latency.min_ms <= threshold_ms
 
 
 def _throughput(point: SweepPoint) -> float:

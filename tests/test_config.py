@@ -105,6 +105,7 @@ _SAMPLES = {
     "prune": _Sample("prune", (True, True), None, None),
     "json": _same("json", "run.json"),
     "markdown": _same("markdown", "run.md"),
+    "html": _same("html", "run.html"),
     "benchmark_json": _same("benchmark_json", "bench.json"),
     "trace": _same("trace", "traces"),
 }  # fmt: skip
@@ -176,6 +177,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "prune": False,
         "json": None,
         "markdown": None,
+        "html": None,
         "benchmark_json": None,
         "trace": None,
         "models": (),
@@ -215,6 +217,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-prune           -                           -                           -
 --modelperf-json            modelperf_json              json                        -
 --modelperf-markdown        modelperf_markdown          markdown                    -
+--modelperf-html            modelperf_html              html                        -
 --modelperf-benchmark-json  modelperf_benchmark_json    benchmark_json              -
 --modelperf-trace           modelperf_trace             trace                       -\
 """)
@@ -303,6 +306,7 @@ _WRONG: Mapping[str, list[object]] = {
     "strict": ["true", 1, {}],
     "json": [True, ""],
     "markdown": [True, ""],
+    "html": [True, ""],
     "benchmark_json": [True, ""],
     "trace": [True, ""],
     "models": ["a.onnx", [{"path": "a.onnx"}], True],
@@ -403,7 +407,7 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, timeout, engine, engine_options,
-    static_only, against, baseline_python, baseline_dir, strict, json, markdown,
+    static_only, against, baseline_python, baseline_dir, strict, json, markdown, html,
     benchmark_json, trace, models.\
 """)
 

@@ -523,7 +523,8 @@ def test_the_page_on_json_has_every_key_of_a_run() -> None:
     assert isinstance(cases, list)
     (case,) = cases
     assert isinstance(case, dict)
-    own = named_in(table("json", "and\n"))
+    beside = "A case has what [a case of a comparison](#a-comparison) has, and"
+    own = named_in(table("json", beside))
     assert own <= set(case)
     assert {key for key in case if f"`{key}`" not in run + comparison} == set()
     baselines = document["baselines"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,7 @@ _NOT_MEASURED = 3
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
 @click.option("--markdown", "markdown_file", metavar="F", help="Write a report in Markdown.")
 def compare(  # noqa: PLR0913  # one parameter per option
     *,
@@ -71,6 +73,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     python_a: str | None,
     python_b: str | None,
     json_file: str | None,
+    html_file: str | None,
     markdown_file: str | None,
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
@@ -82,12 +85,18 @@ def compare(  # noqa: PLR0913  # one parameter per option
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
     modelperf compare baselines/encoder encoder.onnx
-    modelperf compare old.onnx new.onnx --markdown report.md --json result.json
+    modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
-    if json_file == markdown_file == STDOUT:
-        raise UsageError("only one of --json and --markdown can go to standard output.")
-    check_writable(json_file, markdown_file)
+    targets = {"--json": json_file, "--html": html_file, "--markdown": markdown_file}
+    to_stdout = [option for option, target in targets.items() if target == STDOUT]
+    if len(to_stdout) > 1:
+        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    if html_file is not None:
+        from pytest_modelperf.report.html import check_html_extra
+
+        check_html_extra("--html")
+    check_writable(*targets.values())
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     if static:
@@ -102,11 +111,13 @@ def compare(  # noqa: PLR0913  # one parameter per option
         from pytest_modelperf.serde import dump_comparison
 
         write(json_file, dump_comparison(result))
+    if html_file is not None:
+        write(html_file, _render_page(result, is_here=not static and gateway.startswith("popen")))
     if markdown_file is not None:
         from pytest_modelperf.report.markdown import render_markdown
 
         write(markdown_file, render_markdown(result))
-    if STDOUT not in (json_file, markdown_file):
+    if not to_stdout:
         from pytest_modelperf.report.text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
@@ -158,6 +169,15 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
             rounds=rounds_within(measuring.max_seconds),
         )
         return compare_models(before, after, request, gate, extensions, progress)
+
+
+def _render_page(result: Comparison, *, is_here: bool) -> str:
+    """The page; it names this machine where this is the one that both ran on."""
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.report.html import render_comparison_page
+
+    machine = describe_machine() if is_here else None
+    return render_comparison_page(result, machine=machine, made=dt.datetime.now(dt.timezone.utc))
 
 
 def _read_baseline(folder: Path) -> Baseline:

@@ -16,6 +16,7 @@ from pytest_modelperf.cli.compare import compare
 from pytest_modelperf.cli.doctor import doctor
 from pytest_modelperf.cli.profile import profile
 from pytest_modelperf.cli.shapes import shapes
+from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.errors import ModelPerfError
 
 # What a shell gives to a program that was interrupted.
@@ -85,5 +86,5 @@ def main() -> None:
     """
 
 
-for command in (profile, compare, doctor, shapes):
+for command in (profile, compare, sweep, doctor, shapes):
     main.add_command(command)

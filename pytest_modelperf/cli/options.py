@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.session import ProfileRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 class Seconds(click.FloatRange):
@@ -74,6 +76,27 @@ def case_options(command: _F) -> _F:
     return _with_options(
         command,
         click.option("--static", is_flag=True, help="Count only: no engine runs."),
+        *_sizes(),
+    )
+
+
+def configuration_options(command: _F) -> _F:
+    """Which configurations a sweep is made of."""
+    return _with_options(
+        command,
+        *_sizes(),
+        click.option(
+            "--streams",
+            metavar="N[,N...]",
+            default="1",
+            show_default=True,
+            help="How many requests run at once on one session.",
+        ),
+    )
+
+
+def _sizes() -> tuple[Callable[[_F], _F], ...]:
+    return (
         click.option(
             "--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]"
         ),
@@ -84,7 +107,18 @@ def case_options(command: _F) -> _F:
 
 
 def measuring_options(command: _F) -> _F:
-    """How something is measured."""
+    """How each case is measured."""
+    return _measuring_options(command, 10.0, "The longest that the rounds of a case may take.")
+
+
+def sweeping_options(command: _F) -> _F:
+    """How each configuration of a sweep is measured."""
+    return _measuring_options(
+        command, 5.0, "The longest that the rounds of a configuration may take."
+    )
+
+
+def _measuring_options(command: _F, seconds: float, of_seconds: str) -> _F:
     return _with_options(
         command,
         click.option(
@@ -113,9 +147,9 @@ def measuring_options(command: _F) -> _F:
             "--max-seconds",
             type=Seconds(),
             metavar="S",
-            default=10.0,
+            default=seconds,
             show_default=True,
-            help="The longest that the rounds of a case may take.",
+            help=of_seconds,
         ),
         click.option(
             "--timeout",
@@ -191,6 +225,15 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UsageError(f"{option} takes numbers of 1 or more, such as 1,8; not {text!r}.")
     return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def parse_threshold(option: str, text: str) -> float:
+    """Milliseconds, whole or not."""
+    value = float(text) if _MILLISECONDS.fullmatch(text.strip()) else 0.0
+    # As many digits can be written as make nothing of it, or more than there is.
+    if not 0 < value < math.inf:
+        raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
+    return value
 
 
 def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ _NOT_MEASURED = 3
 )
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 @click.option("--csv", "csv_file", metavar="F", help="Write the layers as CSV; - for stdout.")
+@click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
 @click.option(
     "--trace",
     "trace_file",
@@ -84,6 +86,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     top: int,
     json_file: str | None,
     csv_file: str | None,
+    html_file: str | None,
     trace_file: str | None,
 ) -> None:
     """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
@@ -93,13 +96,18 @@ def profile(  # noqa: PLR0913  # one parameter per option
     \b
     modelperf profile model.onnx --batch 1,8 --cores 1,2
     modelperf profile model.onnx --dim seq=64 --max-seconds 30 --json profile.json
-    modelperf profile model.onnx --trace trace.json
+    modelperf profile model.onnx --trace trace.json --html profile.html
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {"--json": json_file, "--csv": csv_file, "--trace": trace_file}
+    targets = {
+        "--json": json_file,
+        "--csv": csv_file,
+        "--html": html_file,
+        "--trace": trace_file,
+    }
     to_stdout = [option for option, target in targets.items() if target == STDOUT]
     if len(to_stdout) > 1:
         raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
@@ -110,6 +118,10 @@ def profile(  # noqa: PLR0913  # one parameter per option
 
     from pytest_modelperf.report.layer_columns import find_columns
 
+    if html_file is not None:
+        from pytest_modelperf.report.html import check_html_extra
+
+        check_html_extra("--html")
     names = _column_names(columns, sparsity=sparsity, static=static)
     chosen = find_columns(names)
     if sort is not None:
@@ -131,7 +143,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
 
         view = LayerView(names, order, top or None)
         click.echo(render_profile(result, view, terminal_style()), nl=False)
-    _write_profile(result, json_file, csv_file, names)
+    _write_profile(result, json_file, csv_file, html_file, names)
     if trace_file is not None:
         from pytest_modelperf.report.chrome_trace import dump_trace
 
@@ -195,7 +207,11 @@ def _column_names(text: str | None, *, sparsity: bool, static: bool) -> tuple[st
 
 
 def _write_profile(
-    result: Profile, json_file: str | None, csv_file: str | None, columns: Sequence[str]
+    result: Profile,
+    json_file: str | None,
+    csv_file: str | None,
+    html_file: str | None,
+    columns: Sequence[str],
 ) -> None:
     if json_file is not None:
         from pytest_modelperf.serde import dump_profile
@@ -207,3 +223,7 @@ def _write_profile(
         from pytest_modelperf.report.csv_text import render_csv
 
         write(csv_file, render_csv(result, columns))
+    if html_file is not None:
+        from pytest_modelperf.report.html import render_profile_page
+
+        write(html_file, render_profile_page(result, made=dt.datetime.now(dt.timezone.utc)))

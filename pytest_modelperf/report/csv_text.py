@@ -27,11 +27,11 @@ def render_csv(profile: Profile, columns: Sequence[str]) -> str:
     for case in profile.cases:
         for layer in case.layers:
             cells = (column.read(layer) for _, column in chosen)
-            writer.writerow(map(_safe, (case.case.id, *cells)))
+            writer.writerow(map(plain_cell, (case.case.id, *cells)))
     return file.getvalue()
 
 
-def _safe(value: Cell) -> Cell:
+def plain_cell(value: Cell) -> Cell:
     """Text that no spreadsheet takes for a formula; an unknown value is an empty cell."""
     if isinstance(value, str):
         text = printable(value)

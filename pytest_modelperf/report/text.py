@@ -1,4 +1,4 @@
-"""The reports that a terminal shows: of a profile, static or measured, and of a comparison."""
+"""The reports that a terminal shows: of a profile, of a comparison, and of a sweep."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
+from pytest_modelperf.report.sweep_text import render_sweep
 from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
-__all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile"]
+__all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile", "render_sweep"]
 
 
 def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:

@@ -4,6 +4,7 @@ from pytest_modelperf.serde.checkups import dump_checkups
 from pytest_modelperf.serde.comparison import comparison_to_json, dump_comparison
 from pytest_modelperf.serde.profile import dump_profile, profile_to_json
 from pytest_modelperf.serde.run import dump_run, run_to_json
+from pytest_modelperf.serde.sweep import dump_sweep, sweep_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "dump_comparison",
     "dump_profile",
     "dump_run",
+    "dump_sweep",
     "profile_to_json",
     "run_to_json",
+    "sweep_to_json",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from pytest_modelperf.measurements import Round
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
 from pytest_modelperf.serde.facts import (
@@ -20,13 +18,10 @@ from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, numbe
 
 _MEASURED = "measured"
 
-# Thousands of samples, of which `indent` would make a line each. No text of JSON has line breaks.
-_SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
-
 
 def dump_profile(profile: Profile) -> str:
     """The profile as JSON text."""
-    return _SAMPLES.sub(_on_one_line, dump_document(profile_to_json(profile)))
+    return dump_document(profile_to_json(profile))
 
 
 def profile_to_json(profile: Profile) -> dict[str, Json]:
@@ -85,7 +80,3 @@ def _round(made: Round) -> dict[str, Json]:
         "noise": noise_to_json(made.block.noise),
         "times_ns": list(made.times_ns),
     }
-
-
-def _on_one_line(match: re.Match[str]) -> str:
-    return f"{match[1]}[{' '.join(match[2].split())}]"

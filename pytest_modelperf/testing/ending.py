@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf import __version__
+from pytest_modelperf import __version__, options
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
@@ -215,6 +215,10 @@ class Ending:
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
                 self._write_text(Path(summary), text, mode="a")
+        if told.html is not None:
+            from pytest_modelperf.report.html import render_run_page
+
+            self._write_text(folder / told.html, render_run_page(report))
         if told.benchmark_json is not None:
             from pytest_modelperf.report.benchmark_json import dump_benchmarks
 
@@ -252,7 +256,11 @@ class _Unused:
 
 def check_targets(settings: Settings, folder: Path) -> None:
     """Raise where a report could not be written, before anything is measured for it."""
-    for key in ("json", "markdown", "benchmark_json"):
+    if settings.html is not None:
+        from pytest_modelperf.report.html import check_html_extra
+
+        check_html_extra(options.HTML.flag)
+    for key in ("json", "markdown", "html", "benchmark_json"):
         target = getattr(settings, key)
         if target is None:
             continue

@@ -160,7 +160,7 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a file that is full")
-@pytest.mark.parametrize("option", ["json", "markdown", "benchmark-json"])
+@pytest.mark.parametrize("option", ["json", "markdown", "html", "benchmark-json"])
 def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     models: pytest.Pytester, option: str
 ) -> None:
@@ -177,6 +177,7 @@ def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     [
         ("--modelperf-json=nowhere/run.json", "*--modelperf-json: *nowhere*cannot be written*"),
         ("--modelperf-markdown=.", "*--modelperf-markdown: *cannot be written*"),
+        ("--modelperf-html=no/run.html", "*--modelperf-html: *run.html*cannot be written*"),
         ("--modelperf-benchmark-json=-", "*--modelperf-benchmark-json takes a file*"),
     ],
 )
@@ -199,11 +200,16 @@ def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> No
     )
     models.makepyfile(source)
     result = models.runpytest_inprocess(
-        *COUNTS, JSON, "--modelperf-markdown=run.md", "--modelperf-benchmark-json=bench.json"
-    )
+        *COUNTS, JSON, "--modelperf-markdown=run.md", "--modelperf-html=run.html",
+        "--modelperf-benchmark-json=bench.json",
+    )  # fmt: skip
     result.assert_outcomes(failed=1)
     assert read_json(models.path / "run.json")["verdict"] == "over budget"
     assert "over budget" in (models.path / "run.md").read_text("utf-8")
+    page = (models.path / "run.html").read_text("utf-8")
+    assert "base.onnx" in page
+    assert "MACs" in page
+    assert ": over budget</td>" in page
     assert read_json(models.path / "bench.json")["benchmarks"] == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "strict": ("true", "true"),
     "json": ("run.json", '"run.json"'),
     "markdown": ("run.md", '"run.md"'),
+    "html": ("run.html", '"run.html"'),
     "benchmark_json": ("bench.json", '"bench.json"'),
     "trace": ("traces", '"traces"'),
 }
@@ -34,8 +36,8 @@ SHOWS_SETTINGS = """
         told = run_of(session.config).settings
         print("told:", told.tolerances.of(50.0), told.max_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.static_only, told.against, told.baseline_python,
-              told.baseline_dir.name, told.strict, told.json, told.markdown, told.benchmark_json,
-              told.trace)
+              told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
+              told.benchmark_json, told.trace)
 """
 
 
@@ -131,6 +133,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
         (["--modelperf-engine-option", "a"], "--modelperf-engine-option takes KEY=VALUE*"),
         (["--modelperf-json", "-"], "--modelperf-json takes a file: standard output has *"),
         (["--modelperf-markdown", "-"], "--modelperf-markdown takes a file: standard output *"),
+        (["--modelperf-html", "-"], "--modelperf-html takes a file: standard output has *"),
         (["--modelperf-benchmark-json", "-"], "--modelperf-benchmark-json takes a file: *"),
         (["--modelperf-json", "no/run.json"], "--modelperf-json: *no/run.json cannot be written*"),
         (["--modelperf-json", "."], "--modelperf-json: *cannot be written*"),
@@ -146,6 +149,17 @@ def test_a_setting_that_means_nothing_is_one_line(
     result = run_static(run, *arguments, "dense.onnx")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_says_no_internals(result)
+
+
+def test_a_page_needs_an_extra_and_says_so_before_anything_runs(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    result = run_static(run, "--modelperf-html=run.html", "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    install = "pip install 'pytest-modelperf[[]report]'"
+    result.stderr.fnmatch_lines([f"ERROR: --modelperf-html needs plotly and jinja2: {install}"])
     assert_says_no_internals(result)
 
 

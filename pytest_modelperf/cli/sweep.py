@@ -1,0 +1,162 @@
+"""`modelperf sweep`: one model or two at many configurations, and which of them is best."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.options import (
+    Measuring,
+    configuration_options,
+    load_extensions,
+    model_options,
+    parse_numbers,
+    parse_threshold,
+    read_request,
+    sweeping_options,
+)
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.sweeps import Sweep
+
+_NOT_MEASURED = 3
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option(
+    "--against", metavar="OTHER", type=click.Path(), help="The version before, measured in turn."
+)
+@click.option(
+    "--against-python", metavar="PATH", help="Run OTHER in this Python.  [default: this one]"
+)
+@configuration_options
+@click.option(
+    "--latency-threshold",
+    metavar="MS",
+    help="The longest that the median latency of the best may be; 0.5 is half a millisecond.",
+)
+@model_options
+@click.option(
+    "--input-file", metavar="F.npz", help="Arrays to run the models on, by the names of inputs."
+)
+@sweeping_options
+@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option(
+    "--csv", "csv_file", metavar="F", help="Write the configurations as CSV; - for stdout."
+)
+@click.option("--html", "html_file", metavar="F", help="Write a page with charts; - for stdout.")
+def sweep(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: str,
+    against: str | None,
+    against_python: str | None,
+    batch: str | None,
+    cores: str,
+    streams: str,
+    latency_threshold: str | None,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    plugins: tuple[str, ...],
+    input_file: str | None,
+    engine: str,
+    engine_options: tuple[str, ...],
+    gateway: str,
+    max_seconds: float,
+    timeout: float,
+    json_file: str | None,
+    csv_file: str | None,
+    html_file: str | None,
+) -> None:
+    """Measure MODEL at every batch size, core count and number of streams, and find the best.
+
+    All configurations are measured in turn, in random order, so that the noise of this machine is
+    that of all. Best is what gives most items a second while the median latency is surely within
+    the threshold. With --against, OTHER is the version before (A) and MODEL the one now (B).
+
+    \b
+    modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
+    modelperf sweep model.onnx --batch 1,8 --latency-threshold 20 --html sweep.html
+    modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
+    modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
+    to_stdout = [option for option, target in targets.items() if target == STDOUT]
+    if len(to_stdout) > 1:
+        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    if against is None and against_python is not None:
+        raise UsageError("--against-python is for the model of --against: give both, or neither.")
+    counts = parse_numbers("--streams", streams)
+    threshold_ms = None
+    if latency_threshold is not None:
+        threshold_ms = parse_threshold("--latency-threshold", latency_threshold)
+    if html_file is not None:
+        from pytest_modelperf.report.html import check_html_extra
+
+        check_html_extra("--html")
+    check_writable(*targets.values())
+    extensions = load_extensions(plugins)
+    request = read_request(batch, cores, dims, inputs, input_file)
+    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    setup = measuring.setup(extensions)
+
+    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+    from pytest_modelperf.sweeping import SweepSource, sweep_models
+
+    if setup.engine.name == CALLABLE_ENGINE:
+        raise UsageError("a sweep is of ONNX models: a Python function has modelperf profile.")
+    sources = [SweepSource(model, setup)]
+    if against is not None:
+        spec = setup.spec if against_python is None else f"popen//python={against_python}"
+        sources.insert(0, SweepSource(against, replace(setup, spec=spec)))
+    progress = ProgressLine()
+    try:
+        result = sweep_models(sources, request, counts, threshold_ms, extensions, progress)
+    finally:
+        progress.clear()
+    is_shown = not to_stdout
+    if is_shown:
+        from pytest_modelperf.report.text import render_sweep
+
+        click.echo(render_sweep(result, terminal_style()), nl=False)
+    _write_sweep(result, json_file, csv_file, html_file)
+    _end_unless_measured(result, is_shown=is_shown)
+
+
+def _write_sweep(
+    result: Sweep, json_file: str | None, csv_file: str | None, html_file: str | None
+) -> None:
+    if json_file is not None:
+        from pytest_modelperf.serde import dump_sweep
+
+        write(json_file, dump_sweep(result))
+    if csv_file is not None:
+        from pytest_modelperf.report.sweep_csv import render_sweep_csv
+
+        write(csv_file, render_sweep_csv(result))
+    if html_file is not None:
+        from pytest_modelperf.report.html import render_sweep_page
+
+        write(html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
+
+
+def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
+    """Exit status 3 where a configuration failed, or where nothing was measured at all.
+
+    The report says why; where none is shown, that is said here.
+    """
+    from pytest_modelperf.records import Outcome
+
+    lacking = [p for side in result.sides for p in side.points if p.latency is None]
+    if result.has_failed or any(point.outcome is not Outcome.SKIPPED for point in lacking):
+        if not is_shown:
+            from pytest_modelperf.report.sweep_text import unmeasured_lines
+
+            for line in unmeasured_lines(result):
+                click.echo(line, err=True)
+        raise SystemExit(_NOT_MEASURED)

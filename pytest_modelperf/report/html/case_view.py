@@ -1,0 +1,155 @@
+"""A compared case as a page shows it: a row of the table of all, and a section of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.baseline_records import StoredStatic
+from pytest_modelperf.measurements import Latency
+from pytest_modelperf.outcomes import RECORDED
+from pytest_modelperf.report.comparison_tables import (
+    has_output_figures,
+    metric_tables,
+    output_table,
+)
+from pytest_modelperf.report.figures import (
+    LATENCY,
+    format_allowed,
+    format_change,
+    format_figure,
+    format_interval,
+    format_value,
+    metric_title,
+)
+from pytest_modelperf.report.html.facts import without_empty_columns
+from pytest_modelperf.report.html.overview import CaseSection, Tone
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    OF_COMMAND,
+    OptionNames,
+    describe_doubt,
+    describe_facts,
+    failure_lines,
+    is_quiet,
+)
+from pytest_modelperf.units import format_count, format_rate
+from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
+
+TONES = {
+    Verdict.REGRESSED.value: Tone.BAD,
+    Verdict.OVER_BUDGET.value: Tone.BAD,
+    FAILED: Tone.BAD,
+    Verdict.INCONCLUSIVE.value: Tone.UNSURE,
+    Verdict.IMPROVED.value: Tone.GOOD,
+    Verdict.PASSED.value: Tone.GOOD,
+    Verdict.UNCHANGED.value: Tone.GOOD,
+    Verdict.NEW.value: Tone.PLAIN,
+    RECORDED: Tone.PLAIN,
+}
+_COLUMNS = (
+    Column("case", is_text=True, is_name=True),
+    Column("verdict", is_text=True),
+    Column("p50 before"),
+    Column("p50 now"),
+    Column("change"),
+    Column("interval"),
+    Column("p95"),
+    Column("items/s"),
+    Column("MACs"),
+    Column("params"),
+    Column("budgets", is_text=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseView:
+    """A comparison under its name and with its verdict; what is known of the model now besides."""
+
+    name: str
+    word: str
+    compared: CaseComparison
+    latency: Latency | None = None
+    static: StoredStatic | None = None
+
+    @property
+    def tone(self) -> Tone:
+        return TONES[self.word]
+
+    def section(
+        self,
+        sentence: str,
+        *,
+        options: OptionNames = OF_COMMAND,
+        accept: str | None = None,
+        is_open: bool | None = None,
+    ) -> CaseSection:
+        """Its figures and what explains them; open where there is something to say of it."""
+        case = self.compared
+        tables = [metric_tables(case)[0]] if case.metrics else []
+        if has_output_figures(case):
+            tables.append(output_table(case))
+        return CaseSection(
+            name=self.name,
+            sentence=sentence,
+            tone=self.tone,
+            failure=tuple(failure_lines(case)),
+            doubt=describe_doubt(case, options),
+            tables=tuple(tables),
+            facts=(*(("why", reason) for reason in case.reasons), *describe_facts(case)),
+            accept=accept,
+            is_open=not is_quiet(case) if is_open is None else is_open,
+        )
+
+    def row(self) -> tuple[str, ...]:
+        median = self._metric(f"{LATENCY}p50")
+        latency = self.compared.after.latency if self.compared.after else self.latency
+        return (
+            self.name,
+            self.word,
+            "" if median is None else _ms(median.before),
+            self._now(f"{LATENCY}p50", None if latency is None else latency.p50_ms),
+            "" if median is None else format_change(median),
+            "" if median is None else format_interval(median),
+            self._now(f"{LATENCY}p95", None if latency is None else latency.p95_ms),
+            "" if latency is None else format_rate(latency.items_per_second),
+            self._count("macs", None if self.static is None else self.static.macs),
+            self._count("params", None if self.static is None else self.static.params),
+            "; ".join(_budget(m) for m in self.compared.metrics if m.limit is not None),
+        )
+
+    def _metric(self, name: str) -> Metric | None:
+        """What was held against the side before."""
+        found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
+        return next(found, None)
+
+    def _now(self, name: str, measured_ms: float | None) -> str:
+        """What was judged, by a limit as well; else what was measured."""
+        known = (m.after for m in self.compared.metrics if m.name == name and m.after is not None)
+        return _ms(next(known, measured_ms))
+
+    def _count(self, name: str, counted: int | None) -> str:
+        """`4.089 G`, or `4.089 G → 4.112 G` where it has changed."""
+        metric = self._metric(name)
+        if metric is None or metric.after is None:
+            return "" if counted is None else format_count(counted)
+        after = format_figure(name, metric.after)
+        if metric.before is None or metric.before == metric.after:
+            return after
+        return f"{format_figure(name, metric.before)} → {after}"
+
+
+def cases_table(views: Sequence[CaseView]) -> Table:
+    """A row for each; columns that have nothing to show are left out."""
+    return without_empty_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else format_figure(f"{LATENCY}p50", value)
+
+
+def _budget(metric: Metric) -> str:
+    """`p95 latency 14.21 ms <= 12.00 ms: over budget`."""
+    figure = f"{metric_title(metric.name)} {format_value(metric, metric.after)}"
+    return f"{figure} {format_allowed(metric)}: {metric.verdict.value}"

@@ -1,0 +1,17 @@
+"""What the HTML report takes beyond the other reports, and what to do where it is not there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from pytest_modelperf.errors import UsageError
+
+_PACKAGES = ("plotly", "jinja2")
+
+
+def check_html_extra(option: str) -> None:
+    """Raise UsageError where a page could not be made, before anything is measured for it."""
+    if any(find_spec(name) is None for name in _PACKAGES):
+        raise UsageError(
+            f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"
+        )

@@ -1,0 +1,161 @@
+"""Latencies as the scripts of a page read them: points, percentiles, and the spread of rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_modelperf.measurements import EngineFacts, Latency, Ratio, Round, RoundSpread
+from pytest_modelperf.records import Case
+
+Entry: TypeAlias = dict[str, object]
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a page shows of one side that ran at one case."""
+
+    latency: Latency
+    rounds: tuple[RoundSpread, ...] = ()
+
+
+def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of it
+    point_id: str,
+    case: Case,
+    told: Told | None,
+    *,
+    streams: int = 1,
+    throughput: Ratio | None = None,
+    reason: str | None = None,
+) -> Entry:
+    """A point of the chart; without a throughput that was measured it is that of the median."""
+    latency = None if told is None else told.latency
+    if throughput is None and latency is not None:
+        throughput = _throughput_of(latency)
+    return {
+        "id": point_id,
+        "batch": case.batch_size,
+        "cores": case.cores,
+        "streams": streams,
+        "dims": dict(case.dims),
+        "ms": None if latency is None else latency.p50_ms,
+        "interval_ms": None if latency is None else _median_interval_ms(latency),
+        "p95_ms": None if latency is None else latency.p95_ms,
+        "per_second": None if throughput is None else throughput.value,
+        "per_second_interval": _bounds(throughput),
+        "reason": reason,
+        "rounds": round_entries(told),
+    }
+
+
+def change_entry(latency: Ratio, throughput: Ratio | None = None) -> Entry:
+    """What changed at a point; as many times longer as it takes, so many times less is done."""
+    return {
+        "latency": _ratio_entry(latency),
+        "throughput": _ratio_entry(throughput or _inverted(latency)),
+    }
+
+
+def latency_entry(told: Told | None) -> Entry | None:
+    """Every percentile with its interval, as far as the samples tell it."""
+    if told is None:
+        return None
+    latency = told.latency
+    return {
+        "percentiles": [
+            {"name": p.name, "ms": _ms(p.value_ns), "low": _ms(p.low_ns), "high": _ms(p.high_ns)}
+            for p in latency.percentiles
+        ],
+        "items_per_second": latency.items_per_second,
+        "samples": latency.samples,
+        "rounds": latency.rounds,
+    }
+
+
+def round_entries(told: Told | None) -> list[list[float]]:
+    """Of each round the extremes, the 5th and 95th percentile, the quartiles and the median."""
+    return [
+        [
+            ns / _NS_PER_MS
+            for ns in (
+                spread.min_ns,
+                spread.p5_ns,
+                spread.p25_ns,
+                spread.p50_ns,
+                spread.p75_ns,
+                spread.p95_ns,
+                spread.max_ns,
+            )
+        ]
+        for spread in (() if told is None else told.rounds)
+    ]
+
+
+def spread_of(made: Round) -> RoundSpread:
+    """How the samples of a round spread."""
+    ordered = sorted(made.times_ns)
+    p5, p25, p50, p75, p95 = (_percentile(ordered, percent) for percent in (5, 25, 50, 75, 95))
+    return RoundSpread(
+        samples=len(ordered),
+        min_ns=ordered[0],
+        p5_ns=p5,
+        p25_ns=p25,
+        p50_ns=p50,
+        p75_ns=p75,
+        p95_ns=p95,
+        max_ns=ordered[-1],
+    )
+
+
+def engine_name(engine: EngineFacts) -> str:
+    """`onnxruntime 1.31.1`."""
+    return " ".join(part for part in (engine.name, engine.version) if part)
+
+
+def _percentile(ordered: Sequence[int], percent: float) -> float:
+    """Between two samples by linear interpolation, as numpy does it."""
+    position = percent / 100 * (len(ordered) - 1)
+    low = math.floor(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _median_interval_ms(latency: Latency) -> list[float] | None:
+    median = latency.percentile(50.0)
+    if median.low_ns is None or median.high_ns is None:
+        return None
+    return [median.low_ns / _NS_PER_MS, median.high_ns / _NS_PER_MS]
+
+
+def _throughput_of(latency: Latency) -> Ratio | None:
+    value = latency.items_per_second
+    if value is None:
+        return None
+    median, items_ns = latency.percentile(50.0), latency.batch_size * 1e9
+    if not median.low_ns or not median.high_ns:
+        return Ratio(value, None, None)
+    return Ratio(value, items_ns / median.high_ns, items_ns / median.low_ns)
+
+
+def _inverted(ratio: Ratio) -> Ratio:
+    low = 1 / ratio.high if ratio.high else None
+    high = 1 / ratio.low if ratio.low else None
+    return Ratio(1 / ratio.value if ratio.value else math.nan, low, high)
+
+
+def _ratio_entry(ratio: Ratio) -> list[float | None]:
+    return [ratio.value, ratio.low, ratio.high]
+
+
+def _bounds(ratio: Ratio | None) -> list[float] | None:
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    return [ratio.low, ratio.high]
+
+
+def _ms(ns: float | None) -> float | None:
+    return None if ns is None else ns / _NS_PER_MS

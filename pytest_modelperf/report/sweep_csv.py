@@ -1,0 +1,76 @@
+"""A sweep as CSV: a row per side and configuration, plain numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from pytest_modelperf.measurements import Ratio
+from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.sweep_tables import LABELS
+from pytest_modelperf.report.sweep_text import outcome_word
+from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.sweeps import PointChange, Sweep, SweepPoint, SweetSpot
+
+_NS_PER_MS = 1e6
+_PERCENTS = (50.0, 95.0)
+
+SWEEP_COLUMNS = (
+    *("side", "model", "configuration", "batch_size", "cores", "streams", "dims"),
+    *("outcome", "reason", "sweet_spot", "samples", "rounds"),
+    *("p50_ms", "p50_low_ms", "p50_high_ms", "p95_ms", "p95_low_ms", "p95_high_ms"),
+    *("items_per_second", "items_per_second_low", "items_per_second_high"),
+    *("latency_ratio", "latency_ratio_low", "latency_ratio_high"),
+    *("items_ratio", "items_ratio_low", "items_ratio_high"),
+)
+
+
+def render_sweep_csv(sweep: Sweep) -> str:
+    """All configurations of all sides, in the order asked for; ratios are of B over A, at B."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(SWEEP_COLUMNS)
+    changes = {change.id: change for change in sweep.changes}
+    for label, side in zip(LABELS, sweep.sides, strict=False):
+        for point in side.points:
+            change = changes.get(point.id) if side is sweep.sides[-1] else None
+            head = (label, side.model.name)
+            cells = (*head, *_point(point, side.spot), *_figures(point), *_ratios(change))
+            writer.writerow(map(plain_cell, cells))
+    return file.getvalue()
+
+
+def _point(point: SweepPoint, spot: SweetSpot) -> Sequence[Cell]:
+    case = point.configuration.case
+    dims = " ".join(f"{name}={size}" for name, size in case.dims)
+    sizes = (case.batch_size, case.cores, point.configuration.streams, dims)
+    return (point.id, *sizes, outcome_word(point), point.reason, _role(point.id, spot))
+
+
+def _role(config_id: str, spot: SweetSpot) -> str | None:
+    if config_id == spot.best:
+        return "best"
+    if config_id in spot.equals:
+        return "equal"
+    return "undecided" if config_id in spot.undecided else None
+
+
+def _figures(point: SweepPoint) -> Sequence[Cell]:
+    latency = point.latency
+    cells: list[Cell] = [None, None] if latency is None else [latency.samples, latency.rounds]
+    for percent in _PERCENTS:
+        found = None if latency is None else latency.percentile(percent)
+        bounds = (None,) * 3 if found is None else (found.value_ns, found.low_ns, found.high_ns)
+        cells.extend(None if ns is None else ns / _NS_PER_MS for ns in bounds)
+    return (*cells, *_ratio(point.throughput))
+
+
+def _ratios(change: PointChange | None) -> Sequence[Cell]:
+    if change is None:
+        return (None,) * 6
+    return (*_ratio(change.latency), *_ratio(change.throughput))
+
+
+def _ratio(ratio: Ratio | None) -> Sequence[Cell]:
+    return (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)

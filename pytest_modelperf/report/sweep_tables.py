@@ -1,0 +1,334 @@
+"""The tables of a sweep: what each configuration does, and what more of each thing brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.measurements import Percentile, Ratio
+from pytest_modelperf.report.figures import format_percent
+from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.sweeps import (
+    BATCH,
+    CORES,
+    STREAMS,
+    Configuration,
+    PointChange,
+    Scaling,
+    Sweep,
+    SweepPoint,
+    SweepSide,
+)
+from pytest_modelperf.units import UNKNOWN, format_ms, format_rate, printable
+
+# The model before and the model now, wherever there are two.
+LABELS = ("A", "B")
+
+_BEST, _EQUAL, _UNDECIDED = "<", "=", "?"
+_NOTHING = "-"
+_LEAST_DIMS = 12
+
+
+def labels_of(sweep: Sweep) -> tuple[str, ...]:
+    """What its sides are called; a model alone needs no name."""
+    return LABELS[: len(sweep.sides)] if len(sweep.sides) > 1 else ("",)
+
+
+def format_limit(threshold_ms: float) -> str:
+    """`20 ms`, `0.5 ms`."""
+    return f"{threshold_ms:.6g} ms"
+
+
+def is_measured(sweep: Sweep) -> bool:
+    return any(point.latency is not None for side in sweep.sides for point in side.points)
+
+
+def ordered_points(points: Sequence[SweepPoint]) -> list[SweepPoint]:
+    """By batch, then cores, then streams."""
+    return sorted(points, key=lambda point: _order(point.configuration))
+
+
+def _order(configuration: Configuration) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
+    case = configuration.case
+    return case.batch_size, case.cores, configuration.streams, case.dims
+
+
+# -- what each configuration does
+
+
+def whole_table(sweep: Sweep, *, has_tail: bool = True) -> Table:
+    """A row for each configuration: all of every side, and what changed between the two.
+
+    The tail is the 95th percentile.
+    """
+    shown = _shown(sweep)
+    has_dims = _has_dims(shown)
+    columns = [*_head_columns(has_dims=has_dims)]
+    for label in labels_of(sweep):
+        columns += _side_columns(label, has_tail=has_tail)
+    title = "latency and throughput"
+    if len(sweep.sides) > 1:
+        columns += _change_columns()
+        title += ", and B over A"
+    by_id = [{point.id: point for point in side.points} for side in sweep.sides]
+    changes = {change.id: change for change in sweep.changes}
+    rows = []
+    for configuration in shown:
+        row = [*_head_cells(configuration, has_dims=has_dims)]
+        for side, points in zip(sweep.sides, by_id, strict=True):
+            row += _side_cells(points.get(configuration.id), side, has_tail=has_tail)
+        if len(sweep.sides) > 1:
+            row += _change_cells(changes.get(configuration.id))
+        rows.append(tuple(row))
+    caption = _caption(sweep, has_tail=has_tail, has_changes=len(sweep.sides) > 1)
+    return Table(title, tuple(columns), tuple(rows), None, caption)
+
+
+def side_table(
+    sweep: Sweep, index: int, *, has_tail: bool = True, has_caption: bool = True
+) -> Table:
+    """A row for each configuration of one of two sides that was measured."""
+    side = sweep.sides[index]
+    points = [point for point in ordered_points(side.points) if point.latency is not None]
+    has_dims = _has_dims([point.configuration for point in points])
+    return Table(
+        f"{LABELS[index]}: {printable(side.model.name)}",
+        (*_head_columns(has_dims=has_dims), *_side_columns("", has_tail=has_tail)),
+        tuple(
+            (
+                *_head_cells(point.configuration, has_dims=has_dims),
+                *_side_cells(point, side, has_tail=has_tail),
+            )
+            for point in points
+        ),
+        None,
+        _caption(sweep, has_tail=has_tail) if has_caption else "",
+    )
+
+
+def row_styles(table: Table) -> tuple[str, ...]:
+    """Those of the rows of the tables above: the best stands out."""
+    return tuple("bold green" if _BEST in row else "" for row in table.rows)
+
+
+def change_table(sweep: Sweep) -> Table:
+    """A row for each configuration of both: what changed, in the passes that ran both."""
+    changes = {change.id: change for change in sweep.changes}
+    shown = [configuration for configuration in _shown(sweep) if configuration.id in changes]
+    has_dims = _has_dims(shown)
+    rows = tuple((*_head_cells(c, has_dims=has_dims), *_change_cells(changes[c.id])) for c in shown)
+    columns = (*_head_columns(has_dims=has_dims), *_change_columns())
+    return Table("B over A", columns, rows, None, f"interval: {_level(sweep)}, of pairs of rounds")
+
+
+def _shown(sweep: Sweep) -> list[Configuration]:
+    """Those that were measured on a side, in order."""
+    known: dict[str, SweepPoint] = {}
+    for side in sweep.sides:
+        for point in side.points:
+            if point.latency is not None:
+                known.setdefault(point.id, point)
+    return [point.configuration for point in ordered_points(list(known.values()))]
+
+
+def _has_dims(shown: Sequence[Configuration]) -> bool:
+    return any(configuration.case.dims for configuration in shown)
+
+
+def _head_columns(*, has_dims: bool) -> tuple[Column, ...]:
+    dims = (Column("dims", is_text=True, is_name=True, least=_LEAST_DIMS),) if has_dims else ()
+    return (Column("batch"), Column("cores"), Column("streams"), *dims)
+
+
+def _head_cells(configuration: Configuration, *, has_dims: bool) -> tuple[str, ...]:
+    case = configuration.case
+    dims = (printable(" ".join(f"{name}={size}" for name, size in case.dims)),)
+    numbers = (case.batch_size, case.cores, configuration.streams)
+    return (*map(str, numbers), *(dims if has_dims else ()))
+
+
+def _side_columns(label: str, *, has_tail: bool) -> tuple[Column, ...]:
+    return (
+        Column(f"{label} p50 ms".lstrip()),
+        *((Column("p95 ms"),) if has_tail else ()),
+        Column("items/s"),
+        Column("", is_text=True),
+    )
+
+
+def _side_cells(point: SweepPoint | None, side: SweepSide, *, has_tail: bool) -> tuple[str, ...]:
+    if point is None or point.latency is None:
+        return (*(_NOTHING,) * (3 if has_tail else 2), "")
+    median, tail = point.latency.percentile(50.0), point.latency.percentile(95.0)
+    return (
+        _time(median, has_interval=True),
+        *((_time(tail),) if has_tail else ()),
+        UNKNOWN if point.throughput is None else _rate(point.throughput),
+        _mark(point, side),
+    )
+
+
+def _time(percentile: Percentile, *, has_interval: bool = False) -> str:
+    if percentile.value_ns is None:
+        return f"({percentile.needed})"
+    text = format_ms(percentile.value_ns)
+    return f"{text} ± {_share(percentile.half_width)}" if has_interval else text
+
+
+def _rate(rate: Ratio) -> str:
+    """Items a second, and the larger side of their interval: `812.3 ± 0.8 %`."""
+    return f"{format_rate(rate.value)} ± {_half_width(rate)}"
+
+
+def _half_width(ratio: Ratio) -> str:
+    """The larger side of the interval, relative to the value."""
+    if ratio.low is None or ratio.high is None or not ratio.value:
+        return UNKNOWN
+    return _share(max(ratio.high - ratio.value, ratio.value - ratio.low) / ratio.value)
+
+
+def _share(half_width: float | None) -> str:
+    """`0.8 %`; `?` where there is none. What is wider than the value says no more than that."""
+    if half_width is None:
+        return UNKNOWN
+    return ">100 %" if half_width > 1 else percent(half_width)
+
+
+def _mark(point: SweepPoint, side: SweepSide) -> str:
+    if point.id == side.spot.best:
+        return _BEST
+    if point.id in side.spot.equals:
+        return _EQUAL
+    return _UNDECIDED if point.id in side.spot.undecided else ""
+
+
+def _change_columns() -> tuple[Column, ...]:
+    return Column("latency"), Column("interval"), Column("items/s"), Column("interval")
+
+
+def _change_cells(change: PointChange | None) -> tuple[str, ...]:
+    if change is None:
+        return "", "", "", ""
+    ratios = (change.latency, change.throughput)
+    return tuple(
+        text for ratio in ratios for text in (format_percent(ratio.value - 1), _interval(ratio))
+    )
+
+
+def _interval(ratio: Ratio) -> str:
+    if ratio.low is None or ratio.high is None:
+        return ""
+    return f"{100 * (ratio.low - 1):+.1f} … {100 * (ratio.high - 1):+.1f} %"
+
+
+def describe_ratio(ratio: Ratio) -> str:
+    """`+11.8 % (+10.2 … +13.1 %)`."""
+    interval = _interval(ratio)
+    change = format_percent(ratio.value - 1)
+    return f"{change} ({interval})" if interval else change
+
+
+def _caption(sweep: Sweep, *, has_tail: bool, has_changes: bool = False) -> str:
+    lines = [f"±: the larger side of the {_level(sweep)} interval"]
+    if has_changes:
+        lines.append(f"interval: {_level(sweep)}, of pairs of rounds")
+    latencies = [p.latency for side in sweep.sides for p in side.points if p.latency is not None]
+    percents = (50.0, 95.0) if has_tail else (50.0,)
+    if any(latency.percentile(p).value_ns is None for latency in latencies for p in percents):
+        lines.append("(n): it takes n samples to tell; --max-seconds makes time for more")
+    lines.append("; ".join(_legend(sweep)))
+    return "\n".join(line for line in lines if line)
+
+
+def _legend(sweep: Sweep) -> list[str]:
+    spots = [side.spot for side in sweep.sides]
+    limit = "" if sweep.threshold_ms is None else f" within {format_limit(sweep.threshold_ms)}"
+    parts = []
+    if any(spot.best is not None for spot in spots):
+        parts.append(f"{_BEST} most items/s{limit}")
+    if any(spot.equals for spot in spots):
+        parts.append(f"{_EQUAL} cannot be told from it")
+    if any(spot.undecided for spot in spots):
+        parts.append(f"{_UNDECIDED} may be{limit} or beyond")
+    return parts
+
+
+def _level(sweep: Sweep) -> str:
+    return f"{100 * sweep.confidence:.4g} %"
+
+
+# -- what more of a thing brings
+
+
+def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> Table | None:
+    """What more of each thing brings where all else is as in the best; None where nothing is known.
+
+    Where none is the best, all else is as in the first configuration. The last column has the
+    least and the most of all configurations, however all else is.
+    """
+    anchor = _anchor(side)
+    if anchor is None:
+        return None
+    where = {point.id: point.configuration for point in side.points}
+    groups: dict[tuple[str, float], list[Scaling]] = {}
+    for scaling in side.scaling:
+        groups.setdefault((scaling.of, scaling.factor), []).append(scaling)
+    rows = [
+        _scaling_row(scaling, groups[scaling.of, scaling.factor])
+        for scaling in side.scaling
+        if _all_else(where[scaling.base], scaling.of) == _all_else(anchor, scaling.of)
+    ]
+    if not rows:
+        return None
+    has_efficiency = any(scaling.efficiency is not None for scaling in side.scaling)
+    columns = (
+        Column("more of", is_text=True),
+        Column("from", is_text=True, is_name=True),
+        Column("to", is_text=True, is_name=True),
+        Column("items/s"),
+        *((Column("efficiency"),) if has_efficiency else ()),
+        Column("everywhere"),
+    )
+    what = "the best" if side.spot.best is not None else "the first"
+    note = "efficiency: the share of what there would be if all of the cores paid off\n"
+    return Table(
+        f"scaling{f' of {label}' if label else ''}, all else as in {what}, {printable(anchor.id)}",
+        columns,
+        tuple(row if has_efficiency else (*row[:4], *row[5:]) for row in rows),
+        None,
+        f"{note if has_efficiency else ''}everywhere: the least and the most, whatever all else is"
+        if has_caption
+        else "",
+    )
+
+
+def _anchor(side: SweepSide) -> Configuration | None:
+    if side.spot.best is not None:
+        return side.point(side.spot.best).configuration
+    first = next((p for p in ordered_points(side.points) if p.latency is not None), None)
+    return None if first is None else first.configuration
+
+
+def _all_else(configuration: Configuration, of: str) -> dict[str, object]:
+    """What a configuration is, but for one thing."""
+    case = configuration.case
+    whole = {
+        BATCH: case.batch_size,
+        CORES: case.cores,
+        STREAMS: configuration.streams,
+        "dims": case.dims,
+    }
+    return {name: value for name, value in whole.items() if name != of}
+
+
+def _scaling_row(scaling: Scaling, group: Sequence[Scaling]) -> tuple[str, ...]:
+    gains = [each.gain.value for each in group]
+    efficiency = scaling.efficiency
+    return (
+        f"{printable(scaling.of)} x{scaling.factor:g}",
+        printable(scaling.base),
+        printable(scaling.id),
+        f"x{scaling.gain.value:.2f} ± {_half_width(scaling.gain)}",
+        "" if efficiency is None else f"{100 * efficiency:.0f} %",
+        f"x{min(gains):.2f} … {max(gains):.2f}" if len(group) > 1 else "",
+    )

@@ -1,0 +1,262 @@
+"""The report of a sweep that a terminal shows: its table, the best of each model, and scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.records import Outcome, Profile
+from pytest_modelperf.report.case_text import verdict_style, write_fact
+from pytest_modelperf.report.comparison_tables import (
+    has_times,
+    layer_type_change_table,
+    layer_type_time_tables,
+    shows_graphs,
+)
+from pytest_modelperf.report.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.report.figures import LATENCY, metric_title
+from pytest_modelperf.report.measured_tables import layer_type_time_table
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.static_tables import describe_model
+from pytest_modelperf.report.sweep_tables import (
+    change_table,
+    describe_ratio,
+    format_limit,
+    is_measured,
+    labels_of,
+    ordered_points,
+    row_styles,
+    scaling_table,
+    side_table,
+    whole_table,
+)
+from pytest_modelperf.report.tables import table_width
+from pytest_modelperf.report.verdict_lines import describe_metric, describe_verdict, failure_lines
+from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.units import format_ms, format_rate, printable
+from pytest_modelperf.verdicts import CaseComparison, Comparison
+
+# So many of a list of configurations are named.
+_MAX_NAMED = 6
+
+
+def render_sweep(sweep: Sweep, style: TextStyle) -> str:
+    """The whole report: every configuration, the best ones, scaling, and how that was found."""
+    page = Page(style)
+    for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
+        start = f"{label}  " if label else ""
+        page.line(f"{start}{describe_model(Profile(side.model, ()))}", "bold")
+    if is_measured(sweep):
+        _write_tables(page, sweep)
+    _write_unmeasured(page, sweep)
+    if is_measured(sweep):
+        page.line("")
+        for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
+            _write_spot(page, sweep, side, label)
+        _write_change_at_best(page, sweep)
+        _write_scaling(page, sweep)
+    _write_layers(page, sweep)
+    page.line("")
+    _write_method(page, sweep)
+    return page.text()
+
+
+def _write_tables(page: Page, sweep: Sweep) -> None:
+    """All in one table where it fits, else one for each model and one for what changed."""
+    whole = whole_table(sweep)
+    if len(sweep.sides) == 1:
+        page.table(whole, whole_table(sweep, has_tail=False), row_styles=row_styles(whole))
+        return
+    if table_width(whole) <= page.width:
+        page.table(whole, row_styles=row_styles(whole))
+        return
+    last = len(sweep.sides) - 1
+    for index in range(len(sweep.sides)):
+        wide, narrow = (
+            side_table(sweep, index, has_tail=has_tail, has_caption=index == last)
+            for has_tail in (True, False)
+        )
+        page.table(wide, narrow, row_styles=row_styles(wide))
+    if sweep.changes:
+        page.table(change_table(sweep))
+
+
+def _write_scaling(page: Page, sweep: Sweep) -> None:
+    last = len(sweep.sides) - 1
+    for index, label in enumerate(labels_of(sweep)):
+        table = scaling_table(sweep.sides[index], label, has_caption=index == last)
+        if table is not None:
+            page.table(table)
+
+
+# -- what could not be measured
+
+
+def unmeasured_lines(sweep: Sweep) -> Iterator[str]:
+    """Which configurations have no figures, and why: those with the same reason together."""
+    labels = labels_of(sweep)
+    about: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for side, label in zip(sweep.sides, labels, strict=True):
+        for point in ordered_points(side.points):
+            if point.latency is None:
+                names = about.setdefault((outcome_word(point), point.reason or ""), {})
+                names.setdefault(point.id, []).append(label)
+    for (word, reason), ids in about.items():
+        first, *more = reason.splitlines() or [""]
+        named = [
+            config_id if len(on) == len(labels) else f"{on[0]} {config_id}"
+            for config_id, on in ids.items()
+        ]
+        yield f"{_listed(named)}: {word}{f': {printable(first)}' if first else ''}"
+        yield from (f"  {printable(line)}" for line in more)
+
+
+def outcome_word(point: SweepPoint) -> str:
+    """`measured`, `skipped` or `failed`."""
+    if point.latency is not None:
+        return "measured"
+    return (point.outcome or Outcome.FAILED).value
+
+
+def _write_unmeasured(page: Page, sweep: Sweep) -> None:
+    lines = list(unmeasured_lines(sweep))
+    if lines:
+        page.line("")
+    for line in lines:
+        page.item(line, style="red")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMED
+    shown = printable(", ".join(names[:_MAX_NAMED]))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+# -- the best
+
+
+def _write_spot(page: Page, sweep: Sweep, side: SweepSide, label: str) -> None:
+    for text, style in _spot_sentences(sweep, side, f" for {label}" if label else ""):
+        page.sentence(text, style=style, indent=4)
+
+
+def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[str, str]]:
+    """The best of a side, what cannot be told from it, and what may or may not be within."""
+    spot = side.spot
+    limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
+    measured = [point for point in ordered_points(side.points) if point.latency is not None]
+    if not measured:
+        yield f"best{whom}: none could be measured", "red"
+        return
+    if spot.best is None:
+        quickest = min(measured, key=_median_ns)
+        yield (
+            (
+                f"no configuration is surely within {limit}{whom}; the quickest is "
+                f"{printable(quickest.id)} at {format_ms(_median_ns(quickest))} ms"
+            ),
+            "bold yellow",
+        )
+    else:
+        within = f" (within {limit})" if limit else ""
+        yield f"best{whom}: {_describe(side.point(spot.best))}{within}", "bold green"
+    if spot.equals:
+        yield f"  cannot be told from it: {_listed(spot.equals)}", ""
+    if spot.undecided:
+        named = [f"{i} at {format_ms(_median_ns(side.point(i)))} ms" for i in spot.undecided]
+        yield f"  may be within {limit} or beyond: {_listed(named)}", ""
+    if spot.equals or any(_gives_more(side, config_id) for config_id in spot.undecided):
+        yield "  --max-seconds makes time to tell more of them apart", ""
+
+
+def _gives_more(side: SweepSide, config_id: str) -> bool:
+    """Whether it would be the best of its side, were it within."""
+    if side.spot.best is None:
+        return True
+    rate, best = side.point(config_id).throughput, side.point(side.spot.best).throughput
+    return rate is None or best is None or rate.value > best.value
+
+
+def _median_ns(point: SweepPoint) -> float:
+    return float("inf") if point.latency is None else point.latency.median_ns
+
+
+def _describe(point: SweepPoint) -> str:
+    """`b4-c2-s2, 812.3 items/s at 4.930 ms`."""
+    rate = None if point.throughput is None else point.throughput.value
+    p50_ns = None if point.latency is None else point.latency.percentile(50.0).value_ns
+    return f"{printable(point.id)}, {format_rate(rate)} items/s at {format_ms(p50_ns)} ms"
+
+
+def _write_change_at_best(page: Page, sweep: Sweep) -> None:
+    """Where both models are best at the same configuration: B against A there."""
+    bests = {side.spot.best for side in sweep.sides}
+    if len(sweep.sides) == 1 or len(bests) > 1:
+        return
+    for change in sweep.changes:
+        if change.id in bests:
+            page.sentence(
+                f"B against A at {printable(change.id)}: latency {describe_ratio(change.latency)}, "
+                f"items/s {describe_ratio(change.throughput)}",
+                indent=4,
+            )
+
+
+# -- the layers at the best
+
+
+def _write_layers(page: Page, sweep: Sweep) -> None:
+    if sweep.comparison is not None:
+        for case in sweep.comparison.cases:
+            _write_comparison(page, case, sweep.comparison)
+    if sweep.profile is not None:
+        for profiled in sweep.profile.cases:
+            if profiled.measured is not None and profiled.measured.layer_times is not None:
+                page.line("")
+                page.line(f"at {printable(profiled.case.id)}", "bold")
+                page.table(layer_type_time_table(profiled))
+
+
+def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) -> None:
+    page.line("")
+    text = describe_verdict(case, comparison.confidence)
+    p50 = next((m for m in case.metrics if m.name == f"{LATENCY}p50" and m.limit is None), None)
+    if p50 is not None and metric_title(p50.name) not in text:
+        text = f"{text}; {describe_metric(p50, comparison.confidence)}"
+    page.sentence(f"at {printable(case.id)} {text}", style=f"bold {verdict_style(case)}")
+    for line in failure_lines(case):
+        page.item(line, style="red")
+    if has_times(case):
+        page.table(*layer_type_time_tables(case))
+    elif shows_graphs(case) and case.layer_types:
+        page.table(layer_type_change_table(case))
+
+
+# -- how that was found
+
+
+def _write_method(page: Page, sweep: Sweep) -> None:
+    if is_measured(sweep):
+        write_fact(page, "how", _method(sweep))
+    if sweep.machine is not None:
+        page.item(describe_machine_line(sweep.machine))
+    engines = [
+        (label, describe_engine(side.engine))
+        for side, label in zip(sweep.sides, labels_of(sweep), strict=True)
+        if side.engine is not None
+    ]
+    is_same = len({text for _, text in engines}) == 1
+    for label, text in engines[:1] if is_same else engines:
+        page.item(text if is_same else f"{label}: {text}")
+    for note in sweep.notes:
+        write_fact(page, "note", printable(note), "yellow")
+
+
+def _method(sweep: Sweep) -> str:
+    measured = [p.latency for side in sweep.sides for p in side.points if p.latency is not None]
+    count = len({point.id for side in sweep.sides for point in side.points if point.latency})
+    rounds = sum(latency.rounds for latency in measured)
+    return (
+        f"{rounds} rounds in {sweep.passes} pass{'es' if sweep.passes != 1 else ''} over {count} "
+        f"configuration{'s' if count != 1 else ''} in random order, each with a fresh session, "
+        f"{sweep.seconds:.1f} s; each interval is of {100 * sweep.confidence:.4g} % by itself"
+    )
