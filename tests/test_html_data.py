@@ -54,7 +54,7 @@ from pytest_modelperf.report.html.page_data import (
     run_data,
     sweep_data,
 )
-from pytest_modelperf.report.html.render import dump_data, pack, render_page
+from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.session import profile_model
 from pytest_modelperf.stats import spread_of_round
 from pytest_modelperf.units import printable
@@ -640,7 +640,7 @@ def test_the_same_data_makes_the_same_page() -> None:
     assert first == without_plotly(render_profile_page, measured_cases())
 
 
-@pytest.mark.parametrize("name", ["page.js", "layers.js", "page.css", "layers.css"])
+@pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
 def test_no_script_and_no_style_ends_before_its_end(name: str) -> None:
     text = files("pytest_modelperf.report.html").joinpath(name).read_text("utf-8")
     assert text.strip()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.render import pack, render_page
 from tests.page.browser import OpenPage, browser, open_page
 from tests.page.sample_data import Data
 
@@ -19,11 +20,27 @@ __all__ = ["browser", "open_page"]
 OpenData: TypeAlias = "Callable[..., Page]"
 
 
+# Keeps what a chart is given and draws nothing, which takes most of the time of opening a page.
+_NO_CHARTS = """
+window.Plotly = {
+  react(div, data, layout) {
+    Object.assign(div, { data, layout, on() {}, removeAllListeners() {} });
+    return Promise.resolve(div);
+  },
+  relayout() {},
+};
+"""
+_PLOTLY = re.compile(r'(<script type="application/gzip" id="plotly">)[^<]*')
+
+
 @pytest.fixture
 def open_data(open_page: OpenPage) -> OpenData:
-    """Opens a page of `data`, with the options of `open_page`."""
+    """Opens a page of `data`, with the options of `open_page`; its charts are drawn if wanted."""
 
-    def open_built(data: Data, **options: object) -> Page:
-        return open_page(render_page(data), **options)
+    def open_built(data: Data, *, draws: bool = True, **options: object) -> Page:
+        html = render_page(data)
+        if not draws:
+            html = _PLOTLY.sub(lambda found: found[1] + pack(_NO_CHARTS), html)
+        return open_page(html, **options)
 
     return open_built

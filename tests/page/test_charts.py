@@ -40,19 +40,17 @@ FORMATTED = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_drawn_in_both_themes(open_data: OpenData, name: str) -> None:
+def test_every_page_is_drawn_in_both_themes_and_is_no_wider_than_a_phone(
+    open_data: OpenData, name: str
+) -> None:
     page = open_data(PAGES[name])
     for background in (LIGHT, DARK):
         assert _background(page) == background
         assert page.evaluate("document.documentElement.dataset.state") == "ready"
         assert page.get_by_text("could not be drawn").count() == 0
         page.click("#controls .theme")
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_no_wider_than_a_phone(open_data: OpenData, name: str) -> None:
-    page = open_data(PAGES[name], viewport={"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.wait_for_function("document.documentElement.scrollWidth === 360")
 
 
 def test_a_page_of_2000_layers_is_below_6_mb() -> None:
@@ -60,7 +58,7 @@ def test_a_page_of_2000_layers_is_below_6_mb() -> None:
 
 
 def test_numbers_read_as_on_the_terminal(open_data: OpenData) -> None:
-    page = open_data(PAGES["profile"])
+    page = open_data(PAGES["profile"], draws=False)
     for count in (0, 7, 999, 1000, 1204, 999_949, 999_951, 25_610_000, 4_089_000_000):
         assert page.evaluate("n => modelperf.format.count(n)", count) == format_count(count)
     for ms in (0.0123456, 0.99999, 6.7081, 61.306, 613.06, 1204.4):
@@ -70,7 +68,7 @@ def test_numbers_read_as_on_the_terminal(open_data: OpenData) -> None:
 
 
 def test_the_sweet_spot_is_that_of_the_terminal(open_data: OpenData) -> None:
-    page = open_data(sample_data.sweep(threshold_ms=1000.0))
+    page = open_data(sample_data.sweep(threshold_ms=1000.0), draws=False)
     for threshold in (None, 2.5, 5.45, 9.7, 15.3, 19.05, 33.3, 62.0, 0.001):
         page.fill(THRESHOLD, "" if threshold is None else str(threshold))
         for side, points in enumerate(_model(PAGES["sweep"])["points"]):
@@ -88,7 +86,7 @@ def test_a_point_without_intervals_is_treated_as_on_the_terminal(open_data: Open
     points = _model(data)["points"][0]
     for point in points[::2]:
         point.update(interval_ms=None, per_second_interval=None)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     for threshold in (None, 9.7, 20.0):
         page.fill(THRESHOLD, "" if threshold is None else str(threshold))
         spot = find_sweet_spot([_record(point) for point in points], threshold)
@@ -232,7 +230,7 @@ def test_the_times_and_rounds_of_a_sweep_are_those_of_its_points(any_sweep: Page
 def test_the_layers_at_the_best_of_a_sweep_leave_its_times_those_of_its_points(
     open_data: OpenData,
 ) -> None:
-    page = open_data(PAGES["sweep with layers"])
+    page = open_data(PAGES["sweep with layers"], draws=False)
     page.locator("#chart select").last.select_option("b1-c1")
     point = _point(PAGES["sweep with layers"], 1, "b1-c1")
     assert _traces(page, "time")[1]["y"] == pytest.approx([point["ms"], point["p95_ms"]])
@@ -241,13 +239,13 @@ def test_the_layers_at_the_best_of_a_sweep_leave_its_times_those_of_its_points(
 def test_one_point_alone_is_no_chart(open_data: OpenData) -> None:
     data = copy.deepcopy(PAGES["profile"])
     _model(data)["points"][0] = [_model(PAGES["sweep"])["points"][0][0] | {"id": "b1-c2"}]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     assert not page.locator("#chart").is_visible()
     assert page.locator("#time").is_visible()
 
 
 def test_a_percentile_that_is_not_known_has_no_bar_and_is_named(open_data: OpenData) -> None:
-    page = open_data(PAGES["comparison"])
+    page = open_data(PAGES["comparison"], draws=False)
     case = _model(PAGES["comparison"])["cases"][0]
     for trace, latency in zip(_traces(page, "time"), case["latency"], strict=True):
         known = [p["ms"] for p in latency["percentiles"] if p["ms"] is not None]
@@ -260,7 +258,7 @@ def test_a_percentile_that_is_not_known_has_no_bar_and_is_named(open_data: OpenD
 
 
 def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> None:
-    page = open_data(PAGES["comparison"])
+    page = open_data(PAGES["comparison"], draws=False)
     page.get_by_role("button", name="Throughput").click()
     cases = _model(PAGES["comparison"])["cases"]
     for side, trace in enumerate(_traces(page, "time")):
@@ -271,7 +269,7 @@ def test_throughput_has_a_bar_for_each_case_and_side(open_data: OpenData) -> Non
 
 
 def test_another_case_has_other_times(open_data: OpenData) -> None:
-    page = open_data(PAGES["comparison"])
+    page = open_data(PAGES["comparison"], draws=False)
     page.get_by_label("Case").select_option("b8-c2")
     case = _model(PAGES["comparison"])["cases"][1]
     assert _traces(page, "time")[0]["y"][0] == case["latency"][0]["percentiles"][0]["ms"]
@@ -281,7 +279,7 @@ def test_another_case_has_other_times(open_data: OpenData) -> None:
 
 
 def test_another_model_has_other_cases(open_data: OpenData) -> None:
-    page = open_data(PAGES["run"], fragment="case=b1-c2")
+    page = open_data(PAGES["run"], fragment="case=b1-c2", draws=False)
     assert page.get_by_label("Case").input_value() == "b1-c2"
     page.get_by_label("Model").select_option("decoder")
     assert page.get_by_label("Case").count() == 0
@@ -291,7 +289,7 @@ def test_another_model_has_other_cases(open_data: OpenData) -> None:
 
 
 def test_a_box_is_made_of_the_quantiles_of_its_round(open_data: OpenData) -> None:
-    page = open_data(PAGES["comparison"])
+    page = open_data(PAGES["comparison"], draws=False)
     sides = _model(PAGES["comparison"])["cases"][0]["rounds"]
     boxes = _traces(page, "rounds")[:2]
     for box, rounds in zip(boxes, sides, strict=True):
@@ -304,7 +302,7 @@ def test_a_box_is_made_of_the_quantiles_of_its_round(open_data: OpenData) -> Non
 
 
 def test_the_theme_follows_the_system_until_it_is_chosen(open_data: OpenData) -> None:
-    page = open_data(PAGES["profile"], color_scheme="dark")
+    page = open_data(PAGES["profile"], color_scheme="dark", draws=False)
     assert _background(page) == DARK
     page.emulate_media(color_scheme="light")
     assert _background(page) == LIGHT
@@ -359,7 +357,7 @@ def test_a_sweep_that_measured_nothing_says_so(open_data: OpenData) -> None:
     failed = dict.fromkeys(("ms", "interval_ms", "p95_ms", "per_second", "per_second_interval"))
     for point in _model(data)["points"][0]:
         point.update(**failed, rounds=[], reason="no memory")
-    page = open_data(data)
+    page = open_data(data, draws=False)
     assert "No configuration could be measured." in page.locator("#chart").inner_text()
     assert page.locator("#chart .failures li").count() == 24
 
@@ -371,7 +369,7 @@ def test_no_chart_has_a_button_that_sends_it_somewhere(any_sweep: Page) -> None:
 
 
 def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> None:
-    page = open_data({"models": []})
+    page = open_data({"models": []}, draws=False)
     assert page.evaluate("document.documentElement.dataset.state") == "ready"
     assert page.locator("#overview").is_visible()
     assert page.locator(".interactive:visible").count() == 0
@@ -494,3 +492,23 @@ def _ink(page: Page) -> str:
 def _reload(page: Page) -> None:
     page.reload()
     page.wait_for_function("document.documentElement.dataset.state")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("run", "those of model encoder, case b1-c1 · passed."),
+        ("comparison", "those of case b1-c1 · improved."),
+        ("profile", None),
+    ],
+)
+def test_paper_says_which_model_and_case_its_charts_are_of(
+    open_data: OpenData, name: str, says: str | None
+) -> None:
+    page = open_data(PAGES[name], draws=False)
+    line = page.locator("#shown")
+    assert not line.is_visible()
+    page.emulate_media(media="print")
+    assert line.is_visible() == (says is not None)
+    if says is not None:
+        assert line.inner_text().endswith(says)

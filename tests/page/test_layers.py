@@ -191,7 +191,7 @@ TYPE_COLUMNS: dict[str, Read] = {
 def test_types_are_sorted_by_time_and_by_any_column_both_ways(open_data: OpenData) -> None:
     data = mixed()
     types = types_of(data)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     by_time = in_order(types, TYPE_COLUMNS["ms"], is_descending=True)
     assert shown_types(page) == [row["type"] for row in by_time]
     sort_by(page, "types", "precisions")
@@ -206,7 +206,7 @@ def test_types_are_sorted_by_time_and_by_any_column_both_ways(open_data: OpenDat
 
 
 def test_types_show_a_line_for_each_side(open_data: OpenData) -> None:
-    page = open_data(mixed())
+    page = open_data(mixed(), draws=False)
     conv = page.locator('#types tbody[data-type="Conv"] tr')
     assert conv.count() == 2
     assert conv.nth(0).locator(".side").inner_text() == "A"
@@ -220,7 +220,7 @@ def test_types_show_a_line_for_each_side(open_data: OpenData) -> None:
 def test_ticks_decide_what_the_distribution_is_of(open_data: OpenData) -> None:
     data = mixed()
     types = types_of(data)
-    page = open_data(data)
+    page = open_data(data, draws=False)
 
     def assert_shares_of(names: Sequence[str]) -> None:
         for side, trace in enumerate(chart(page, "types")):
@@ -243,7 +243,7 @@ def test_ticks_decide_what_the_distribution_is_of(open_data: OpenData) -> None:
 
 
 def test_another_theme_keeps_what_is_ticked(open_data: OpenData) -> None:
-    page = open_data(mixed())
+    page = open_data(mixed(), draws=False)
     page.get_by_label("Conv in the distribution").uncheck()
     before = chart(page, "types")
     page.locator("button.theme").click()
@@ -271,7 +271,7 @@ KERNEL_COLUMNS: dict[str, Read] = {
 def test_kernels_are_sorted_by_any_column_both_ways(open_data: OpenData) -> None:
     data = mixed()
     layers = layers_of(data)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     by_delta = in_order(layers, delta, is_descending=True)
     assert shown_depths(page) == [layer["depth"] for layer in by_delta]
     sort_by(page, "kernels", "ratio")
@@ -285,7 +285,7 @@ def test_kernels_are_sorted_by_any_column_both_ways(open_data: OpenData) -> None
 
 
 def test_digits_in_names_are_sorted_as_numbers(open_data: OpenData) -> None:
-    page = open_data(mixed())
+    page = open_data(mixed(), draws=False)
     sort_by(page, "kernels", "name")
     depths = shown_depths(page)
     assert depths.index(2) < depths.index(7) < depths.index(0)
@@ -293,7 +293,7 @@ def test_digits_in_names_are_sorted_as_numbers(open_data: OpenData) -> None:
 
 def test_a_name_is_searched_on_both_sides(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill("QUANTIZED_conv9")
     assert set(shown_depths(page)) == {2, 7}
     assert page.locator("#kernels .shown").inner_text() == f"2 of {len(layers_of(data))}"
@@ -312,7 +312,7 @@ def choose(page: Page, title: str, *values: str) -> None:
 
 def test_several_types_are_shown_together(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     choose(page, "type", "Relu", "MatMul")
     expected = depths_where(layers_of(data), lambda layer: layer["type"] in {"Relu", "MatMul"})
     assert set(shown_depths(page)) == expected
@@ -321,7 +321,7 @@ def test_several_types_are_shown_together(open_data: OpenData) -> None:
 
 def test_a_precision_of_either_side_is_enough(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     choose(page, "precision", "int8", "not executed")
 
     def is_expected(layer: Data) -> bool:
@@ -346,7 +346,7 @@ def test_numbers_have_bounds_which_the_unknown_is_not_within(
     data = mixed()
     known = sorted(value for value in map(read, layers_of(data)) if isinstance(value, float))
     least, most = known[len(known) // 4], known[3 * len(known) // 4]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.locator("#kernels summary", has_text="numbers").click()
     page.get_by_label(f"{title} at least").fill(repr(least))
 
@@ -365,7 +365,7 @@ def test_numbers_have_bounds_which_the_unknown_is_not_within(
 
 def test_only_differences_leaves_out_what_is_the_same(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("only differences").check()
 
     def is_expected(layer: Data) -> bool:
@@ -388,7 +388,7 @@ def test_only_differences_leaves_out_what_is_the_same(open_data: OpenData) -> No
 
 def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     choose(page, "type", "Conv")
     page.get_by_label("name contains").fill("block1")
     expected = depths_where(
@@ -402,7 +402,7 @@ def test_filters_hold_together_and_are_cleared_together(open_data: OpenData) -> 
 
 
 def test_a_side_without_a_time_says_why(open_data: OpenData) -> None:
-    page = open_data(mixed())
+    page = open_data(mixed(), draws=False)
     sort_by(page, "kernels", "depth")
     sort_by(page, "kernels", "depth")
     gone = page.locator('#kernels tr[id^="layer-3-"]')
@@ -415,7 +415,7 @@ def test_a_side_without_a_time_says_why(open_data: OpenData) -> None:
 
 def test_one_side_is_not_compared(open_data: OpenData) -> None:
     data = sample_data.profile()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     heads = [text.rstrip(" ▾▴") for text in page.locator("#kernels thead th").all_inner_texts()]
     assert heads == ["#", "name", "type", "ms", "precision", "MACs", "params"]
     assert page.get_by_label("only differences").count() == 0
@@ -426,7 +426,7 @@ def test_one_side_is_not_compared(open_data: OpenData) -> None:
 
 def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> None:
     data = sample_data.bare()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     assert len(shown_depths(page)) == len(layers_of(data))
     assert page.get_by_text("The layers of this case have no times.").is_visible()
     by_macs = in_order(types_of(data), largest("macs"), is_descending=True)
@@ -436,16 +436,16 @@ def test_a_profile_that_ran_nothing_shows_its_layers(open_data: OpenData) -> Non
 def test_what_has_no_layers_is_left_out_and_said_once(open_data: OpenData) -> None:
     data = sample_data.profile()
     data["models"][0]["cases"][0].update(types=[], layers=[])
-    page = open_data(data)
+    page = open_data(data, draws=False)
     assert page.get_by_text("Nothing is known of the layers of this case.").count() == 1
     assert [page.locator(f"#{id_}").is_visible() for id_ in SECTIONS] == [True, False, False, False]
-    page = open_data(sample_data.sweep())
+    page = open_data(sample_data.sweep(), draws=False)
     assert not any(page.locator(f"#{id_}").is_visible() for id_ in SECTIONS)
 
 
 def test_another_case_has_its_own_layers(open_data: OpenData) -> None:
     data = sample_data.comparison()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill("block1")
     page.locator("#controls select").select_option("b8-c2")
     layers = data["models"][0]["cases"][1]["layers"]
@@ -460,7 +460,7 @@ def test_details_show_what_differs_and_fold_what_is_the_same(open_data: OpenData
     data = mixed()
     layers = layers_of(data)
     layers[7].update(macs=[1_000_000_001, 1_000_000_002], kernels=["old", "new"])
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill("Conv9")
     details = open_row(page, 7)
     different = details.locator(".parameters").nth(0).locator("tbody tr")
@@ -479,7 +479,7 @@ def test_details_list_what_each_side_fuses(open_data: OpenData) -> None:
     data = mixed()
     relu = {"name": "relu_1", "type": "Relu"}
     layers_of(data)[7]["fused"][0] = [relu, {"name": "bn_old", "type": "BatchNormalization"}]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill("Conv9")
     fused = open_row(page, 7).locator(".fused")
     assert texts(fused.nth(0), "li") == ["relu_1 Relu", "bn_old BatchNormalization"]
@@ -490,7 +490,7 @@ def test_details_list_what_each_side_fuses(open_data: OpenData) -> None:
 
 def test_details_of_a_fused_layer_lead_to_the_kernel_it_runs_in(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill(first_name(layers_of(data)[10]))
     details = open_row(page, 10)
     details.locator("button.link").click()
@@ -501,7 +501,7 @@ def test_details_of_a_fused_layer_lead_to_the_kernel_it_runs_in(open_data: OpenD
 def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None:
     data = mixed()
     order = in_order(layers_of(data), delta, is_descending=True)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     table, details = page.locator(".kernels-table"), page.locator(".layer-details")
     table.focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
@@ -526,7 +526,7 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
 def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
     data = sample_data.big(2000)
     order = in_order(layers_of(data), delta, is_descending=True)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     rows, window = page.locator("#kernels tbody tr"), page.locator(".kernels-window")
     assert rows.count() < 80
     window.evaluate("box => { box.scrollTop = box.scrollHeight; }")
@@ -544,7 +544,7 @@ def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
 def test_a_key_reaches_the_last_of_many_rows_above_the_edge_of_the_window(
     open_data: OpenData,
 ) -> None:
-    page = open_data(sample_data.big(2000))
+    page = open_data(sample_data.big(2000), draws=False)
     page.locator(".kernels-table").focus()
     page.keyboard.press("End")
     current = page.locator("#kernels tr.current")
@@ -558,7 +558,7 @@ def test_a_key_reaches_the_last_of_many_rows_above_the_edge_of_the_window(
 def test_paper_has_the_first_hundred_rows_and_says_so(open_data: OpenData) -> None:
     data = sample_data.big(300)
     order = in_order(layers_of(data), delta, is_descending=True)
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     rows = page.locator("#kernels tbody tr")
@@ -576,7 +576,7 @@ def test_paper_has_the_first_hundred_rows_and_says_so(open_data: OpenData) -> No
 def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     counts = Counter((place(layer, 0), place(layer, 1)) for layer in layers)
     matrix = page.locator("#transitions .matrix")
     heads = texts(matrix, "thead th")
@@ -592,7 +592,7 @@ def test_transitions_add_up_to_the_layers(open_data: OpenData) -> None:
 
 def test_a_transition_says_what_it_costs(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     cell = page.get_by_role("button", name="float32 to int8", exact=False)
     changes = [
         delta(layer)
@@ -605,7 +605,7 @@ def test_a_transition_says_what_it_costs(open_data: OpenData) -> None:
 
 def test_a_cell_of_the_transitions_shows_its_layers(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_label("name contains").fill("nothing like it")
     page.get_by_role("button", name="float32 to int8", exact=False).click()
     expected = depths_where(
@@ -619,7 +619,7 @@ def test_a_cell_of_the_transitions_shows_its_layers(open_data: OpenData) -> None
 
 def test_other_filters_stay_when_that_of_a_transition_goes(open_data: OpenData) -> None:
     data = mixed()
-    page = open_data(data)
+    page = open_data(data, draws=False)
     page.get_by_role("button", name="float32 to int8", exact=False).click()
     page.locator("#kernels summary", has_text="numbers").click()
     page.get_by_label("A ms at least").fill("0.5")
@@ -632,7 +632,7 @@ def test_other_filters_stay_when_that_of_a_transition_goes(open_data: OpenData) 
 def test_layers_are_counted_by_precision(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     for line in page.locator("#transitions .distribution tbody tr").all():
         precision = line.locator("th").inner_text()
         cells = line.locator("td").all_inner_texts()
@@ -646,7 +646,7 @@ def test_layers_are_counted_by_precision(open_data: OpenData) -> None:
 def test_depth_shows_the_time_of_each_layer_of_both_sides(open_data: OpenData) -> None:
     data = mixed()
     layers = [layer for layer in layers_of(data) if layer["is_layer"]]
-    page = open_data(data)
+    page = open_data(data, draws=False)
     traces = chart(page, "depth")
     for side in range(2):
         timed = [(x["depth"], x["ms"][side]) for x in layers if x["ms"][side] is not None]
@@ -660,7 +660,7 @@ def test_depth_shows_the_time_of_each_layer_of_both_sides(open_data: OpenData) -
 def test_depth_can_be_a_share_logarithmic_and_lines(open_data: OpenData) -> None:
     data = mixed()
     total = sum(layer["ms"][1] or 0 for layer in layers_of(data))
-    page = open_data(data)
+    page = open_data(data, draws=False)
     before = chart(page, "depth")[1]
     depth = page.locator("#depth")
     depth.get_by_role("button", name="share", exact=True).click()

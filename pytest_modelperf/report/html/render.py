@@ -18,8 +18,33 @@ from pytest_modelperf import __version__
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.units import printable
 
-_STYLES = ("page.css", "layers.css")
-_SCRIPTS = ("page.js", "layers.js")
+# In this order: each may use what those above it define.
+STYLES = (
+    "page.css",
+    "layers.css",
+    "types.css",
+    "kernel_filters.css",
+    "kernels.css",
+    "kernel_details.css",
+    "precisions.css",
+)
+SCRIPTS = (
+    "page.js",
+    "sides.js",
+    "points.js",
+    "chart.js",
+    "time.js",
+    "rounds.js",
+    "figures.js",
+    "tables.js",
+    "layers.js",
+    "types.js",
+    "kernel_filters.js",
+    "kernel_details.js",
+    "kernels.js",
+    "precisions.js",
+    "depth.js",
+)
 
 
 def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> str:
@@ -46,8 +71,8 @@ def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> st
         overview=overview or Overview(),
         version=__version__,
         # Ours, and no text of a model: it stands in the page as it is.
-        styles=[Markup(_read(name)) for name in _STYLES],  # noqa: S704  # as said above
-        scripts=[Markup(_read(name)) for name in _SCRIPTS],  # noqa: S704  # as said above
+        styles=[Markup(_read(name)) for name in STYLES],  # noqa: S704  # as said above
+        scripts=[Markup(_read(name)) for name in SCRIPTS],  # noqa: S704  # as said above
         plotly=pack(get_plotlyjs()),
         data=pack(dump_data(data)),
     )

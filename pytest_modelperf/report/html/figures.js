@@ -1,0 +1,69 @@
+// The figures of layers and their texts: what is not known is in no sum, and reads as a dash.
+modelperf.figures = (() => {
+  "use strict";
+
+  const { UNKNOWN } = modelperf;
+
+  // Of any kind: a name or a figure.
+  const isKnown = (value) => value !== null && value !== undefined;
+  const known = (values) => values.filter(isKnown);
+  const largest = (values) => (known(values).length ? Math.max(...known(values)) : null);
+  const latest = (values) => known(values).at(-1) ?? null;
+  const sum = (values) => known(values).reduce((total, value) => total + value, 0);
+
+  // All times of a table have as many decimals, so that they can be compared by eye.
+  function decimalsFor(totalMs) {
+    if (!totalMs) return 3;
+    return Math.min(6, Math.max(3, 3 - Math.floor(Math.log10(totalMs))));
+  }
+
+  function msText(value, decimals) {
+    return isKnown(value) ? value.toFixed(decimals).replace("-", "−") : UNKNOWN;
+  }
+
+  function timeText(value, decimals) {
+    return isKnown(value) ? `${msText(value, decimals)} ms` : UNKNOWN;
+  }
+
+  function changeText(value, decimals) {
+    if (!isKnown(value)) return UNKNOWN;
+    const text = Math.abs(value).toFixed(decimals);
+    if (Number(text) === 0) return text;
+    return (value < 0 ? "−" : "+") + text;
+  }
+
+  const shareText = (value) => (isKnown(value) ? `${(100 * value).toFixed(1)} %` : UNKNOWN);
+  const ratioText = (value) => (isKnown(value) ? `${value.toFixed(3)}x` : UNKNOWN);
+  const wholeText = (value) => (isKnown(value) ? value.toLocaleString("en") : UNKNOWN);
+
+  function rangeText(interval, decimals) {
+    if (!interval) return "";
+    return interval.map((bound) => changeText(bound, decimals)).join(" … ");
+  }
+
+  // An interval that holds no 0 says that the change is no chance.
+  const isSure = (interval) => Boolean(interval) && (interval[0] > 0 || interval[1] < 0);
+
+  function tone(value, interval) {
+    if (!isSure(interval)) return "";
+    return value > 0 ? "worse" : "better";
+  }
+
+  return {
+    isKnown,
+    known,
+    largest,
+    latest,
+    sum,
+    decimalsFor,
+    msText,
+    timeText,
+    changeText,
+    shareText,
+    ratioText,
+    wholeText,
+    rangeText,
+    isSure,
+    tone,
+  };
+})();

@@ -1,0 +1,77 @@
+// The two sides of a comparison: how each looks and is called, and texts built the same way
+// everywhere.
+modelperf.sides = (() => {
+  "use strict";
+
+  const { chartText, colors, el, format } = modelperf;
+  // Told apart without colour too.
+  const SYMBOLS = ["circle", "diamond"];
+  const DASHES = ["solid", "dot"];
+
+  function title({ label, name }) {
+    return label ? `${label}: ${name}` : name;
+  }
+
+  function look(index) {
+    const { a, b } = colors();
+    return { color: [a, b][index], symbol: SYMBOLS[index], dash: DASHES[index] };
+  }
+
+  // Of bars: a side is known by its colour, and without colours by its stripes.
+  function barMarker(index, isPair) {
+    const stripes = { size: 6, solidity: 0.2, fillmode: "overlay", fgcolor: colors().background };
+    const shape = isPair && index === 0 ? "/" : "";
+    return { color: look(index).color, pattern: { shape, ...stripes } };
+  }
+
+  // Asymmetric error bars; nothing where an interval is not known.
+  function errorBars(values, intervals, color) {
+    return {
+      type: "data",
+      symmetric: false,
+      array: values.map((value, i) => (intervals[i] ? intervals[i][1] - value : undefined)),
+      arrayminus: values.map((value, i) => (intervals[i] ? value - intervals[i][0] : undefined)),
+      color,
+      thickness: 1.2,
+      width: 3,
+    };
+  }
+
+  // `6.708 ms (6.701 … 6.722)`
+  function figure(value, interval, unit) {
+    const text = `${format.number(value)} ${unit}`;
+    return interval ? `${text} (${format.interval(interval)})` : text;
+  }
+
+  // A name that fits beside an axis or in a legend.
+  function short(text, length = 36) {
+    const shown = text.length > length ? `${text.slice(0, length - 1)}…` : text;
+    return chartText(shown);
+  }
+
+  function row(cells, isHead) {
+    return el("tr", {}, cells.map((text, index) => {
+      const options = { text, class: index > 0 ? "number" : "text" };
+      if (isHead) return el("th", { ...options, scope: "col" });
+      return index > 0 ? el("td", options) : el("th", { ...options, scope: "row" });
+    }));
+  }
+
+  // In a box of its own: on a phone it scrolls, and not the page.
+  function table(head, rows) {
+    return el("div", { class: "scroll", tabindex: "0" }, el("table", {},
+      el("thead", {}, row(head, true)), el("tbody", {}, rows.map((cells) => row(cells, false)))));
+  }
+
+  const sideLabel = (view, side) => view.sides[side].label;
+  const hasTwo = (view) => view.sides.length === 2;
+  const sideIndexes = (view) => view.sides.map((_, side) => side);
+
+  const sideTag = (view, side) =>
+    el("span", { class: `side side-${side ? "b" : "a"}`, text: sideLabel(view, side) });
+
+  return {
+    title, look, barMarker, errorBars, figure, short, table,
+    sideLabel, sideTag, sideIndexes, hasTwo,
+  };
+})();
