@@ -24,6 +24,7 @@ MEASURING = (
     TESTS / "plugin" / "test_with_others.py",
     TESTS / "test_docs.py",
     TESTS / "test_docs_pages.py",
+    TESTS / "test_docs_tracing.py",
     TESTS / "test_examples.py",
     TESTS / "test_readme.py",
 )

@@ -17,7 +17,7 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.measurements import LayerTime, Measurement, Round, RowKind
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile, StaticLayer, StaticProfile
-from pytest_modelperf.report.chrome_trace import MAX_INFERENCES, dump_trace
+from pytest_modelperf.report.profile_trace import MAX_INFERENCES, dump_trace
 from pytest_modelperf.units import printable
 from tests.command import run
 from tests.measuring.profiles import (

@@ -45,7 +45,7 @@ def main() -> None:
             picture(page, "transitions", "classifier-transitions")
             show(page, folder / "encoder.html")
             picture(page, "types", "encoder-types")
-            page.locator("#kernels tbody tr").first.click()
+            page.locator("#kernels tbody tr:not(.spacer)").first.click()
             picture(page, "kernels", "encoder-kernels")
             picture(page, "depth", "encoder-depth")
             show(page, folder / "sweep.html")

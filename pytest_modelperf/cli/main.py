@@ -17,6 +17,7 @@ from pytest_modelperf.cli.doctor import doctor
 from pytest_modelperf.cli.profile import profile
 from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
+from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.errors import ModelPerfError
 
 # What a shell gives to a program that was interrupted.
@@ -86,5 +87,5 @@ def main() -> None:
     """
 
 
-for command in (profile, compare, sweep, doctor, shapes):
+for command in (profile, compare, sweep, trace, doctor, shapes):
     main.add_command(command)

@@ -145,7 +145,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
         click.echo(render_profile(result, view, terminal_style()), nl=False)
     _write_profile(result, json_file, csv_file, html_file, names)
     if trace_file is not None:
-        from pytest_modelperf.report.chrome_trace import dump_trace
+        from pytest_modelperf.report.profile_trace import dump_trace
 
         write(trace_file, dump_trace(result))
     if not static:

@@ -99,6 +99,8 @@ class Agent:
         """Make this process ready: its own group, its log, its processors."""
         if is_child:
             become_group_leader()
+            # What is measured is not traced beside.
+            os.environ.pop("MODELPERF_TRACE", None)
         if log is not None:
             redirect_output(log)
         sys.path.extend(path for path in paths if path not in sys.path)

@@ -1,0 +1,167 @@
+"""What recording adds to an inference, beside what ONNX Runtime's own profiling adds.
+
+Three sides take turns in random order, each with a fresh session: no profiling, the runtime's own,
+and a recording by `pytest_modelperf.profile`, which has the runtime profile as well. What is timed
+is the call of `session.run`, as the program sees it; writing the trace is timed apart from it.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from pytest_modelperf import profile
+from pytest_modelperf.measurements import Ratio
+from pytest_modelperf.stats import duet_ratio
+
+# What recording may take on top of the runtime's own profiling: so much of the inference, or no
+# more than that profiling takes itself.
+MAX_RATIO = 1.01
+CONFIDENCE = 0.95
+# Of a side and round.
+BLOCK_NS = 60_000_000
+WARMUP_RUNS = 5
+MAX_RUNS = 2000
+MIN_ROUNDS = 6
+
+Timed = Callable[[Path, bytes, int], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One model: the median of a plain inference, and how much longer it takes otherwise."""
+
+    name: str
+    plain_ns: float
+    own_over_plain: Ratio
+    ours_over_own: Ratio
+    finish_ns: float
+
+    @property
+    def own_adds_ns(self) -> float:
+        return self.plain_ns * (self.own_over_plain.value - 1.0)
+
+    @property
+    def ours_adds_ns(self) -> float:
+        return self.plain_ns * self.own_over_plain.value * (self.ours_over_own.value - 1.0)
+
+    @property
+    def is_within(self) -> bool:
+        is_small = (self.ours_over_own.low or self.ours_over_own.value) <= MAX_RATIO
+        return is_small or self.ours_adds_ns <= self.own_adds_ns
+
+
+def measure_overhead(seconds: float, seed: int) -> int:
+    """Print what recording costs; 1 where that is more than it may be."""
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    models = {
+        "a product of 64x64": _small_model(),
+        "squeezenet": (light / "light_squeezenet.onnx").read_bytes(),
+        "densenet121": (light / "light_densenet121.onnx").read_bytes(),
+    }
+    print(
+        f"{'model':20}{'plain':>12}{'own / plain':>13}{'recorded / own':>16}{'95 % interval':>18}"
+        f"{'own adds':>12}{'we add':>12}{'to finish':>14}"
+    )
+    found = []
+    for name, model in models.items():
+        each = _compare(name, model, seconds, random.Random(seed))
+        found.append(each)
+        low, high = each.ours_over_own.low or 0.0, each.ours_over_own.high or 0.0
+        print(
+            f"{name:20}{each.plain_ns / 1e3:9.1f} µs{each.own_over_plain.value:13.3f}"
+            f"{each.ours_over_own.value:16.3f}{f'{low:.3f} to {high:.3f}':>18}"
+            f"{each.own_adds_ns / 1e3:9.1f} µs{each.ours_adds_ns / 1e3:9.1f} µs"
+            f"{each.finish_ns / 1e3:7.1f} µs each"
+            f"{'' if each.is_within else '  more than it may'}"
+        )
+    return 0 if all(each.is_within for each in found) else 1
+
+
+def _compare(name: str, model: bytes, seconds: float, choose: random.Random) -> Found:
+    with tempfile.TemporaryDirectory() as folder:
+        once_ns = median(_run_plain(Path(folder), model, 10)[WARMUP_RUNS:])
+        count = WARMUP_RUNS + max(5, min(MAX_RUNS, int(BLOCK_NS / once_ns)))
+        finish_ns: list[float] = []
+
+        def run_recorded(folder: Path, model: bytes, count: int) -> list[int]:
+            with profile(file=folder / "trace.json"):
+                times_ns = _times(_open(model), count)
+                end_ns = time.perf_counter_ns()
+            finish_ns.append((time.perf_counter_ns() - end_ns) / count)
+            return times_ns
+
+        sides: list[Timed] = [_run_plain, _run_profiled, run_recorded]
+        rounds: list[list[list[int]]] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end or len(rounds) < MIN_ROUNDS:
+            order = [0, 1, 2]
+            choose.shuffle(order)
+            made: list[list[int]] = [[], [], []]
+            for side in order:
+                made[side] = sides[side](Path(folder), model, count)[WARMUP_RUNS:]
+            rounds.append(made)
+    typical = [[[round(median(times))] for times in made] for made in rounds]
+    return Found(
+        name,
+        median(plain[0] for plain, _, _ in typical),
+        duet_ratio([(plain, own) for plain, own, _ in typical], CONFIDENCE),
+        duet_ratio([(own, ours) for _, own, ours in typical], CONFIDENCE),
+        median(finish_ns),
+    )
+
+
+def _run_plain(folder: Path, model: bytes, count: int) -> list[int]:  # noqa: ARG001  # as the others
+    return _times(_open(model), count)
+
+
+def _run_profiled(folder: Path, model: bytes, count: int) -> list[int]:
+    session = _open(model, str(folder / "own"))
+    times_ns = _times(session, count)
+    Path(session.end_profiling()).unlink()
+    return times_ns
+
+
+def _open(model: bytes, prefix: str | None = None) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    if prefix is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = prefix
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _times(session: Any, count: int) -> list[int]:  # noqa: ANN401  # it has no types
+    put = session.get_inputs()[0]
+    feed = {put.name: np.ones([int(dim) for dim in put.shape], np.float32)}
+    clock = time.perf_counter_ns
+    times_ns = []
+    gc.disable()
+    for _ in range(count):
+        start_ns = clock()
+        session.run(None, feed)
+        times_ns.append(clock() - start_ns)
+    gc.enable()
+    return times_ns
+
+
+def _small_model() -> bytes:
+    """A model whose inference is little more than the call."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "small", [x], [y])
+    opsets = [helper.make_opsetid("", 17)]
+    model: bytes = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
+    return model

@@ -1,0 +1,186 @@
+"""`modelperf trace`: what a profile that somebody already has says, and as a Chrome trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from pytest_modelperf.cli.output import STDOUT, check_writable, terminal_style, write
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.traces import Event
+
+DEFAULT_TOP = 20
+# As the members of `trace_totals.Grouping` and `Order`, without the import of statistics.
+_GROUPINGS = ("operator", "type", "layer")
+_ORDERS = ("total", "mean", "max", "calls", "name")
+_CHROME_HEAD = '"traceEvents"'
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--by",
+    type=click.Choice(_GROUPINGS),
+    default="operator",
+    show_default=True,
+    help="What times are added up by. Layers are known where the model was.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(_ORDERS),
+    default="total",
+    show_default=True,
+    help="Order of the operators.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=DEFAULT_TOP,
+    show_default=True,
+    help="How many operators to show; 0 for all.",
+)
+@click.option(
+    "--chrome",
+    "chrome_file",
+    metavar="F",
+    help="Write a trace for ui.perfetto.dev or chrome://tracing, with self times; - for stdout.",
+)
+@click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
+@click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
+def trace(  # noqa: PLR0913  # one parameter per option
+    *,
+    file: str,
+    by: str,
+    sort: str,
+    top: int,
+    chrome_file: str | None,
+    json_file: str | None,
+    csv_file: str | None,
+) -> None:
+    """Sum up FILE: a profile that ONNX Runtime wrote, or what `modelperf profile --json` did.
+
+    \b
+    modelperf trace onnxruntime_profile__2026-01-31_12-00-00.json
+    modelperf trace profile.json --by type --sort mean --top 0
+    modelperf trace profile.json --chrome trace.json --csv operators.csv
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    targets = {"--chrome": chrome_file, "--json": json_file, "--csv": csv_file}
+    _check_targets(file, targets)
+
+    from pytest_modelperf.trace_summary import TraceSummarizer
+    from pytest_modelperf.trace_totals import Grouping, Order
+
+    source = _open_source(file)
+    summarizer = TraceSummarizer(Grouping(by))
+    with _chrome_writer(chrome_file, source) as add_to_chrome:
+        for event in source.events:
+            summarizer.add(event)
+            add_to_chrome(event)
+    summaries = summarizer.finish(Order(sort))
+    notes = source.notes()
+    if not summaries:
+        raise UsageError(f"{printable(file)}: nothing ran in it. {' '.join(notes)}".rstrip())
+    if by == Grouping.LAYER.value and not any(t.name for s in summaries for t in s.operators):
+        raise UsageError(
+            f"{printable(file)} does not tell which layers its operators are. Measure the model: "
+            "modelperf profile MODEL"
+        )
+    if STDOUT not in targets.values():
+        from pytest_modelperf.report.trace_text import TraceView, render_trace
+
+        view = TraceView(Grouping(by), top or None)
+        click.echo(render_trace(summaries, notes, view, terminal_style()), nl=False)
+    else:
+        for note in notes:
+            click.echo(f"note: {printable(note)}", err=True)
+    if json_file is not None:
+        from pytest_modelperf.serde.trace import dump_trace_summary
+
+        write(json_file, dump_trace_summary(summaries, notes, Grouping(by)))
+    if csv_file is not None:
+        from pytest_modelperf.report.trace_csv import render_trace_csv
+
+        write(csv_file, render_trace_csv(summaries))
+
+
+def _check_targets(file: str, targets: dict[str, str | None]) -> None:
+    to_stdout = [option for option, target in targets.items() if target == STDOUT]
+    if len(to_stdout) > 1:
+        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    for option, target in targets.items():
+        if target not in (None, STDOUT) and _is_same(file, target):
+            raise UsageError(f"{option} would overwrite {printable(file)}: give another file.")
+    check_writable(*targets.values())
+
+
+def _is_same(file: str, target: str | None) -> bool:
+    try:
+        return target is not None and Path(file).samefile(target)
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Events, and once these were read what is missing among them."""
+
+    events: Iterable[Event]
+    notes: Callable[[], tuple[str, ...]]
+    about: str
+
+
+def _open_source(file: str) -> _Source:
+    """The file by what it begins with: an array of events, or an object that holds a profile."""
+    try:
+        with Path(file).open(encoding="utf-8-sig", errors="replace") as stream:
+            head = stream.read(4096).lstrip()
+    except OSError as error:
+        raise UsageError(f"cannot read {printable(file)}: {error.strerror or error}.") from error
+    if head.startswith("{") and _CHROME_HEAD not in head[:100]:
+        from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+
+        stored = read_stored_profile(file)
+        return _Source(stored.events(), lambda: stored.notes, "modelperf profile --json")
+    from pytest_modelperf.profile_files.ort_profile import OrtProfile
+
+    profile = OrtProfile(file)
+    return _Source(profile, lambda: profile.notes, "a profile of ONNX Runtime")
+
+
+@contextmanager
+def _chrome_writer(target: str | None, source: _Source) -> Iterator[Callable[[Event], None]]:
+    """What adds an event to the trace that is written there, which is whole at the end."""
+    if target is None:
+        yield lambda _: None
+        return
+    from pytest_modelperf.report.chrome_trace import TraceWriter
+
+    try:
+        with _opened(target) as stream:
+            writer = TraceWriter(stream)
+            yield writer.write
+            notes = [printable(note) for note in source.notes()]
+            writer.finish({"schema": 1, "of": source.about, "notes": notes})
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {printable(target)}: {reason}.") from error
+
+
+@contextmanager
+def _opened(target: str) -> Iterator[TextIO]:
+    if target == STDOUT:
+        yield sys.stdout
+        return
+    with Path(target).open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream

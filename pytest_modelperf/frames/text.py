@@ -1,0 +1,124 @@
+"""A data frame as a table of text: times in milliseconds, as wide as a terminal and no wider."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
+from pytest_modelperf.units import format_count, format_ms, format_share, ms_decimals, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A line that is longer is hard to follow, and one that is shorter holds no table.
+_WIDEST, _NARROWEST = 160, 60
+_LEAST_DECIMALS = 3
+_SESSION = "session"
+_PROVIDER = "ExecutionProvider"
+
+Formatter: TypeAlias = "Callable[[Any], str]"
+
+
+def _text(value: str) -> str:
+    return printable(value.removesuffix(_PROVIDER))
+
+
+def _share(value: float) -> str:
+    return format_share(float(value), 1.0)
+
+
+_FORMATS: Mapping[str, Formatter] = {
+    "share": _share,
+    "macs": format_count,
+    "params": format_count,
+}
+_TIMES = (
+    *("start", "end", "dur", "self", "average", "total", "time"),
+    *("min", "max", "mean", "median", "p90", "p95", "p97", "p99", "p99.9"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What stands above a table and below it, and which of the frame's columns it shows."""
+
+    title: str
+    columns: tuple[str, ...]
+    note: str = ""
+
+
+def render_frame(
+    frame: pd.DataFrame, heading: Heading, top: int | None = None, width: int | None = None
+) -> str:
+    """The first `top` rows of a frame. A column with nothing in it is left out.
+
+    A session that is that of every row stands in the title.
+    """
+    names = [name for name in heading.columns if not len(frame) or frame[name].notna().any()]
+    title = heading.title
+    session = _only(frame, _SESSION) if _SESSION in names else None
+    if session is not None:
+        names.remove(_SESSION)
+        title = f"{title}: {printable(session)}"
+    shown = frame if top is None else frame.head(top)
+    cells = [_cells(shown[name], name) for name in names]
+    hidden = len(frame) - len(shown)
+    table = Table(
+        title,
+        tuple(_column(frame[name], name) for name in names),
+        tuple(zip(*cells, strict=True)),
+        caption="\n".join(part for part in (_caption(len(frame), hidden), heading.note) if part),
+    )
+    page = Page(TextStyle(width=_width() if width is None else width))
+    page.table(table)
+    return page.text()
+
+
+def _only(frame: pd.DataFrame, name: str) -> str | None:
+    """The value that a column of text has in every row; None where there is none."""
+    values = frame[name].unique()
+    return str(values[0]) if len(values) == 1 else None
+
+
+def _caption(rows: int, hidden: int) -> str:
+    if not rows:
+        return "nothing was recorded"
+    return f"{hidden} more: top=None shows all" if hidden else ""
+
+
+def _width() -> int:
+    columns = shutil.get_terminal_size((100, 24)).columns
+    return max(_NARROWEST, min(columns, _WIDEST))
+
+
+def _column(values: pd.Series, name: str) -> Column:
+    is_text = values.dtype == "string"
+    # What is cut is no narrower than its title.
+    return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_TEXT, len(name)))
+
+
+def _cells(values: pd.Series, name: str) -> list[str]:
+    return [
+        "" if is_missing else show(value)
+        for show in [_formatter(values, name)]
+        for value, is_missing in zip(values, values.isna(), strict=True)
+    ]
+
+
+def _formatter(values: pd.Series, name: str) -> Formatter:
+    if name in _TIMES:
+        return _times(values)
+    if values.dtype == "string":
+        return _text
+    return _FORMATS.get(name, str)
+
+
+def _times(values: pd.Series) -> Formatter:
+    """With the same decimals in the whole column, so that times can be compared by eye."""
+    longest = values.abs().max() if values.notna().any() else 0
+    decimals = max(_LEAST_DECIMALS, ms_decimals(float(longest)))
+    return lambda ns: format_ms(float(ns), decimals)

@@ -1,0 +1,157 @@
+"""What a user holds: a recording as data frames, filtered, summed up, and printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.frames import tables
+from pytest_modelperf.frames.rows import TEXT, make_rows
+from pytest_modelperf.frames.text import Heading, render_frame
+from pytest_modelperf.profile_files.ort_profile import OrtProfile
+from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+from pytest_modelperf.traces import Category, Event
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_BY = ("session", "name")
+_TOP = 20
+_HEAD_CHARACTERS = 1024
+# As chrome://tracing saves a profile of ONNX Runtime.
+_EVENTS = re.compile(r'\{\s*"traceEvents"')
+
+
+class Frames:
+    """The spans of a trace, as data frames.
+
+    Times are nanoseconds. `notes` say what of the trace is not there, and why.
+    """
+
+    def __init__(self, events: Iterable[Event] = (), notes: Sequence[str] = ()) -> None:
+        _check_pandas()
+        self._rows = make_rows(events)
+        self.notes = tuple(notes)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Frames:
+        """Those of a profile of ONNX Runtime, or of the JSON of `modelperf profile`."""
+        _check_pandas()
+        if _is_object(Path(path)):
+            stored = read_stored_profile(path)
+            return cls(stored.events(), stored.notes)
+        profile = OrtProfile(path)
+        made = cls(profile)
+        # What is missing is known when all was read.
+        made.notes = profile.notes
+        return made
+
+    def __repr__(self) -> str:
+        return f"<frames: {len(self._rows)} spans, {len(self.inferences())} inferences>"
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each span, by their start."""
+        return self._rows.copy()
+
+    def where(self, column: str, value: object) -> Frames:
+        """Only the spans with this value in a column of `frame()`; None is a missing one."""
+        chosen = object.__new__(type(self))
+        chosen._rows = tables.choose(self._rows, column, value)  # one of ours
+        chosen.notes = self.notes
+        return chosen
+
+    def inferences(self) -> pd.DataFrame:
+        """A row for each inference, by their start."""
+        return tables.inferences(self._rows)
+
+    def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
+        """Self times of operators, added up by a column of `frame()`; the most first."""
+        return tables.operators(self._rows, by, sort)
+
+    def operator_calls(self) -> pd.DataFrame:
+        """A row for each time that an operator ran, by their start."""
+        return tables.operator_calls(self._rows)
+
+    def layers(self, sort: str | None = None) -> pd.DataFrame:
+        """What each layer takes of one inference: a mean, or of a stored profile a median.
+
+        In the order in which they ran, or by one of these columns, the most first.
+        """
+        return tables.layers(self._rows, sort)
+
+    def summary(
+        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+    ) -> pd.DataFrame:
+        """How long inferences took, or spans of another category.
+
+        A percentile is missing where there are too few to tell it.
+        """
+        return tables.summary(self._rows, by, cat)
+
+    def print_inferences(self, top: int | None = _TOP) -> None:
+        columns = ("session", "label", "name", "thread", "start", "dur")
+        _show(_with_thread(self.inferences()), Heading("inferences, in ms", columns), top)
+
+    def print_operators(
+        self, by: str = "name", sort: str = "total", top: int | None = _TOP
+    ) -> None:
+        found = self.operators(by, sort)
+        _show(found, Heading(f"operators by {by}, in ms", tuple(found.columns)), top)
+
+    def print_operator_calls(self, top: int | None = _TOP) -> None:
+        columns = (
+            *("inference_id", "operator_index", "name", "op_type"),
+            *("thread", "start", "dur", "self"),
+        )
+        _show(_with_thread(self.operator_calls()), Heading("operator calls, in ms", columns), top)
+
+    def print_layers(self, sort: str | None = None, top: int | None = _TOP) -> None:
+        columns = (
+            *("session", "layer", "op_type", "time", "share", "calls"),
+            *("macs", "params", "output_shape", "fused", "precision"),
+        )
+        found = self.layers(sort)
+        # What belongs to no layer is called what the runtime calls it.
+        found["layer"] = found["layer"].fillna(found["name"])
+        _show(found, Heading("layers, in ms of one inference", columns), top)
+
+    def print_summary(
+        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+    ) -> None:
+        found = self.summary(by, cat)
+        needed = tables.needed_for(found)
+        note = f"samples needed: {needed}" if needed else ""
+        title = f"durations of each {Category(cat).value}, in ms"
+        _show(found, Heading(title, tuple(found.columns), note), None)
+
+
+def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with the name of each thread, or its number where it has none."""
+    numbers = frame["thread.id"].astype(TEXT)
+    return frame.assign(thread=frame["thread.name"].fillna(numbers))
+
+
+def _show(frame: pd.DataFrame, heading: Heading, top: int | None) -> None:
+    print(render_frame(frame, heading, top), end="")  # noqa: T201  # that is what it is asked for
+
+
+def _check_pandas() -> None:
+    if find_spec("pandas") is None:
+        raise UsageError("data frames need pandas: pip install 'pytest-modelperf[pandas]'")
+
+
+def _is_object(path: Path) -> bool:
+    """Whether a file of JSON is an object, unless that is one around the events of a trace."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            head = file.read(_HEAD_CHARACTERS).lstrip()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {printable(str(path))}: {error.strerror or error}."
+        ) from error
+    return head.startswith("{") and _EVENTS.match(head) is None

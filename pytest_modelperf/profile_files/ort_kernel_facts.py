@@ -1,0 +1,166 @@
+"""What a profile of ONNX Runtime tells of a kernel: operator, provider, precision, shapes, bytes.
+
+Of the same kernel all of it is the same in each inference, and so is kept once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from pytest_modelperf.profile_files.ort_profile_file import whole
+from pytest_modelperf.traces import Argument
+from pytest_modelperf.units import format_shape
+
+# Types of tensors as the runtime names them, where numpy has another name.
+_TYPES = {"float": "float32", "double": "float64"}
+# Types that tell where or whether, not what is computed.
+_INDEX_TYPES = ("bool", "int32", "int64")
+_SIZES = (
+    ("parameter_size", "parameter_bytes"),
+    ("activation_size", "activation_bytes"),
+    ("output_size", "output_bytes"),
+)
+_IN_USE, _PEAK, _HELD = "mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"
+# What the thread that ran it spent with its pool.
+_POOL_TIMES = (
+    ("Distribution", "distribute_us"),
+    ("DistributionEnqueue", "enqueue_us"),
+    ("Run", "run_us"),
+    ("Wait", "wait_us"),
+    ("WaitRevoke", "revoke_us"),
+)
+_KEYS = ("op_name", "provider", "node_index", "input_type_shape", "output_type_shape",
+         "parameter_size", "activation_size", "output_size")  # fmt: skip
+_ALL = itemgetter(*_KEYS)
+
+MemoryTold: TypeAlias = tuple[object, object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an event said of a kernel, and that as arguments."""
+
+    told: Sequence[object]
+    arguments: dict[str, Argument]
+
+
+class KernelFacts:
+    """The arguments of kernels, by what their events say."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+
+    def of(self, name: str, said: Mapping[str, Any]) -> Mapping[str, Argument]:
+        told = _told(said)
+        known = self._known.get(name)
+        if known is None or known.told != told:
+            known = self._known[name] = _Known(told, dict(_arguments(said)))
+        stats = said.get("thread_scheduling_stats")
+        return known.arguments | dict(_pool(stats)) if isinstance(stats, dict) else known.arguments
+
+
+def _told(said: Mapping[str, Any]) -> Sequence[object]:
+    """What is told of a kernel itself, not of this run of it."""
+    try:
+        values: Sequence[object] = _ALL(said)
+    except KeyError:
+        return [said.get(key) for key in _KEYS]
+    return values
+
+
+def memory_told(said: Mapping[str, Any]) -> MemoryTold | None:
+    """What the runtime tells of its memory, as it does; None where it tells nothing."""
+    if _PEAK not in said:
+        return None
+    return said.get(_IN_USE), said[_PEAK], said.get(_HELD)
+
+
+def memory_values(told: MemoryTold) -> Mapping[str, float]:
+    """How many bytes the runtime has, by kind."""
+    values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, told), strict=True)
+    return {key: value for key, value in values if value is not None}
+
+
+def _arguments(said: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
+    for theirs, ours in (("op_name", "op_type"), ("provider", "provider")):
+        if isinstance(said.get(theirs), str):
+            yield ours, said[theirs]
+    inputs = _tensors(said.get("input_type_shape"))
+    outputs = _tensors(said.get("output_type_shape"))
+    precision = _precision(inputs, outputs)
+    if precision is not None:
+        yield "precision", precision
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        if tensors:
+            yield f"{kind}_shape", tensors[0].shape
+            yield f"{kind}s", tuple(f"{tensor.dtype} {tensor.shape}" for tensor in tensors)
+    for theirs, ours in _SIZES:
+        value = _number(said.get(theirs))
+        if value is not None:
+            yield ours, value
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """An input or output of a kernel, as text."""
+
+    dtype: str
+    shape: str
+
+
+def _tensors(value: object) -> list[_Tensor]:
+    """Those of a kernel's inputs or outputs that are tensors, as the runtime lists them."""
+    entries = value if isinstance(value, list) else []
+    return [
+        _Tensor(_TYPES.get(str(dtype), str(dtype)), _shape(dims))
+        for entry in entries
+        if isinstance(entry, dict)
+        for dtype, dims in entry.items()
+    ]
+
+
+def _shape(dims: object) -> str:
+    sizes = dims if isinstance(dims, list) else []
+    return format_shape(tuple(whole(size) for size in sizes))
+
+
+def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
+    """The type that a kernel computes in: its first input's, unless that is only an index."""
+    found = inputs[:1]
+    if not found or found[0].dtype in _INDEX_TYPES:
+        found = outputs[:1] or found
+    return found[0].dtype if found else None
+
+
+def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
+    """How the kernel's work was shared out among the threads of its pool."""
+    main = stats.get("main_thread")
+    if isinstance(main, dict):
+        for theirs, ours in (("thread_pool_name", "pool"), ("core", "core")):
+            if isinstance(main.get(theirs), str | int):
+                yield ours, main[theirs]
+        for theirs, ours in _POOL_TIMES:
+            value = _number(main.get(theirs))
+            if value is not None:
+                yield ours, value
+    others = stats.get("sub_threads")
+    if isinstance(others, dict):
+        told = [_other(thread) for thread in others.values() if isinstance(thread, dict)]
+        if told:
+            yield "other_threads", tuple(told)
+
+
+def _other(thread: Mapping[str, Any]) -> str:
+    runs, core = whole(thread.get("num_run")), whole(thread.get("core"))
+    # A thread that has not run yet has no core.
+    return f"{runs or 0} runs" + ("" if core is None else f" on core {core}")
+
+
+def _number(value: object) -> int | None:
+    """A count, which the runtime writes as text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    return whole(value)

@@ -1,0 +1,272 @@
+"""The events in a profile file of ONNX Runtime, however it was saved, as far as they can be read.
+
+The runtime writes an array with an event in each line, and versions before 1.22 write names as
+they are: a quote, a backslash or a line break in one makes what is no JSON. There an event is read
+by how the runtime writes it. What was saved by another program is read as any JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
+
+INFERENCE = "model_run"
+# The runtime takes no more events than this, and says so only in its log.
+MAX_EVENTS = 1_000_000
+# Beyond, nanoseconds are no number of 64 bits.
+MAX_WHOLE = (1 << 63) // 4000
+
+# How the runtime begins, and writes, an event.
+_OWN_START = '{"cat" : "'
+_OWN_EVENT = re.compile(
+    r'\{"cat" : "(?P<cat>\w+)","pid" :(?P<pid>\d+),"tid" :(?P<tid>\d+),"dur" :(?P<dur>\d+),'
+    r'"ts" :(?P<ts>\d+),"ph" : "X","name" :"(?P<name>.*)","args" : (?P<args>\{.*\})\},?\s*',
+    re.DOTALL,
+)
+_OWN_INFERENCE = re.compile(
+    rb'"tid" :(?P<tid>\d+),"dur" :(?P<dur>\d+),"ts" :(?P<ts>\d+),"ph" : "X","name" :$'
+)
+# Before the events in an array, or in the object that chrome://tracing saves.
+_HEAD = re.compile(r'\s*(?:\{\s*"traceEvents"\s*:\s*)?\[\s*')
+_BETWEEN = re.compile(r"[\s,]*")
+_SHOWN = 40
+_CHUNK = 1 << 20
+# No event is longer. What cannot be read in so many characters is broken.
+_MAX_EVENT = 1 << 24
+_MAX_LINES_OF_AN_EVENT = 100
+# Characters before and behind the name of an inference that its event lies in.
+_AROUND = 512
+
+RawEvent: TypeAlias = "dict[str, Any]"
+_Decode: TypeAlias = "Callable[[str, int], tuple[object, int]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """When an inference ran, in microseconds, and on which thread."""
+
+    start: int
+    duration: int
+    thread: int
+
+    def holds(self, moment: int) -> bool:
+        return self.start <= moment <= self.start + self.duration
+
+
+class ProfileFile:
+    """A profile file; `events()` goes through it once, after which it tells what was wrong."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rewind()
+        try:
+            with self._open() as file:
+                self._head = file.read(4 * _AROUND)
+        except OSError as error:
+            raise UsageError(f"cannot read {self._shown}: {error.strerror or error}.") from error
+        self._refuse_other_files()
+
+    def rewind(self) -> None:
+        """Forget what was found, to go through it again."""
+        # Whether the end is missing.
+        self.is_cut = False
+        self.event_count = 0
+        self.broken_count = 0
+        # Where the first event is that cannot be read: `line 17`, `character 4711`.
+        self.broken_place: str | None = None
+        self._at = 0
+
+    def events(self) -> Iterator[RawEvent]:
+        """The events in the order of the file. What is no object is not among them."""
+        found = self._lines() if self._has_own_lines() else self._values()
+        for event in found:
+            if isinstance(event, dict):
+                self.event_count += 1
+                yield event
+            else:
+                self.note_broken()
+
+    def note_broken(self) -> None:
+        """The event that was given last is none."""
+        self._note_broken(self._at)
+
+    def _note_broken(self, at: int) -> None:
+        self.broken_count += 1
+        if self.broken_place is None:
+            self.broken_place = f"{'line' if self._has_own_lines() else 'character'} {at:,}"
+
+    def find_inferences(self) -> list[Interval]:
+        """When each inference ran; found without reading the whole file."""
+        with (
+            self.path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m,
+        ):
+            wanted = f'"{INFERENCE}"'.encode()
+            found = []
+            at = m.find(wanted)
+            while at >= 0:
+                interval = _interval_around(m, at)
+                if interval is not None:
+                    found.append(interval)
+                at = m.find(wanted, at + 1)
+            return found
+
+    @property
+    def _shown(self) -> str:
+        return printable(str(self.path))
+
+    def _open(self) -> TextIO:
+        # With a byte order mark or without; a name may be of any bytes.
+        return self.path.open(encoding="utf-8-sig", errors="replace", newline="\n")
+
+    def _refuse_other_files(self) -> None:
+        if not self._head.strip():
+            raise UsageError(f"{self._shown} is empty: it is no profile of ONNX Runtime.")
+        if _HEAD.match(self._head) is None:
+            start = printable(self._head.lstrip()[:_SHOWN])
+            raise UsageError(
+                f"{self._shown} is no profile of ONNX Runtime, which is an array of events: it "
+                f"starts with '{start}'. Set enable_profiling of SessionOptions, and give the file "
+                "that end_profiling() names."
+            )
+
+    def _has_own_lines(self) -> bool:
+        """Whether the runtime itself wrote it, with an event in each line."""
+        first, _, rest = self._head.lstrip().partition("\n")
+        own = rest.lstrip()[: len(_OWN_START)]
+        return first.strip() == "[" and bool(own) and _OWN_START.startswith(own)
+
+    # -- as the runtime writes it
+
+    def _lines(self) -> Iterator[object]:
+        self.is_cut = True
+        decode = json.JSONDecoder(strict=False).raw_decode
+        # Lines that are no event yet: a name in it may have line breaks.
+        begun: list[str] = []
+        with self._open() as file:
+            for number, line in enumerate(file, 1):
+                if not begun:
+                    self._at = number
+                    event, end = _decoded(decode, line)
+                    # A name can hold what looks like the end of an event.
+                    if event is not None and line[end:].rstrip() in (",", ""):
+                        yield event
+                        continue
+                    bare = line.strip()
+                    if bare == "]":
+                        self.is_cut = False
+                        return
+                    if bare in ("[", ""):
+                        continue
+                elif line.startswith(_OWN_START) or len(begun) >= _MAX_LINES_OF_AN_EVENT:
+                    self.note_broken()
+                    begun, self._at = [], number
+                begun.append(line)
+                own = _own_event("".join(begun))
+                if own is not None:
+                    begun = []
+                    yield own
+
+    # -- as any program writes JSON
+
+    def _values(self) -> Iterator[object]:
+        with self._open() as file:
+            self.is_cut = True
+            decode = json.JSONDecoder(strict=False).raw_decode
+            text = file.read(_CHUNK)
+            head = _HEAD.match(text)
+            at = 0 if head is None else head.end()
+            passed = 0
+            while True:
+                at = _skipped(text, at)
+                self._at = passed + at + 1
+                value, end = _decoded(decode, text, at)
+                if value is not None:
+                    yield value
+                    at = end
+                    continue
+                if text[at : at + 1] == "]":
+                    self.is_cut = False
+                    return
+                more = file.read(_CHUNK) if len(text) - at < _MAX_EVENT else ""
+                if not more:
+                    # It lacks its end, or is no JSON at all.
+                    if text[at : at + 1] not in ("{", ""):
+                        self.note_broken()
+                    return
+                passed += at
+                text, at = text[at:] + more, 0
+
+
+def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
+    """The value there and where it ends; None where there is none, or not all of it."""
+    try:
+        return decode(text, at)
+    except (JSONDecodeError, RecursionError):
+        return None, at
+
+
+def _skipped(text: str, at: int) -> int:
+    found = _BETWEEN.match(text, at)
+    return at if found is None else found.end()
+
+
+def _own_event(text: str) -> RawEvent | None:
+    """The event in lines of the runtime whose name may be no JSON; None where there is none."""
+    found = _OWN_EVENT.fullmatch(text)
+    if found is None:
+        return None
+    try:
+        arguments = json.loads(found["args"], strict=False)
+    except (JSONDecodeError, RecursionError):
+        return None
+    numbers = {key: int(found[key]) for key in ("pid", "tid", "dur", "ts")}
+    name = found["name"].replace("\r\n", "\n")
+    return {"cat": found["cat"], **numbers, "ph": "X", "name": name, "args": arguments}
+
+
+def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
+    """The inference whose name lies there; None where it is not the name of an event."""
+    before = m[max(0, at - _AROUND) : at]
+    own = _OWN_INFERENCE.search(before)
+    if own is not None:
+        return Interval(int(own["ts"]), int(own["dur"]), int(own["tid"]))
+    text = before.decode("utf-8", "replace")
+    start = middle = len(text)
+    text += m[at : at + _AROUND].decode("utf-8", "replace")
+    decode = json.JSONDecoder(strict=False).raw_decode
+    # Its arguments, an object of their own, may stand before the name.
+    for _ in range(3):
+        start = text.rfind("{", 0, start)
+        if start < 0:
+            return None
+        event, end = _decoded(decode, text, start)
+        if end > middle and isinstance(event, dict) and event.get("name") == INFERENCE:
+            return _interval(event)
+    return None
+
+
+def _interval(event: RawEvent) -> Interval | None:
+    numbers = [whole(event.get(key)) for key in ("ts", "dur", "tid")]
+    start, duration, thread = numbers
+    if start is None or duration is None or thread is None:
+        return None
+    return Interval(start, duration, thread)
+
+
+def whole(value: object) -> int | None:
+    """A number of JSON that is a count of something; some programs write it with a point."""
+    if type(value) is int and 0 <= value < MAX_WHOLE:
+        return value
+    if isinstance(value, float) and value.is_integer() and 0 <= value < MAX_WHOLE:
+        return int(value)
+    return None

@@ -1,0 +1,335 @@
+"""A profile that was stored as JSON, as the spans of a trace.
+
+What is stored is no recording: of a round only durations are kept, so its spans stand one after
+another, and layers have one typical time each. docs/json.md has the keys.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, count, pairwise
+from pathlib import Path
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.measurements import RowKind
+from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.units import format_shape, printable
+
+FIRST_INFERENCE = "first inference"
+INFERENCE = "inference"
+TYPICAL = "typical inference"
+
+_SCHEMA = 1
+_NS_PER_MS = 1e6
+# A day. What is longer was not measured, and its sums would leave 64 bits.
+_MAX_NS = 86_400_000_000_000
+_ROUNDS, _LAYERS = 1, 2
+# What other documents of this package have, by a key that a profile has not.
+_OTHERS = {
+    "traceEvents": "a trace",
+    "sides": "a sweep",
+    "checkups": "a checkup",
+    "before": "a comparison",
+    "counts": "a test run",
+}
+
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProfile:
+    """A profile as it was read; `notes` say what of it has no spans, and why."""
+
+    model: str
+    notes: tuple[str, ...]
+    cases: tuple[StoredCase, ...]
+
+    def events(self) -> Iterator[Event]:
+        """A process for each case: its rounds, and beside them one typical inference."""
+        ids = count(1)
+        for process, case in enumerate(self.cases, 1):
+            yield from case.events(self.model, process, ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCase:
+    """A case that ran."""
+
+    id: str
+    rounds: tuple[StoredRound, ...]
+    layers: tuple[StoredLayer, ...]
+    median_ns: float
+
+    def events(self, model: str, process: int, ids: Iterator[int]) -> Iterator[Event]:
+        """Each span before those inside of it."""
+        yield ThreadName(name=f"{model} {self.id}", process=process)
+        yield ThreadName(name="rounds", process=process, thread=_ROUNDS)
+        if self.layers:
+            yield ThreadName(name=TYPICAL, process=process, thread=_LAYERS)
+        session = next(ids)
+        layers = tuple(self._layer_spans(process, session, ids))
+        yield Span(
+            name=self.id,
+            category=Category.SESSION,
+            start_ns=0,
+            duration_ns=max(
+                sum(made.duration_ns for made in self.rounds),
+                *(span.end_ns for span in layers),
+                0,
+            ),
+            process=process,
+            thread=_ROUNDS,
+            id=session,
+        )
+        start_ns = 0
+        for number, made in enumerate(self.rounds, 1):
+            yield from made.spans(f"round {number}", start_ns, process, session, ids)
+            start_ns += made.duration_ns
+        yield from layers
+
+    def _layer_spans(self, process: int, session: int, ids: Iterator[int]) -> Iterator[Span]:
+        if not self.layers:
+            return
+        # The bounds are rounded, not the durations, of which thousands would drift from their sum.
+        bounds_ns = [round(ns) for ns in accumulate((x.ns for x in self.layers), initial=0.0)]
+        whole = Span(
+            name=TYPICAL,
+            category=Category.LABEL,
+            start_ns=0,
+            duration_ns=max(round(self.median_ns), bounds_ns[-1]),
+            process=process,
+            thread=_LAYERS,
+            id=next(ids),
+            parent=session,
+        )
+        yield whole
+        for index, (layer, (start_ns, end_ns)) in enumerate(
+            zip(self.layers, pairwise(bounds_ns), strict=True)
+        ):
+            yield Span(
+                name=layer.name,
+                category=layer.category,
+                start_ns=start_ns,
+                duration_ns=end_ns - start_ns,
+                process=process,
+                thread=_LAYERS,
+                id=next(ids),
+                parent=whole.id,
+                operator_index=index if layer.category is Category.OPERATOR else None,
+                arguments=layer.arguments,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRound:
+    """The durations of one round."""
+
+    load_ns: int
+    first_ns: int
+    times_ns: tuple[int, ...]
+
+    @property
+    def duration_ns(self) -> int:
+        return self.load_ns + self.first_ns + sum(self.times_ns)
+
+    def spans(
+        self, name: str, start_ns: int, process: int, session: int, ids: Iterator[int]
+    ) -> Iterator[Span]:
+        whole = Span(
+            name=name,
+            category=Category.ROUND,
+            start_ns=start_ns,
+            duration_ns=self.duration_ns,
+            process=process,
+            thread=_ROUNDS,
+            id=next(ids),
+            parent=session,
+        )
+        yield whole
+        parts = (
+            ("load", Category.LOAD, self.load_ns),
+            (FIRST_INFERENCE, Category.INFERENCE, self.first_ns),
+            *((INFERENCE, Category.INFERENCE, ns) for ns in self.times_ns),
+        )
+        for part, category, duration_ns in parts:
+            yield Span(
+                name=part,
+                category=category,
+                start_ns=start_ns,
+                duration_ns=duration_ns,
+                process=process,
+                thread=_ROUNDS,
+                id=next(ids),
+                parent=whole.id,
+            )
+            start_ns += duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayer:
+    """A time of the typical inference: that of a layer, or of what belongs to none."""
+
+    name: str
+    category: Category
+    ns: float
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+
+
+def read_stored_profile(path: str | Path) -> StoredProfile:
+    """The profile that `modelperf profile --json` wrote; UsageError on any other file."""
+    file = Path(path)
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {_shown(file)}: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise _foreign(file, "it is no text") from error
+    except json.JSONDecodeError as error:
+        raise _foreign(file, f"line {error.lineno} is no JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
+        raise _foreign(file, "it is nested too deeply, or has numbers without end") from error
+    return _Reader(file).profile(document)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Takes the document apart; what is not as it should be is an error with its place."""
+
+    file: Path
+
+    def profile(self, document: object) -> StoredProfile:
+        if not isinstance(document, dict):
+            raise _foreign(self.file, "it is no object of JSON")
+        found = next((what for key, what in _OTHERS.items() if key in document), None)
+        if found is not None:
+            raise _foreign(self.file, f"it is {found}")
+        if document.get("schema") != _SCHEMA:
+            raise _foreign(
+                self.file, f'"schema" is {document.get("schema")!r:.40}, expected {_SCHEMA}'
+            )
+        model = self._object(document.get("model"), "model")
+        entries = [
+            (f"cases[{i}]", self._object(entry, f"cases[{i}]"))
+            for i, entry in enumerate(self._list(document.get("cases"), "cases"))
+        ]
+        ran = [(place, entry) for place, entry in entries if entry.get("raw") is not None]
+        notes = [_unmeasured(entry) for _, entry in entries if entry.get("raw") is None]
+        cases = tuple(self._case(entry, place) for place, entry in ran)
+        notes += [
+            f"{case.id}: the engine told no times of layers" for case in cases if not case.layers
+        ]
+        return StoredProfile(_text(model.get("name")) or "model", tuple(notes), cases)
+
+    def _case(self, entry: Json, place: str) -> StoredCase:
+        rounds = tuple(
+            self._round(self._object(made, f"{place}.raw[{i}]"), f"{place}.raw[{i}]")
+            for i, made in enumerate(self._list(entry.get("raw"), f"{place}.raw"))
+        )
+        layers = (
+            self._layer(self._object(layer, f"{place}.layers[{i}]"), f"{place}.layers[{i}]")
+            for i, layer in enumerate(self._list(entry.get("layers"), f"{place}.layers"))
+        )
+        latency = self._object(entry.get("latency"), f"{place}.latency")
+        median_ms = latency.get("p50_ms")
+        return StoredCase(
+            _text(entry.get("id")) or place,
+            rounds,
+            tuple(layer for layer in layers if layer is not None),
+            0.0 if median_ms is None else self._ns(median_ms, _NS_PER_MS, f"{place}.latency"),
+        )
+
+    def _round(self, made: Json, place: str) -> StoredRound:
+        return StoredRound(
+            round(self._ns(made.get("load_ms"), _NS_PER_MS, f"{place}.load_ms")),
+            round(self._ns(made.get("first_ms"), _NS_PER_MS, f"{place}.first_ms")),
+            tuple(
+                round(self._ns(ns, 1, f"{place}.times_ns"))
+                for ns in self._list(made.get("times_ns"), f"{place}.times_ns")
+            ),
+        )
+
+    def _layer(self, layer: Json, place: str) -> StoredLayer | None:
+        """None where the layer has no time of its own."""
+        if layer.get("ms") is None:
+            return None
+        ms = layer["ms"]
+        # What is left of the latency beside all kernels can be a little less than nothing.
+        if isinstance(ms, int | float) and ms < 0:
+            return None
+        kind, op_type, domain = (_text(layer.get(key)) for key in ("kind", "op_type", "domain"))
+        layer_id, kernel = _text(layer.get("id")), _text(layer.get("kernel"))
+        own = _text(layer.get("name")) or layer_id if layer_id else kernel
+        return StoredLayer(
+            own or op_type or "layer",
+            Category.OVERHEAD if kind == RowKind.OVERHEAD.value else Category.OPERATOR,
+            self._ns(ms, _NS_PER_MS, f"{place}.ms"),
+            {
+                "op_type": f"{domain}::{op_type}" if domain and op_type else op_type,
+                "layer": layer_id,
+                "kernel": kernel,
+                "provider": _text(layer.get("provider")),
+                "precision": _text(layer.get("precision")),
+                "macs": _count(layer.get("macs")),
+                "params": _count(layer.get("params")),
+                "input_shape": _shape(layer.get("input_shape")),
+                "output_shape": _shape(layer.get("output_shape")),
+                "fused": _texts(layer.get("fused")),
+            },
+        )
+
+    def _ns(self, value: object, unit_ns: float, place: str) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            ns = value * unit_ns if abs(value) <= _MAX_NS else math.inf
+            if 0 <= ns <= _MAX_NS:
+                return ns
+        raise _foreign(self.file, f"{place} has {value!r:.40}, expected a duration of up to a day")
+
+    def _object(self, value: object, place: str) -> Json:
+        if isinstance(value, dict):
+            return value
+        raise _foreign(self.file, f"{place} is {value!r:.40}, expected an object")
+
+    def _list(self, value: object, place: str) -> Sequence[object]:
+        if isinstance(value, list):
+            return value
+        raise _foreign(self.file, f"{place} is {value!r:.40}, expected a list")
+
+
+def _unmeasured(entry: Json) -> str:
+    what = _text(entry.get("outcome")) or "not measured"
+    reason = _text(entry.get("reason"))
+    return f"{_text(entry.get('id')) or 'a case'}: {what}" + (f", {reason}" if reason else "")
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list):
+        return None
+    return tuple(text for text in value if isinstance(text, str)) or None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _shape(value: object) -> str | None:
+    if not isinstance(value, list):
+        return None
+    return format_shape(tuple(dim if isinstance(dim, int) else None for dim in value))
+
+
+def _foreign(file: Path, found: str) -> UsageError:
+    return UsageError(
+        f"{_shown(file)} is no profile: {printable(found)}. Expected what `modelperf profile MODEL "
+        f"--json F` writes, or a profile of ONNX Runtime."
+    )
+
+
+def _shown(file: Path) -> str:
+    return printable(str(file))

@@ -1,0 +1,410 @@
+"""ONNX Runtime's sessions, watched: what a program creates and runs while somebody looks.
+
+The methods of `InferenceSession` are wrapped for as long as that takes, so that the program itself
+stays as it is. A session that is created meanwhile writes a profile into a folder of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from pytest_modelperf.profiler.engines.watched import (
+    PLAN_FILE,
+    Inference,
+    Shapes,
+    WatchedSession,
+    Watcher,
+)
+
+VERSION: str = ort.__version__
+
+# The runtime keeps the weights in memory twice where it is to save the plan of a model.
+MAX_PLANNED_BYTES = 512 * 1024 * 1024
+# A model that came as bytes is kept in a file, to be read when the session may be gone.
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+# Where a method that runs a model has its inputs; None where they do not tell their shapes.
+_RUNS: Mapping[str, tuple[int, str] | None] = {
+    "run": (1, "input_feed"),
+    "run_with_ort_values": (1, "input_dict_ort_values"),
+    "run_with_iobinding": None,
+    "run_with_ortvaluevector": None,
+}
+_CPU = "CPUExecutionProvider"
+_WEIGHTS_FILE, _MODEL_FILE = "plan.weights", "model.onnx"
+_PROFILES = "profile*.json"
+_ENTRY = "session.optimized_model_external_initializers"
+_ERRORS_ONLY = 3
+_SLACK_NS = 1_000_000
+_LOOKS = 5
+
+
+def create_session(model: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # no types
+    """An `InferenceSession`, of a path, of bytes, or of a message of ONNX."""
+    serialize = getattr(model, "SerializeToString", None)
+    source = model if serialize is None else serialize()
+    return ort.InferenceSession(source, *arguments, **named)
+
+
+class SessionWatch:
+    """Tells a watcher of every session of this process, from `begin` to `end`."""
+
+    def __init__(self, watcher: Watcher, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self.sessions: list[WatchedSession] = []
+        self._watcher = watcher
+        self._clock = clock
+        self._process = os.getpid()
+        self._is_on = False
+        self._lock = threading.RLock()
+        self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
+        self._wrapped: dict[str, Callable[..., Any]] = {}
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self._inherited: set[str] = set()
+
+    def begin(self) -> None:
+        """Wrap the methods of the class."""
+        self._is_on = True
+        makers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+            "__init__": self._creating,
+            "set_providers": self._recreating,
+            "end_profiling": self._ending,
+            "run_async": self._running_later,
+        }
+        makers |= {name: functools.partial(self._running, name) for name in _RUNS}
+        for name, make in makers.items():
+            original = getattr(ort.InferenceSession, name, None)
+            if original is None:
+                continue
+            if name not in vars(ort.InferenceSession):
+                self._inherited.add(name)
+            self._originals[name] = original
+            self._wrapped[name] = functools.wraps(original)(make(original))
+            setattr(ort.InferenceSession, name, self._wrapped[name])
+
+    def end(self) -> None:
+        """Unwrap them, and have the profiles written that were still open."""
+        self._is_on = False
+        for name, wrapped in self._wrapped.items():
+            # Whoever wrapped it after us calls ours, which from now on does nothing of its own.
+            if getattr(ort.InferenceSession, name) is not wrapped:
+                continue
+            if name in self._inherited:
+                delattr(ort.InferenceSession, name)
+            else:
+                setattr(ort.InferenceSession, name, self._originals[name])
+        if os.getpid() != self._process:
+            return
+        for session, watched in list(self._known.items()):
+            self._collect(session, watched)
+        for watched in self.sessions:
+            # One that is gone wrote its profile as it went.
+            if watched.folder is not None and not watched.profiles:
+                watched.profiles.extend(sorted(watched.folder.glob(_PROFILES)))
+
+    # -- sessions
+
+    def _creating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(  # noqa: N807  # it stands in for that
+            session: Any,  # noqa: ANN401  # the runtime has no types
+            path_or_bytes: Any,  # noqa: ANN401
+            sess_options: Any = None,  # noqa: ANN401
+            *arguments: Any,  # noqa: ANN401
+            **named: Any,  # noqa: ANN401
+        ) -> None:
+            def create(options: Any) -> None:  # noqa: ANN401
+                original(session, path_or_bytes, options, *arguments, **named)
+
+            if not self._is_watching():
+                create(sess_options)
+                return
+            watched = _watched(path_or_bytes)
+            providers = arguments[0] if arguments else named.get("providers")
+            has_plan = _is_planned(path_or_bytes, providers)
+            start_ns = self._create(watched, create, sess_options, has_plan=has_plan)
+            end_ns = self._clock()
+            watched.begun_ns = self._begun_ns(session, start_ns, end_ns)
+            _keep_model(watched, path_or_bytes)
+            self._add(session, watched)
+            self._watcher.on_session(watched, start_ns, end_ns)
+
+        return __init__
+
+    def _create(
+        self,
+        watched: WatchedSession,
+        create: Callable[[Any], None],
+        options: Any,  # noqa: ANN401
+        *,
+        has_plan: bool,
+    ) -> int:
+        """Have the session created, with a profile if it can have one; when that began."""
+        if options is not None and options.enable_profiling:
+            watched.why = "it writes a profile of its own"
+            start_ns = self._clock()
+            create(options)
+            return start_ns
+        watched.folder = folder = self._watcher.new_folder()
+        if folder is None:
+            start_ns = self._clock()
+            create(options)
+            return start_ns
+        made = ort.SessionOptions() if options is None else options
+        # The options of the program are changed for a moment, and several threads may share them.
+        with self._lock if options is not None else contextlib.nullcontext():
+            try:
+                # The saved plan must never be why a session cannot be created.
+                for saves_plan in (True, False) if has_plan else (False,):
+                    with _profiled(made, folder, saves_plan=saves_plan):
+                        start_ns = self._clock()
+                        try:
+                            create(made)
+                        except Exception:
+                            if not saves_plan:
+                                raise
+                            continue
+                    break
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+        return start_ns
+
+    def _recreating(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_providers(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            watched = self._known.get(session) if self._is_watching() else None
+            if watched is not None and watched.folder is not None:
+                self._collect(session, watched)
+                watched.why = "its providers were set anew, which ended its profile"
+            return original(session, *arguments, **named)
+
+        return set_providers
+
+    def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def end_profiling(session: Any) -> Any:  # noqa: ANN401
+            watched = self._known.get(session) if self._is_watching() else None
+            if watched is None:
+                return original(session)
+            if watched.folder is not None:
+                # The program did not ask for this profile: to it there is none.
+                return ""
+            path = original(session)
+            if path:
+                watched.profiles.append(Path(path).absolute())
+            return path
+
+        return end_profiling
+
+    def _collect(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
+        """End the profile that a session writes for us."""
+        if watched.folder is not None and not watched.profiles:
+            path = self._originals["end_profiling"](session)
+            if path:
+                watched.profiles.append(Path(path))
+
+    def _add(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
+        with self._lock:
+            self.sessions.append(watched)
+            self._known[session] = watched
+
+    def _find(self, session: Any) -> WatchedSession:  # noqa: ANN401
+        """The session as it is known; one that was there before the watch began is new."""
+        watched = self._known.get(session)
+        if watched is None:
+            with self._lock:
+                watched = self._known.get(session)
+                if watched is None:
+                    watched = _watched(getattr(session, "_model_path", None))
+                    watched.why = "it was created before the profile began"
+                    self._add(session, watched)
+        return watched
+
+    def _begun_ns(self, session: Any, start_ns: int, end_ns: int) -> int:  # noqa: ANN401
+        """When the profile began; the runtime tells it on another clock."""
+        told_ns = int(session.get_profiling_start_time_ns())
+        for read in (time.time_ns, time.monotonic_ns):
+            begun_ns = told_ns - self._ahead_ns(read)
+            if start_ns - _SLACK_NS <= begun_ns <= end_ns + _SLACK_NS:
+                return begun_ns
+        return start_ns
+
+    def _ahead_ns(self, read: Callable[[], int]) -> int:
+        """How far another clock is ahead of ours, as of the quickest of several looks at both."""
+        looks = []
+        for _ in range(_LOOKS):
+            before_ns = self._clock()
+            other_ns = read()
+            after_ns = self._clock()
+            looks.append((after_ns - before_ns, other_ns - (before_ns + after_ns) // 2))
+        return min(looks)[1]
+
+    # -- inferences
+
+    def _is_watching(self) -> bool:
+        # A process that was forked has the wrapped class, and nobody to tell.
+        return self._is_on and os.getpid() == self._process
+
+    def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        clock, feeds_at = self._clock, _RUNS[method]
+        find, tell = self._find, self._watcher.on_inference
+
+        def run(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+            if not self._is_watching():
+                return original(session, *arguments, **named)
+            watched = find(session)
+            error = None
+            start_ns = clock()
+            try:
+                return original(session, *arguments, **named)
+            except BaseException as raised:
+                error = type(raised).__name__
+                raise
+            finally:
+                end_ns = clock()
+                shapes = None if feeds_at is None else _shapes(feeds_at, arguments, named)
+                tell(Inference(watched, method, start_ns, end_ns, shapes, error))
+
+        return run
+
+    def _running_later(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        clock = self._clock
+
+        def run_async(  # noqa: PLR0913, PLR0917  # as the runtime has it
+            session: Any,  # noqa: ANN401
+            output_names: Any,  # noqa: ANN401
+            input_feed: Any,  # noqa: ANN401
+            callback: Callable[..., Any],
+            user_data: Any,  # noqa: ANN401
+            run_options: Any = None,  # noqa: ANN401
+        ) -> Any:  # noqa: ANN401
+            if not self._is_watching():
+                return original(session, output_names, input_feed, callback, user_data, run_options)
+            watched = self._find(session)
+            shapes = _shapes((0, ""), (input_feed,), {})
+            start_ns = clock()
+
+            def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
+                end_ns = clock()
+                if self._is_watching():
+                    error = problem or None
+                    self._watcher.on_inference(
+                        Inference(
+                            watched, "run_async", start_ns, end_ns, shapes, error, has_waited=True
+                        )
+                    )
+                return callback(results, data, problem)
+
+            return original(session, output_names, input_feed, ended, user_data, run_options)
+
+        return run_async
+
+
+def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
+    """A session of that model. What is no model is left for the runtime to refuse."""
+    if not isinstance(source, str | os.PathLike):
+        return WatchedSession()
+    path = Path(os.fsdecode(source))
+    return WatchedSession(path.absolute(), path.name)
+
+
+@contextlib.contextmanager
+def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]:  # noqa: ANN401
+    """The options so that a session writes its profile, and its plan, into a folder."""
+    changed: dict[str, Any] = {
+        "enable_profiling": True,
+        "profile_file_prefix": str(folder / "profile"),
+    }
+    if saves_plan and _save_weights_nowhere(options, folder):
+        changed["optimized_model_filepath"] = str(folder / PLAN_FILE)
+        if options.log_severity_level in (-1, _ERRORS_ONLY - 1):
+            # The runtime would warn of the plan, which the program did not ask for.
+            changed["log_severity_level"] = _ERRORS_ONLY
+    before = {name: getattr(options, name) for name in changed}
+    for name, value in changed.items():
+        setattr(options, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(options, name, value)
+
+
+def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
+    """Have a plan saved without its weights; False where the program has plans of its own."""
+    if options.optimized_model_filepath:
+        if _entry(options, f"{_ENTRY}_file_name") == _WEIGHTS_FILE:
+            # It was put there for an earlier session.
+            options.add_session_config_entry(f"{_ENTRY}_file_name", "")
+        return False
+    # A link, and not the device itself: the runtime removes a file of weights that stayed empty.
+    with contextlib.suppress(FileExistsError):
+        (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
+    for key, value in (("file_name", _WEIGHTS_FILE), ("min_size_in_bytes", "64")):
+        present = _entry(options, f"{_ENTRY}_{key}")
+        if present is None:
+            options.add_session_config_entry(f"{_ENTRY}_{key}", value)
+        elif present != value:
+            return False
+    return True
+
+
+def _entry(options: Any, key: str) -> str | None:  # noqa: ANN401
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return None
+
+
+def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
+    """Whether the plan of a session can be saved at a cost that is not noticed."""
+    names = [name if isinstance(name, str) else name[0] for name in providers or ()]
+    if set(names) - {_CPU}:
+        # One that compiles its part of the graph can save none, and the program would be told.
+        return False
+    if isinstance(source, bytes):
+        return len(source) <= MAX_PLANNED_BYTES and source[4:8] != b"ORTM"
+    try:
+        path = Path(os.fsdecode(source))
+        return path.suffix != ".ort" and path.stat().st_size <= MAX_PLANNED_BYTES
+    except (OSError, TypeError, ValueError):
+        return False
+
+
+def _keep_model(watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
+    if watched.folder is None or not isinstance(source, bytes) or len(source) > MAX_KEPT_BYTES:
+        return
+    with contextlib.suppress(OSError):
+        path = watched.folder / _MODEL_FILE
+        path.write_bytes(source)
+        watched.model = path
+
+
+def _shapes(
+    place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> Shapes | None:
+    """What the inputs are; None where one is no array and no value of the runtime."""
+    at, name = place
+    feeds: Any = arguments[at] if len(arguments) > at else named.get(name)
+    try:
+        return tuple([(key, _shape(value), _type(value)) for key, value in feeds.items()])
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+
+
+def _shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401
+    shape = value.shape
+    return tuple(shape() if callable(shape) else shape)
+
+
+def _type(value: Any) -> str:  # noqa: ANN401
+    """The type: that of an array by its code, which costs less to ask for than its name."""
+    dtype = getattr(value, "dtype", None)
+    return str(value.data_type()) if dtype is None else str(dtype.str)

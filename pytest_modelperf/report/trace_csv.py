@@ -1,0 +1,39 @@
+"""The operators of a trace as CSV: a row each, plain numbers, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.trace_totals import TraceSummary
+
+_NS_PER_MS = 1e6
+_COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms", "share",
+            "mean_ms", "min_ms", "max_ms")  # fmt: skip
+
+
+def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
+    """Every operator, type or layer of each process, in the order of the summary."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for summary in summaries:
+        whole_ns = summary.operator_ns
+        for time in summary.operators:
+            cells = (
+                summary.name,
+                time.name,
+                time.op_type,
+                time.provider,
+                time.precision,
+                time.calls,
+                time.total_ns / _NS_PER_MS,
+                time.total_ns / whole_ns if whole_ns else 0.0,
+                time.mean_ns / _NS_PER_MS,
+                time.min_ns / _NS_PER_MS,
+                time.max_ns / _NS_PER_MS,
+            )
+            writer.writerow(map(plain_cell, cells))
+    return file.getvalue()

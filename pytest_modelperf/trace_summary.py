@@ -1,0 +1,169 @@
+"""What a trace says in total: how long its inferences took, and which operators took how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pytest_modelperf.stats import summarize
+from pytest_modelperf.trace_totals import (
+    Grouping,
+    InferenceTimes,
+    OperatorTime,
+    Order,
+    TraceSummary,
+)
+from pytest_modelperf.traces import Argument, Category, Counter, Event, Span
+
+_TIMED = (Category.OPERATOR, Category.OVERHEAD)
+# Below, the first inference alone says as much.
+_FEWEST = 3
+
+
+class TraceSummarizer:
+    """Takes the events of a trace, of which it keeps totals and the times of inferences."""
+
+    def __init__(self, grouping: Grouping) -> None:
+        self._grouping = grouping
+        self._processes: dict[int, _Process] = {}
+
+    def add(self, event: Event) -> None:
+        process = self._processes.get(event.process)
+        if process is None:
+            process = self._processes[event.process] = _Process()
+        if isinstance(event, Span):
+            process.add_span(event, self._grouping)
+        elif isinstance(event, Counter):
+            process.peak_bytes = max(process.peak_bytes, int(event.values.get("peak_bytes", 0)))
+        elif event.thread is None:
+            process.name = event.name
+
+    def finish(self, order: Order) -> tuple[TraceSummary, ...]:
+        """A summary for each process in which something ran."""
+        return tuple(
+            process.finished(order)
+            for process in self._processes.values()
+            if process.times or process.inferences
+        )
+
+
+@dataclass(slots=True)
+class _Time:
+    """An `OperatorTime` in the making."""
+
+    name: str
+    op_type: Argument
+    provider: Argument
+    precision: Argument
+    calls: int = 0
+    total_ns: int = 0
+    min_ns: int = 1 << 62
+    max_ns: int = 0
+
+    def add(self, span: Span) -> None:
+        ns = span.duration_ns if span.self_ns is None else span.self_ns
+        self.calls += 1
+        self.total_ns += ns
+        self.min_ns = min(self.min_ns, ns)
+        self.max_ns = max(self.max_ns, ns)
+        known = span.arguments
+        if self.op_type != known.get("op_type"):
+            self.op_type = None
+        if self.provider != known.get("provider"):
+            self.provider = None
+        if self.precision != known.get("precision"):
+            self.precision = None
+
+    def finished(self) -> OperatorTime:
+        return OperatorTime(
+            name=self.name,
+            op_type=_text(self.op_type),
+            provider=_text(self.provider),
+            precision=_text(self.precision),
+            calls=self.calls,
+            total_ns=self.total_ns,
+            min_ns=self.min_ns,
+            max_ns=self.max_ns,
+        )
+
+
+@dataclass(slots=True)
+class _Process:
+    """A `TraceSummary` in the making."""
+
+    name: str = ""
+    inferences: dict[str, list[int]] = field(default_factory=dict)
+    times: dict[tuple[str, Argument], _Time] = field(default_factory=dict)
+    callers: set[int] = field(default_factory=set)
+    workers: set[int] = field(default_factory=set)
+    between_ns: int = 0
+    has_unknown_rest: bool = False
+    peak_bytes: int = 0
+
+    def add_span(self, span: Span, grouping: Grouping) -> None:
+        if span.category in _TIMED:
+            self.workers.add(span.thread)
+            known = span.arguments
+            key = _key(span, grouping)
+            time = self.times.get(key)
+            if time is None:
+                said = (known.get("op_type"), known.get("provider"), known.get("precision"))
+                time = self.times[key] = _Time(key[0], *said)
+            time.add(span)
+        elif span.category is Category.INFERENCE:
+            self.callers.add(span.thread)
+            self.inferences.setdefault(span.name, []).append(span.duration_ns)
+            if span.self_ns is None:
+                self.has_unknown_rest = True
+            else:
+                self.between_ns += span.self_ns
+
+    def finished(self, order: Order) -> TraceSummary:
+        knows_rest = (
+            bool(self.inferences) and not self.has_unknown_rest and self.workers <= self.callers
+        )
+        operators = [time.finished() for time in self.times.values()]
+        if order is Order.NAME:
+            operators.sort(key=lambda time: time.name)
+        else:
+            operators.sort(key=lambda time: -_figure(time, order))
+        return TraceSummary(
+            name=self.name,
+            inferences=tuple(
+                InferenceTimes(name=name, latency=summarize([times], batch_size=1))
+                for group, measured in self.inferences.items()
+                for name, times in _with_and_without_first(group, measured)
+            ),
+            operators=tuple(operators),
+            inference_ns=sum(sum(times) for times in self.inferences.values()),
+            between_ns=self.between_ns if knows_rest else None,
+            peak_bytes=self.peak_bytes or None,
+        )
+
+
+def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
+    op_type = span.arguments.get("op_type")
+    if grouping is Grouping.OPERATOR:
+        return span.name, op_type
+    if grouping is Grouping.TYPE:
+        return _text(op_type) or span.name, None
+    return _text(span.arguments.get("layer")) or "", None
+
+
+def _with_and_without_first(name: str, times: list[int]) -> Iterator[tuple[str, list[int]]]:
+    """The first inference of a session takes longer: it allocates, and finds out what is best."""
+    yield name, times
+    if len(times) >= _FEWEST:
+        yield "after the first", times[1:]
+
+
+def _figure(time: OperatorTime, order: Order) -> float:
+    if order is Order.MEAN:
+        return time.mean_ns
+    if order is Order.MAX:
+        return time.max_ns
+    return time.calls if order is Order.CALLS else time.total_ns
+
+
+def _text(value: Argument) -> str | None:
+    return value if isinstance(value, str) and value else None

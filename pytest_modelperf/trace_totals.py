@@ -1,0 +1,74 @@
+"""The records of what a trace says in total, and what it may be added up and sorted by."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from pytest_modelperf.measurements import Latency
+
+
+class Grouping(enum.Enum):
+    """What the runs of operators are added up by."""
+
+    OPERATOR = "operator"
+    TYPE = "type"
+    LAYER = "layer"
+
+
+class Order(enum.Enum):
+    """What operators are sorted by: times from the longest, names from A to Z."""
+
+    TOTAL = "total"
+    MEAN = "mean"
+    MAX = "max"
+    CALLS = "calls"
+    NAME = "name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTime:
+    """What operators of one name, type or layer took together, without those in their bodies.
+
+    What differs among them is None.
+    """
+
+    name: str
+    op_type: str | None
+    provider: str | None
+    precision: str | None
+    calls: int
+    total_ns: int
+    min_ns: int
+    max_ns: int
+
+    @property
+    def mean_ns(self) -> float:
+        return self.total_ns / self.calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceTimes:
+    """How long the inferences of one name took."""
+
+    name: str
+    latency: Latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """What one process of a trace did. `between_ns` is what its inferences took beside operators.
+
+    That is None where operators ran on other threads than the inferences, or no inference is known.
+    """
+
+    name: str
+    inferences: tuple[InferenceTimes, ...]
+    operators: tuple[OperatorTime, ...]
+    inference_ns: int
+    between_ns: int | None
+    peak_bytes: int | None
+
+    @property
+    def operator_ns(self) -> int:
+        return sum(operator.total_ns for operator in self.operators)

@@ -1,0 +1,126 @@
+"""A trace of a program that is not changed: `MODELPERF_TRACE=trace.json python program.py`.
+
+`start.pth` lies beside what is installed, and Python runs its one line as it starts: where the
+variable is set, that imports this module. Nothing is recorded, and no file is written, before the
+program imports onnxruntime. The trace is written when the program ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_modelperf.tracing.profiling import Profiling
+
+VARIABLE = "MODELPERF_TRACE"
+# The process that the file is for. Those that it starts write files of their own beside it.
+OWNER = "MODELPERF_TRACE_PROCESS"
+_RUNTIME = "onnxruntime"
+
+
+def start() -> None:
+    """Wait for the runtime, if a trace is asked for."""
+    file = os.environ.get(VARIABLE)
+    if file:
+        os.environ.setdefault(OWNER, str(os.getpid()))
+        # Absolute from here on, for the program may change its folder.
+        sys.meta_path.insert(0, _RuntimeFinder(Path(file).absolute()))
+
+
+class _RuntimeFinder(importlib.abc.MetaPathFinder):
+    """Begins the profile when the runtime has been imported."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != _RUNTIME:
+            return None
+        sys.meta_path.remove(self)
+        for finder in sys.meta_path:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _RuntimeLoader(spec.loader, self._file)
+                return spec
+        return None
+
+
+class _RuntimeLoader(importlib.abc.Loader):
+    """Loads the runtime as it would be, and then begins."""
+
+    def __init__(self, loader: importlib.abc.Loader, file: Path) -> None:
+        self._loader = loader
+        self._file = file
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            # The program finds the loader that it would find without us.
+            module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        # A process that measures takes the variable away again as it starts.
+        if os.environ.get(VARIABLE):
+            _begin(self._file)
+
+
+def _own(file: Path) -> Path:
+    """The file of this process."""
+    process = str(os.getpid())
+    if os.environ.get(OWNER) == process:
+        return file
+    return file.with_name(f"{file.stem}-{process}{file.suffix}")
+
+
+def _begin(file: Path) -> None:
+    from pytest_modelperf.errors import ModelPerfError
+    from pytest_modelperf.tracing.profiling import profile
+
+    made = profile(_own(file))
+    try:
+        made.__enter__()
+    except ModelPerfError as error:
+        # The program runs, as it would without a trace.
+        _say(str(error))
+        return
+    atexit.register(_end, made)
+
+
+def _end(made: Profiling) -> None:
+    if not made.is_recording:
+        return
+    import warnings
+
+    from pytest_modelperf.errors import ModelPerfError
+
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            made.__exit__(None, None, None)
+    except ModelPerfError as error:
+        _say(str(error))
+        return
+    for warning in caught:
+        _say(str(warning.message))
+
+
+def _say(text: str) -> None:
+    print(f"{VARIABLE}: {text}", file=sys.stderr)  # noqa: T201  # the program has no other place
+
+
+start()

@@ -1,0 +1,96 @@
+"""Sessions of engines that are not watched: recorded where they are run through us."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE, DEFAULT_ENGINE
+from pytest_modelperf.profiler.engines.watched import Inference, WatchedSession
+from pytest_modelperf.tracing.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What the module of an engine loads."""
+
+    path: Any
+    folder: str | None = None
+
+
+class EngineSession:
+    """A model on an engine of ours. Several threads may run it, one at a time."""
+
+    def __init__(self, session: Any, watched: WatchedSession, recorder: Recorder) -> None:  # noqa: ANN401  # the modules of engines have no types
+        self._session = session
+        self._watched = watched
+        self._recorder = recorder
+        self._lock = threading.Lock()
+
+    def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """The outputs of that name, or all of them, in a list; of a function what it returns."""
+        arrays = {name: np.asarray(value) for name, value in feeds.items()}
+        with self._lock:
+            dtypes = {name: array.dtype.name for name, array in arrays.items()}
+            infer = self._session.prepare(arrays, dtypes)
+            found = self._timed(infer, arrays)
+            if not isinstance(found, Mapping):
+                return found
+            # They lie in memory of the engine, which the next inference takes.
+            values = list(found.values()) if outputs is None else [found[name] for name in outputs]
+            return [np.array(value) for value in values]
+
+    def _timed(self, infer: Callable[[], Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        shapes = tuple((name, array.shape, array.dtype.str) for name, array in arrays.items())
+        error = None
+        start_ns = time.perf_counter_ns()
+        try:
+            return infer()
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            end_ns = time.perf_counter_ns()
+            self._recorder.on_inference(
+                Inference(self._watched, "run", start_ns, end_ns, shapes, error)
+            )
+
+
+def open_session(
+    recorder: Recorder,
+    model: Any,  # noqa: ANN401  # what the engine takes
+    engine: str,
+    *,
+    threads: int = 1,
+    options: Mapping[str, str] | None = None,
+) -> EngineSession:
+    """A model that is loaded, which is recorded as a session."""
+    known = BUILT_IN.get(engine)
+    if known is None or engine == DEFAULT_ENGINE:
+        raise UsageError(f"there is no engine {engine!r}: it can be {', '.join(BUILT_IN)}.")
+    try:
+        module = importlib.import_module(known.module)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the engine {engine} is not installed ({error}): {known.install}"
+        ) from error
+    source = model if callable(model) or engine == CALLABLE_ENGINE else str(Path(model))
+    name = getattr(model, "__qualname__", None) or Path(str(model)).name
+    watched = WatchedSession(
+        file_name=name, why=f"the engine {engine} tells no times of single ones"
+    )
+    start_ns = time.perf_counter_ns()
+    try:
+        session = module.load(_Model(source), threads, dict(options or {}))
+    except module.OptionError as error:
+        raise UsageError(f"{engine}: {error}") from error
+    recorder.on_session(watched, start_ns, time.perf_counter_ns())
+    return EngineSession(session, watched, recorder)

@@ -1,0 +1,168 @@
+"""What is added to a recording when it ends: the operators of its inferences, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_modelperf.profile_files.ort_profile import OrtProfile
+from pytest_modelperf.traces import Argument, Counter, Event, Span
+from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
+from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.written import (
+    HIDDEN,
+    INFERENCE,
+    KIND,
+    SESSION,
+    THREAD,
+    write_counter,
+    write_span,
+)
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.watched import WatchedSession
+    from pytest_modelperf.tracing.layers import LayerFacts
+
+# A profile holds no more events than that, and an inference makes several.
+MAX_CALLS = 1_000_000
+# Arguments of operators that are kept, to be written down as the same.
+_MAX_SHARED = 20_000
+_NS_PER_US = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is to be known of a recording; `is_loss` says that something is missing from it."""
+
+    text: str
+    is_loss: bool = False
+
+
+def add_operators(recorder: Recorder) -> list[Note]:
+    """Read the profiles that the sessions wrote, and what has to be said of them."""
+    wanted = {number for number, session in enumerate(recorder.sessions) if session.profiles}
+    calls = _calls(recorder, wanted)
+    notes: list[Note] = []
+    for number, session in enumerate(recorder.sessions):
+        name = recorder.session_name(session)
+        if number in wanted:
+            found = _SessionOperators(recorder, session, calls.get(number, {}))
+            notes.extend(replace(note, text=f"{name}: {note.text}") for note in found.add())
+        elif session.why is not None:
+            notes.append(Note(f"{name}: no operators are shown, for {session.why}."))
+        elif session.folder is not None:
+            text = "no operators are shown: the runtime wrote no profile of it."
+            notes.append(Note(f"{name}: {text}", is_loss=True))
+    return notes
+
+
+def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
+    """The calls of each session by thread, hidden ones too: those are in its profile as well."""
+    found: dict[int, dict[int, Calls]] = {number: {} for number in wanted}
+    if not wanted:
+        return found
+    for record in recorder.spool.read():
+        if record[KIND] not in (INFERENCE, HIDDEN) or record[SESSION] not in wanted:
+            continue
+        calls = found[record[SESSION]].setdefault(record[THREAD], Calls())
+        if len(calls.ids) < MAX_CALLS:
+            calls.add(record)
+    return found
+
+
+class _SessionOperators:
+    """The operators of one session, on their way into a recording."""
+
+    def __init__(
+        self, recorder: Recorder, session: WatchedSession, calls: Mapping[int, Calls]
+    ) -> None:
+        self._recorder = recorder
+        self._session = session
+        self._placer = OperatorPlacer(calls, session.begun_ns - recorder.begun_ns, recorder.new_id)
+        self._expected = sum(
+            not failed and not hidden
+            for each in calls.values()
+            for failed, hidden in zip(each.failed, each.hidden, strict=True)
+        )
+        self._layers = self._layer_facts()
+        # By the identity of what the reader shares; the objects are kept, so that it stays theirs.
+        self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
+
+    def add(self) -> Iterator[Note]:
+        """Write them down; then what has to be said of them."""
+        try:
+            for path in self._session.profiles:
+                profile = OrtProfile(path)
+                self._write(profile)
+                yield from (Note(note, is_loss=True) for note in profile.notes)
+        except Exception as error:  # noqa: BLE001  # what was recorded is kept, whatever it is
+            yield Note(f"its profile cannot be read: {error}", is_loss=True)
+        placer = self._placer
+        if placer.placed < self._expected:
+            why = self._session.why or "of the others its profile tells nothing"
+            yield Note(
+                f"the operators of {placer.placed:,} of its {self._expected:,} inferences are "
+                f"shown: {why}.",
+                is_loss=self._session.why is None,
+            )
+        if placer.strays:
+            yield Note(
+                f"{placer.strays:,} inferences in its profile were not run by a method that is "
+                "recorded: they are left out."
+            )
+        if not placer.is_sure:
+            yield Note(
+                f"operators stood out of their inference by up to "
+                f"{placer.overhang_ns // _NS_PER_US:,} us, and were moved into it."
+            )
+        if self._layers is not None and self._layers.note is not None:
+            yield Note(f"no MACs and fused layers are shown: {self._layers.note}")
+
+    def _layer_facts(self) -> LayerFacts | None:
+        if self._session.model is None or self._session.model.suffix == ".ort":
+            return None
+        # Imported here: where no model is known, onnx is not needed.
+        from pytest_modelperf.tracing.layers import LayerFacts
+
+        return LayerFacts(self._session.model, self._session.plan)
+
+    def _write(self, events: Iterator[Event] | OrtProfile) -> None:
+        recorder = self._recorder
+        name = f"memory of {recorder.session_name(self._session)}"
+        for placed in self._placer.place(events):
+            facts = self._facts(placed.operators, placed.shapes)
+            for span, more in zip(placed.operators, facts, strict=True):
+                recorder.names.setdefault(span.thread, f"pool thread {span.thread}")
+                recorder.spool.add(
+                    write_span(replace(span, arguments=self._merged(span.arguments, more)))
+                )
+            for counter in placed.counters:
+                named = Counter(name=name, at_ns=counter.at_ns, values=counter.values)
+                recorder.spool.add(write_counter(named, recorder.new_id()))
+
+    def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
+        nothing: Mapping[str, Argument] = {}
+        if self._layers is None or shapes < 0:
+            return [nothing for _ in operators]
+        from pytest_modelperf.tracing.layers import OperatorKey
+
+        keys = [
+            OperatorKey(span.name, str(span.arguments.get("op_type", ""))) for span in operators
+        ]
+        known = self._recorder.shapes[shapes]
+        return self._layers.of(keys, known)
+
+    def _merged(
+        self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]
+    ) -> Mapping[str, Argument]:
+        """Both, as the same object each time: what is the same is written down once."""
+        if not more:
+            return arguments
+        key = id(arguments), id(more)
+        known = self._shared.get(key)
+        if known is None:
+            if len(self._shared) >= _MAX_SHARED:
+                self._shared.clear()
+            known = self._shared[key] = (arguments, more, {**arguments, **more})
+        return known[2]

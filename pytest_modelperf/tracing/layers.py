@@ -1,0 +1,136 @@
+"""Which layers of its model an operator stands for: their MACs, their parameters, what is fused.
+
+A session may run at many shapes. At each the model is bound anew, as a profile of it would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.graph.binding import Binding, InputSpec
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.model_file import ModelFile, open_model
+from pytest_modelperf.graph.structure import Node, Plan
+from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.measurements import Kernel
+from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
+from pytest_modelperf.profiler.layers import layer_indexes
+from pytest_modelperf.records import StaticLayer
+from pytest_modelperf.session import profile_bound
+from pytest_modelperf.traces import Argument
+
+# Of one session. Each costs as much as a static profile.
+MAX_SHAPES = 16
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKey:
+    """What tells the operators of a session apart."""
+
+    name: str
+    op_type: str
+
+
+@dataclass(slots=True)
+class _Bound:
+    """A model at one set of shapes: what is known of each operator that was asked for."""
+
+    places: Places
+    layers: Sequence[StaticLayer]
+    indexes: Mapping[Node, int]
+    found: dict[OperatorKey, Mapping[str, Argument]] = field(default_factory=dict)
+    # The MACs of a layer stand at one operator, though it may be several in the plan.
+    told: set[int] = field(default_factory=set)
+
+    def facts(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
+        """Of each operator, in the order in which they ran."""
+        # Those without a name of their own are told apart by their order alone.
+        new = list(dict.fromkeys(key for key in keys if key not in self.found))
+        kernels = [Kernel(name=key.name, op_type=key.op_type, self_ns=()) for key in new]
+        for key, place in zip(new, self.places.of_kernels(kernels), strict=True):
+            self.found[key] = self._facts(key, place)
+        return [self.found[key] for key in keys]
+
+    def _facts(self, key: OperatorKey, place: Place) -> Mapping[str, Argument]:
+        covered = sorted({self.indexes[node] for node in place.nodes})
+        if not covered:
+            return {}
+
+        def weight(index: int) -> tuple[int, bool, int]:
+            layer = self.layers[index]
+            return layer.macs or 0, is_same_operator(key.op_type, layer.op_type), index
+
+        shown = max(covered, key=weight)
+        layer = self.layers[shown]
+        facts: dict[str, Argument] = {"layer": layer.id or layer.name}
+        if shown not in self.told:
+            facts |= {"macs": layer.macs, "params": layer.params}
+            self.told.add(shown)
+        fused = [self.layers[index] for index in covered if index != shown]
+        if fused:
+            facts["fused"] = [f"{part.id or part.name} ({part.qualified_op})" for part in fused]
+        return {name: value for name, value in facts.items() if value is not None}
+
+
+class LayerFacts:
+    """Of one session: the layers of its model, at every set of shapes that it was run at."""
+
+    def __init__(self, model: Path, plan: bytes | None) -> None:
+        # Why operators are shown without what the model says of them.
+        self.note: str | None = None
+        self._model = model
+        self._plan = plan
+        self._file: ModelFile | None = None
+        self._read_plan: Plan | None = None
+        self._bound: dict[object, _Bound | None] = {}
+
+    def of(self, keys: Sequence[OperatorKey], shapes: Shapes) -> list[Mapping[str, Argument]]:
+        """What the model says of the operators of an inference; nothing where that is not known."""
+        at = tuple(shapes.items())
+        if at not in self._bound:
+            self._bound[at] = self._bind(shapes)
+        bound = self._bound[at]
+        return [{} for _ in keys] if bound is None else bound.facts(keys)
+
+    def _bind(self, shapes: Shapes) -> _Bound | None:
+        if len(self._bound) >= MAX_SHAPES:
+            self.note = f"it ran at more than {MAX_SHAPES} sets of shapes; of the others"
+            return None
+        try:
+            return self._made(shapes)
+        except ModelPerfError as error:
+            self.note = f"{error}"
+        except Exception as error:  # noqa: BLE001  # a trace without MACs is better than none
+            self.note = f"{type(error).__name__}: {error}"
+        return None
+
+    def _made(self, shapes: Shapes) -> _Bound:
+        if self._file is None:
+            self._file = open_model(str(self._model))
+            self._read_plan = None if self._plan is None else read_plan(self._plan)
+        bound = load_model(self._file, _binding(self._file, shapes))
+        static = profile_bound(bound, Operators())
+        places = Places(bound.graph, _names(bound))
+        if self._read_plan is not None:
+            places.add_plan(self._read_plan, bound.graph)
+        return _Bound(places, static.layers, layer_indexes(bound.graph, static.layers))
+
+
+def _names(bound: BoundModel) -> Mapping[str, Node]:
+    return {node.name: node for node in bound.graph.walk() if node.name}
+
+
+def _binding(file: ModelFile, shapes: Shapes) -> Binding:
+    """Every input at the shape that it came in."""
+    specs = [
+        InputSpec(declared.name, declared.dtype, shapes[declared.name])
+        for declared in declared_inputs(file.proto)
+        if declared.name in shapes and declared.dtype is not None
+    ]
+    return Binding(inputs=tuple(specs))

@@ -1,0 +1,302 @@
+"""The profiler for a program of one's own: `with profile(file="trace.json") as p:`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.traces import Category, Event
+from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.recording import Recording
+from pytest_modelperf.tracing.spool import Spool
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pytest_modelperf.frames import Frames
+    from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
+
+Format = Literal["chrome", "frame"]
+FORMATS = ("chrome", "frame")
+CATEGORIES = ("inference", "operator")
+
+_BY = ("session", "name")
+_TOP = 20
+
+
+class TraceWarning(UserWarning):
+    """Something is missing from a trace."""
+
+
+def profile(
+    file: str | os.PathLike[str] | None = None,
+    categories: Sequence[str] = CATEGORIES,
+    format: Format = "chrome",  # noqa: A002  # as others call it
+) -> Profiling:
+    """A recording of every ONNX Runtime session that runs inside of the `with` statement.
+
+    With a `file` it is written there as a Chrome trace. With `format="frame"` nothing is written:
+    the data frames are asked of what `with` gives, as they can be in any case.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"format is {format!r}: it can be 'chrome' or 'frame'.")
+    if format == "frame" and file is not None:
+        raise UsageError(
+            "format='frame' writes no file: leave file out, and save what p.frame() returns, as "
+            "with p.frame().to_csv(file)."
+        )
+    if isinstance(categories, str) or not set(categories) <= set(CATEGORIES):
+        raise UsageError(
+            f"categories are {categories!r}: they can be 'inference' and 'operator', as in "
+            "categories=('inference',)."
+        )
+    wanted = frozenset(Category(name) for name in categories)
+    return Profiling(None if file is None else Path(file).absolute(), wanted)
+
+
+class Profiling:
+    """A profile: being recorded inside of its `with` statement, and to be read after it."""
+
+    # There is one runtime in a process, and so one profile of it.
+    _active: Profiling | None = None
+    _switch = threading.Lock()
+
+    def __init__(self, file: Path | None, categories: frozenset[Category]) -> None:
+        self._file = file
+        self._categories = categories
+        self._recorder: Recorder | None = None
+        self._recording: Recording | None = None
+        self._watch: SessionWatch | None = None
+        self._frames: Frames | None = None
+
+    # -- recording
+
+    def __enter__(self) -> Profiling:  # noqa: PYI034  # Python 3.10 has no Self
+        """Begin. The file is there from now on, and empty until the end."""
+        # Imported here: until something is recorded, the runtime need not be loaded.
+        from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
+
+        with Profiling._switch:
+            if self._recorder is not None:
+                raise UsageError("this profile was recorded already: call profile() for another.")
+            other = Profiling._active
+            if other is not None and other.is_recording:
+                raise UsageError(
+                    "another profile is being recorded, as a whole program is with "
+                    "MODELPERF_TRACE, and there can be one at a time: end that one first. Labels "
+                    "nest: with p.record('name')."
+                )
+            if self._file is not None:
+                _empty(self._file)
+            folder = Path(tempfile.mkdtemp(prefix="modelperf-trace-"))
+            self._recorder = Recorder(folder, self._categories)
+            weakref.finalize(self._recorder, _remove, self._recorder.spool, folder, os.getpid())
+            self._watch = SessionWatch(self._recorder)
+            self._watch.begin()
+            Profiling._active = self
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End, and write the file. What the body raised passes through."""
+        try:
+            notes = self._end()
+        except Exception as problem:
+            if error is None:
+                raise
+            # Not in place of what the body raised.
+            notes = [f"the trace could not be completed: {problem}"]
+        if notes:
+            with contextlib.nullcontext() if error is None else contextlib.suppress(TraceWarning):
+                warnings.warn(printable(" ".join(notes)), TraceWarning, stacklevel=2)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it has begun and not ended, in this very process."""
+        recorder = self._recorder
+        return (
+            recorder is not None
+            and self._recording is None
+            and self._watch is not None
+            and recorder.process == os.getpid()
+        )
+
+    def record(self, name: str) -> AbstractContextManager[None]:
+        """A label over what runs inside of its `with` statement, on this thread. Labels nest."""
+        return self._begun().label(str(name))
+
+    def pause(self) -> None:
+        """Record nothing that begins from now on, until `resume`."""
+        self._begun().pause()
+
+    def resume(self) -> None:
+        self._begun().resume()
+
+    def session(
+        self,
+        model: Any,  # noqa: ANN401  # a path, bytes, a ModelProto, or what another engine takes
+        *arguments: Any,  # noqa: ANN401
+        engine: str = "onnxruntime",
+        **named: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401  # the runtime has no types
+        """A session that is recorded: of ONNX Runtime, with the arguments of `InferenceSession`.
+
+        Of another engine it has `run(outputs, feeds)` alone, and takes `threads` and `options`.
+        """
+        recorder = self._begun()
+        if engine != "onnxruntime":
+            from pytest_modelperf.tracing.engine_sessions import open_session
+
+            return open_session(recorder, model, engine, *arguments, **named)
+        from pytest_modelperf.profiler.engines.onnxruntime_sessions import create_session
+
+        return create_session(model, *arguments, **named)
+
+    def _begun(self) -> Recorder:
+        if self._recorder is None:
+            raise UsageError("the profile has not begun: with profile(...) as p.")
+        return self._recorder
+
+    def _end(self) -> list[str]:
+        """Complete the recording; what is missing from it."""
+        recorder, watch = self._begun(), self._watch
+        if watch is None:
+            return []
+        watch.end()
+        with Profiling._switch:
+            if Profiling._active is self:
+                Profiling._active = None
+        if recorder.process != os.getpid():
+            # Of a process that was forked nothing is recorded, and the file is the other's.
+            self._watch = None
+            return []
+        try:
+            self._recording = Recording(recorder)
+        finally:
+            self._watch = None
+        if self._file is not None:
+            write_trace(self._recording, self._file)
+        return [note.text for note in self._recording.found if note.is_loss]
+
+    # -- what was recorded
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the recording: what is missing, and why."""
+        return tuple(note.text for note in self._ended().found)
+
+    def events(self) -> Iterator[Event]:
+        """All of it, by their start; what is inside of something comes after it."""
+        return self._ended().events()
+
+    def frames(self) -> Frames:
+        """The data frames; the same object each time."""
+        if self._frames is None:
+            from pytest_modelperf.frames import Frames
+
+            self._frames = Frames(self.events(), self.notes)
+        return self._frames
+
+    def _ended(self) -> Recording:
+        if self._recording is None:
+            raise UsageError(
+                "the profile has not ended: what was recorded is read after its with statement."
+            )
+        return self._recording
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each span, by their start."""
+        return self.frames().frame()
+
+    def where(self, column: str, value: object) -> Frames:
+        """Only the spans with this value in a column of `frame()`."""
+        return self.frames().where(column, value)
+
+    def inferences(self) -> pd.DataFrame:
+        return self.frames().inferences()
+
+    def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
+        return self.frames().operators(by, sort)
+
+    def operator_calls(self) -> pd.DataFrame:
+        return self.frames().operator_calls()
+
+    def layers(self, sort: str | None = None) -> pd.DataFrame:
+        return self.frames().layers(sort)
+
+    def summary(
+        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+    ) -> pd.DataFrame:
+        return self.frames().summary(by, cat)
+
+    def print_inferences(self, top: int | None = _TOP) -> None:
+        self.frames().print_inferences(top)
+
+    def print_operators(
+        self, by: str = "name", sort: str = "total", top: int | None = _TOP
+    ) -> None:
+        self.frames().print_operators(by, sort, top)
+
+    def print_operator_calls(self, top: int | None = _TOP) -> None:
+        self.frames().print_operator_calls(top)
+
+    def print_layers(self, sort: str | None = None, top: int | None = _TOP) -> None:
+        self.frames().print_layers(sort, top)
+
+    def print_summary(
+        self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
+    ) -> None:
+        self.frames().print_summary(by, cat)
+
+
+def write_trace(recording: Recording, file: Path) -> None:
+    """Write a recording as a Chrome trace: beside the file at first, so that it is never half."""
+    place = file.resolve()
+    # A device is no file that another can take the place of.
+    is_plain = not place.exists() or place.is_file()
+    part = place.with_name(f"{place.name}.{os.getpid()}.part") if is_plain else place
+    try:
+        with part.open("w", encoding="ascii") as stream:
+            recording.write_chrome(stream)
+        if is_plain:
+            part.replace(place)
+    except OSError as error:
+        if is_plain:
+            with contextlib.suppress(OSError):
+                part.unlink()
+        raise _unwritable(file, error) from error
+
+
+def _empty(file: Path) -> None:
+    """Leave an empty file: what cannot be written is said before anything runs."""
+    try:
+        file.open("w").close()
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def _unwritable(file: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {printable(str(file))}: {error.strerror or error}.")
+
+
+def _remove(spool: Spool, folder: Path, process: int) -> None:
+    spool.close()
+    # A process that was forked shares the folder, and does not own it.
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

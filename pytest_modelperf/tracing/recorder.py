@@ -1,0 +1,292 @@
+"""What runs while a profile is active, written down as it ends, by whichever thread it ran on."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_modelperf.traces import Argument, Category, Counter, Span
+from pytest_modelperf.tracing.memory import ResidentMemory
+from pytest_modelperf.tracing.spool import Spool
+from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, write_span
+from pytest_modelperf.units import format_shape
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.engines.watched import Inference, WatchedSession
+
+INFERENCE_NAME = "inference"
+# Labels that do not nest, as those of asyncio's tasks, have rows of their own. No thread of a
+# system has a number as large.
+_ROW_OF_ITS_OWN = 1 << 32
+MODEL_IN_MEMORY = "model in memory"
+PROCESS_MEMORY = "memory of the process"
+# Inferences that end sooner after each other share a look at the memory, which takes 1 us itself.
+_MEMORY_EVERY_NS = 100_000
+# Sets of shapes that are kept apart.
+MAX_SHAPES = 4096
+
+# What tells one kind of inference from another, and so is kept once.
+_Kind = tuple[object, ...]
+
+
+class _Thread(threading.local):
+    """What is open on this thread."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self.number = threading.get_native_id()
+        self.labels: list[_Label] = []
+        self.free_from_ns = 0
+        name = threading.current_thread().name
+        # A thread that Python did not start.
+        is_foreign = name.startswith("Dummy-")
+        names.setdefault(self.number, f"pool thread {self.number}" if is_foreign else name)
+
+    @property
+    def label(self) -> int | None:
+        """The label that is open, the innermost of them."""
+        return self.labels[-1].id if self.labels else None
+
+
+class _Label:
+    """A label that is open."""
+
+    __slots__ = ("id", "overlaps", "parent")
+
+    def __init__(self, id_: int, parent: int | None) -> None:
+        self.id = id_
+        self.parent = parent
+        self.overlaps = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Inferences:
+    """What inferences of one kind have in common: numbers of their session and of their shapes."""
+
+    arguments: dict[str, Argument]
+    session: int
+    shapes: int | None
+
+
+class Recorder:
+    """Spans and counters of this process, in a folder. Its clock starts at 0 as it is made."""
+
+    def __init__(
+        self,
+        folder: Path,
+        categories: frozenset[Category],
+        clock: Callable[[], int] = time.perf_counter_ns,
+        memory: ResidentMemory | None = None,
+    ) -> None:
+        self.process = os.getpid()
+        self.begun_ns = clock()
+        self.folder = folder
+        self.spool = Spool(folder / "recorded")
+        self.names: dict[int, str] = {}
+        self.sessions: list[WatchedSession] = []
+        self.shapes: list[Mapping[str, tuple[int, ...]]] = []
+        self._categories = categories
+        self._clock = clock
+        self._memory = ResidentMemory() if memory is None else memory
+        self._resident_bytes: int | None = None
+        self._look_again_ns = 0
+        self._ids = itertools.count(1)
+        self._thread = _Thread(self.names)
+        self._kinds: dict[_Kind, _Inferences] = {}
+        self._numbers: dict[int, int] = {}
+        self._names_of_sessions: list[str] = []
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._is_open = True
+        # When pauses began, and when they ended.
+        self._paused_ns: list[int] = []
+        self._resumed_ns: list[int] = []
+        self._lock = threading.Lock()
+
+    def new_id(self) -> int:
+        return next(self._ids)
+
+    # -- pauses
+
+    def pause(self) -> None:
+        with self._lock:
+            if len(self._paused_ns) == len(self._resumed_ns):
+                self._paused_ns.append(self._clock())
+
+    def resume(self) -> None:
+        with self._lock:
+            if len(self._paused_ns) > len(self._resumed_ns):
+                self._resumed_ns.append(self._clock())
+
+    def is_recorded(self, start_ns: int) -> bool:
+        """Whether what began then is recorded: not what began in a pause."""
+        place = bisect_right(self._paused_ns, start_ns) - 1
+        if place < 0:
+            return True
+        return place < len(self._resumed_ns) and start_ns >= self._resumed_ns[place]
+
+    # -- labels
+
+    @contextmanager
+    def label(self, name: str) -> Iterator[None]:
+        start_ns = self._clock()
+        if not self._is_here() or not self.is_recorded(start_ns):
+            yield
+            return
+        thread = self._thread
+        opened = _Label(self.new_id(), thread.label)
+        thread.labels.append(opened)
+        error = None
+        try:
+            yield
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            place = thread.labels.index(opened)
+            del thread.labels[place]
+            for other in thread.labels[place:]:
+                # It began inside of this one, and ends after it.
+                other.overlaps = True
+            row = thread.number
+            if opened.overlaps:
+                row = _ROW_OF_ITS_OWN + opened.id
+                self.names[row] = f"{self.names[thread.number]}: {name}"
+            self._add_span(
+                Span(
+                    name=name,
+                    category=Category.LABEL,
+                    start_ns=start_ns,
+                    duration_ns=self._clock() - start_ns,
+                    thread=row,
+                    id=opened.id,
+                    parent=opened.parent,
+                    arguments={} if error is None else {"error": error},
+                )
+            )
+
+    # -- sessions and inferences
+
+    def new_folder(self) -> Path | None:
+        if Category.OPERATOR not in self._categories:
+            return None
+        return Path(tempfile.mkdtemp(prefix="session-", dir=self.folder))
+
+    def on_session(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
+        name = self.session_name(session)
+        if self._is_here() and self.is_recorded(start_ns):
+            thread = self._thread
+            self._add_span(
+                Span(
+                    name=name,
+                    category=Category.SESSION,
+                    start_ns=start_ns,
+                    duration_ns=end_ns - start_ns,
+                    thread=thread.number,
+                    id=self.new_id(),
+                    parent=thread.label,
+                    arguments={"session": name},
+                )
+            )
+
+    def on_inference(self, inference: Inference) -> None:
+        session, method, start_ns, end_ns, shapes, error, has_waited = inference
+        if not self._is_open:
+            return
+        thread = self._thread
+        if has_waited:
+            # The threads of a pool take them one after the other.
+            start_ns = max(start_ns, thread.free_from_ns)
+            thread.free_from_ns = end_ns
+        key: _Kind = (id(session), method, shapes, error)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._new_kind(key, inference)
+        is_hidden = not self.is_recorded(start_ns)
+        # As `write_span` would have it, at a fraction of what that costs.
+        self.spool.add(
+            (
+                start_ns - self.begun_ns,
+                self.begun_ns - end_ns,
+                next(self._ids),
+                HIDDEN if is_hidden else INFERENCE,
+                thread.number,
+                thread.label,
+                INFERENCE_NAME,
+                kind.arguments,
+                None,
+                None,
+                kind.session,
+                kind.shapes,
+            )
+        )
+        if is_hidden or end_ns < self._look_again_ns:
+            return
+        self._look_again_ns = end_ns + _MEMORY_EVERY_NS
+        resident_bytes = self._memory.read_bytes()
+        if resident_bytes is not None and resident_bytes != self._resident_bytes:
+            self._resident_bytes = resident_bytes
+            at_ns = end_ns - self.begun_ns
+            values = {"resident_bytes": resident_bytes}
+            counter = Counter(name=PROCESS_MEMORY, at_ns=at_ns, values=values)
+            self.spool.add(write_counter(counter, next(self._ids)))
+
+    def session_name(self, session: WatchedSession) -> str:
+        """What it is called here: after its file, and apart from others of that file."""
+        return self._names_of_sessions[self._number_of(session)]
+
+    def close(self) -> None:
+        """Write nothing more down."""
+        self._is_open = False
+        self._memory.close()
+
+    def _number_of(self, session: WatchedSession) -> int:
+        with self._lock:
+            number = self._numbers.get(id(session))
+            if number is None:
+                number = self._numbers[id(session)] = len(self.sessions)
+                self.sessions.append(session)
+                plain = session.file_name or MODEL_IN_MEMORY
+                self._counts[plain] += 1
+                count = self._counts[plain]
+                self._names_of_sessions.append(plain if count == 1 else f"{plain} #{count}")
+            return number
+
+    def _new_kind(self, key: _Kind, inference: Inference) -> _Inferences:
+        name = self.session_name(inference.session)
+        arguments: dict[str, Argument] = {"session": name, "method": inference.method}
+        shapes = inference.shapes
+        if shapes:
+            arguments["input_shape"] = format_shape(shapes[0][1])
+            arguments["inputs"] = [
+                f"{input_name} {dtype} {format_shape(shape)}" for input_name, shape, dtype in shapes
+            ]
+        if inference.error is not None:
+            arguments["error"] = inference.error
+        number = None
+        with self._lock:
+            if shapes is not None and len(self.shapes) < MAX_SHAPES:
+                number = len(self.shapes)
+                self.shapes.append({each[0]: each[1] for each in shapes})
+            if len(self._kinds) >= MAX_SHAPES:
+                self._kinds.clear()
+            kind = _Inferences(arguments, self._numbers[id(inference.session)], number)
+            self._kinds[key] = kind
+        return kind
+
+    def _add_span(self, span: Span) -> None:
+        """Write it down, on the clock of the trace."""
+        if self._is_open:
+            self.spool.add(write_span(replace(span, start_ns=span.start_ns - self.begun_ns)))
+
+    def _is_here(self) -> bool:
+        """Whether this is the process that is recorded, and not one that it forked."""
+        return self._is_open and os.getpid() == self.process

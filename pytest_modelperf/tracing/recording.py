@@ -1,0 +1,47 @@
+"""A recording that has ended: its events in order, as often as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.report.chrome_trace import TextSink, TraceWriter
+from pytest_modelperf.traces import Event, ThreadName
+from pytest_modelperf.tracing.finishing import Note, add_operators
+from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.written import read_event
+from pytest_modelperf.units import printable
+
+_PROCESS_NAME = "python"
+_ABOUT_TIMES = (
+    "Inferences were timed around the call. Operators are what ONNX Runtime's own profile tells, "
+    "in whole microseconds, moved onto the same clock; profiling makes them slower."
+)
+
+
+class Recording:
+    """Everything that a recorder wrote down, with the operators that its sessions tell of."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        recorder.close()
+        self._recorder = recorder
+        self.found: tuple[Note, ...] = tuple(add_operators(recorder))
+
+    def events(self) -> Iterator[Event]:
+        """By their start; of two that begin together the outer one comes first."""
+        recorder = self._recorder
+        yield ThreadName(name=_PROCESS_NAME, process=recorder.process)
+        for thread, name in recorder.names.items():
+            yield ThreadName(name=name, process=recorder.process, thread=thread)
+        for record in recorder.spool.read():
+            event = read_event(record, recorder.process)
+            if event is not None:
+                yield event
+
+    def write_chrome(self, stream: TextSink) -> None:
+        writer = TraceWriter(stream)
+        for event in self.events():
+            writer.write(event)
+        about: dict[str, object] = {"schema": 1, "times": _ABOUT_TIMES}
+        if self.found:
+            about["notes"] = [printable(note.text) for note in self.found]
+        writer.finish(about)

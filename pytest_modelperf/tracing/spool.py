@@ -1,0 +1,129 @@
+"""What is recorded, on disk: written as it comes, read in order, with little of it in memory."""
+
+from __future__ import annotations
+
+import heapq
+import marshal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+# So many records are sorted and written together, and are read in pieces of so many.
+RUN_RECORDS = 8192
+PIECE_RECORDS = 256
+
+# Its place in the order, the end as a negative number so that the longer of two comes first, and
+# a number that no other has; then whatever is known. Of what `marshal` can write, for its speed.
+Record: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Where records that were written together lie."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Records in order, and the first of them."""
+
+    first: Record
+    pieces: tuple[_Piece, ...]
+
+
+class Spool:
+    """Records in a file. Any thread may add to it; it is read when nothing more is added."""
+
+    def __init__(self, path: Path) -> None:
+        # Nothing is left in a buffer: a process that is forked would write it once more.
+        self._file: BinaryIO = path.open("w+b", buffering=0)
+        self._pending: list[Record] = []
+        self._runs: list[_Run] = []
+        self._end = 0
+        self._lock = threading.Lock()
+
+    def add(self, record: Record) -> None:
+        self._pending.append(record)
+        # Whoever comes while another thread writes leaves it to that.
+        if len(self._pending) >= RUN_RECORDS and self._lock.acquire(blocking=False):
+            try:
+                self._write_run()
+            finally:
+                self._lock.release()
+
+    def read(self) -> Iterator[Record]:
+        """All records in order."""
+        with self._lock:
+            while self._pending:
+                self._write_run()
+        return _merged(self, sorted(self._runs, key=lambda run: _key(run.first)))
+
+    def read_run(self, run: _Run) -> Iterator[Record]:
+        for piece in run.pieces:
+            with self._lock:
+                self._file.seek(piece.offset)
+                data = _read_all(self._file, piece.length)
+            yield from marshal.loads(data)  # noqa: S302  # this process wrote it
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write_run(self) -> None:
+        count = len(self._pending)
+        records = sorted(self._pending[:count], key=_key)
+        pieces = []
+        for first in range(0, count, PIECE_RECORDS):
+            data = marshal.dumps(records[first : first + PIECE_RECORDS])
+            self._file.seek(self._end)
+            _write_all(self._file, data)
+            pieces.append(_Piece(self._end, len(data)))
+            self._end += len(data)
+        self._runs.append(_Run(records[0], tuple(pieces)))
+        # At last, so that nothing is lost where this was interrupted.
+        del self._pending[:count]
+
+
+def _merged(spool: Spool, runs: list[_Run]) -> Iterator[Record]:
+    """The records of all runs in order; a run is opened when it is its turn."""
+    opened: list[tuple[Record, Record, Iterator[Record]]] = []
+
+    def put(records: Iterator[Record]) -> None:
+        record = next(records, None)
+        if record is not None:
+            heapq.heappush(opened, (_key(record), record, records))
+
+    waiting = iter(runs)
+    coming = next(waiting, None)
+    while opened or coming is not None:
+        while coming is not None and (not opened or _key(coming.first) <= opened[0][0]):
+            put(spool.read_run(coming))
+            coming = next(waiting, None)
+        _, record, records = heapq.heappop(opened)
+        yield record
+        put(records)
+
+
+def _key(record: Record) -> Record:
+    return record[:3]
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """An unbuffered file may take a part of it only, as on a disk that is nearly full."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
+
+
+def _read_all(file: BinaryIO, length: int) -> bytes:
+    pieces = []
+    while length:
+        piece = file.read(length)
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)

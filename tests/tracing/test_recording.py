@@ -1,0 +1,616 @@
+"""A profile records what runs while it is active, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import pytest_modelperf
+from pytest_modelperf import profile
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.traces import Category, Counter, Span
+from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
+from pytest_modelperf.units import printable
+from tests.tracing.models import CPU, FEED, open_plain, options
+from tests.tracing.validity import Trace, read_valid_trace
+
+METHODS = ("__init__", "run", "run_with_iobinding", "run_async", "end_profiling", "set_providers")
+
+
+def spans_of(p: Profiling, category: str) -> list[Span]:
+    wanted = Category(category)
+    return [e for e in p.events() if isinstance(e, Span) and e.category is wanted]
+
+
+def read(path: Path) -> Trace:
+    return read_valid_trace(path.read_text(encoding="ascii"))
+
+
+def names_by_parent(p: Profiling) -> dict[str, list[str]]:
+    spans = [event for event in p.events() if isinstance(event, Span)]
+    names = {span.id: span.name for span in spans}
+    found: dict[str, list[str]] = {}
+    for span in spans:
+        parent = "" if span.parent is None else names[span.parent]
+        found.setdefault(parent, []).append(span.name)
+    return found
+
+
+# -- what is recorded
+
+
+def test_a_trace_has_sessions_labels_inferences_and_operators_each_inside_of_the_other(
+    model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.json"
+    with profile(file=file) as p:
+        with p.record("set up"):
+            session = p.session(str(model), options(), providers=CPU)
+        with p.record("outer"), p.record("inner"):
+            session.run(None, FEED)
+    trace = read(file)
+    shown = [(span.depth, span.category, span.name) for span in trace.spans]
+    assert shown == [
+        (0, "label", "set up"),
+        (1, "session", "small.onnx"),
+        (0, "label", "outer"),
+        (1, "label", "inner"),
+        (2, "inference", "inference"),
+        (3, "operator", "product"),
+        (3, "operator", "sine"),
+    ]
+    assert trace.thread_names == {threading.get_native_id(): "MainThread"}
+    assert names_by_parent(p)["inner"] == ["inference"]
+    assert names_by_parent(p)["inference"] == ["product", "sine"]
+
+
+def test_an_operator_has_what_the_runtime_and_the_model_tell_of_it(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+    product, sine = spans_of(p, "operator")
+    known = {
+        "op_type": "MatMul",
+        "provider": "CPUExecutionProvider",
+        "precision": "float32",
+        "input_shape": "2x8",
+        "output_shape": "2x4",
+        "layer": "h",
+        "macs": 64,
+        "params": 32,
+    }
+    assert {key: product.arguments[key] for key in known} == known
+    assert (product.operator_index, sine.operator_index) == (0, 1)
+    assert sine.arguments["layer"] == "y"
+
+
+def test_macs_follow_the_shapes_of_each_inference(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        for batch in (1, 3, 1):
+            session.run(None, {"x": np.ones((batch, 8), np.float32)})
+    products = [span for span in spans_of(p, "operator") if span.name == "product"]
+    assert [span.arguments["macs"] for span in products] == [32, 96, 32]
+
+
+def test_what_a_kernel_fuses_is_told() -> None:
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    with profile() as p:
+        session = p.session(light / "light_squeezenet.onnx", options(), providers=CPU)
+        put = session.get_inputs()[0]
+        session.run(None, {put.name: np.zeros(put.shape, np.float32)})
+    operators = spans_of(p, "operator")
+    assert any("Relu" in str(span.arguments.get("fused")) for span in operators)
+    counted = sum(int(str(span.arguments.get("macs") or 0)) for span in operators)
+    assert counted == 349_151_936
+    assert p.notes == ()
+
+
+@pytest.mark.parametrize("source", ["path", "bytes", "message"])
+def test_a_model_can_be_given_in_any_form(model: Path, source: str) -> None:
+    given = {"path": model, "bytes": model.read_bytes(), "message": onnx.load(model)}[source]
+    with profile() as p:
+        p.session(given, options(), providers=CPU).run(None, FEED)
+    assert [span.arguments.get("macs") for span in spans_of(p, "operator")] == [64, 0]
+
+
+def test_every_way_to_run_a_session_is_recorded(model: Path) -> None:
+    with profile() as p:
+        session = ort.InferenceSession(str(model), options(intra_op_num_threads=2), providers=CPU)
+        session.run(None, FEED)
+        session.run(input_feed=FEED, output_names=["y"])
+        value = ort.OrtValue.ortvalue_from_numpy(FEED["x"])
+        session.run_with_ort_values(["y"], {"x": value})
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", FEED["x"])
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        ended = threading.Event()
+        session.run_async(["y"], FEED, lambda *_: ended.set(), None)
+        assert ended.wait(60)
+    inferences = spans_of(p, "inference")
+    assert [span.arguments["method"] for span in inferences] == [
+        *("run", "run", "run_with_ort_values", "run_with_iobinding", "run_async")
+    ]
+    operators = spans_of(p, "operator")
+    parents = [span.parent for span in operators]
+    assert parents == [span.id for span in inferences for _ in range(2)]
+    for span in operators:
+        (around,) = [each for each in inferences if each.id == span.parent]
+        assert around.thread == span.thread
+        assert around.start_ns <= span.start_ns
+        assert span.end_ns <= around.end_ns
+
+
+def test_the_memory_of_the_process_is_counted_and_that_of_a_runtime_that_tells(
+    model: Path, tmp_path: Path
+) -> None:
+    given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
+    plain = ort.InferenceSession(str(model), given, providers=CPU)
+    plain.run(None, FEED)
+    tells = "mem_in_use_peak" in Path(plain.end_profiling()).read_text(encoding="utf-8")
+    with profile() as p:
+        p.session(model, options(), providers=CPU).run(None, FEED)
+    counters = [event for event in p.events() if isinstance(event, Counter)]
+    values = {counter.name: counter.values for counter in counters}
+    assert values["memory of the process"]["resident_bytes"] > 1_000_000
+    assert ("peak_bytes" in values.get("memory of small.onnx", {})) == tells
+
+
+def test_without_the_category_no_session_is_profiled(model: Path) -> None:
+    with profile(categories=("inference",)) as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        assert not session.get_session_options().enable_profiling
+    assert len(spans_of(p, "inference")) == 1
+    assert spans_of(p, "operator") == []
+
+
+def test_sessions_of_the_same_file_have_names_of_their_own(model: Path) -> None:
+    with profile() as p:
+        for _ in range(2):
+            p.session(model, options(), providers=CPU).run(None, FEED)
+    names = [span.arguments["session"] for span in spans_of(p, "inference")]
+    assert names == ["small.onnx", "small.onnx #2"]
+    assert [span.name for span in spans_of(p, "session")] == names
+
+
+# -- pauses
+
+
+def test_nothing_that_begins_in_a_pause_is_recorded(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        p.pause()
+        p.pause()
+        session.run(None, FEED)
+        with p.record("unseen"):
+            p.session(model, options(), providers=CPU)
+            p.resume()
+        p.resume()
+        session.run(None, FEED)
+    first, second = spans_of(p, "inference")
+    assert [span.parent for span in spans_of(p, "operator")] == [first.id] * 2 + [second.id] * 2
+    assert spans_of(p, "label") == []
+    assert len(spans_of(p, "session")) == 1
+
+
+def test_a_pause_is_a_gap_on_the_clock(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        p.pause()
+        for _ in range(50):
+            session.run(None, FEED)
+        p.resume()
+        session.run(None, FEED)
+    first, second = spans_of(p, "inference")
+    assert second.start_ns - first.end_ns > 50_000
+
+
+# -- threads
+
+
+def test_labels_belong_to_the_thread_that_opened_them(model: Path, tmp_path: Path) -> None:
+    threads = 4
+    together = threading.Barrier(threads)
+    file = tmp_path / "trace.json"
+    with profile(file=file) as p:
+        session = p.session(model, options(), providers=CPU)
+
+        def work(number: int) -> None:
+            for step in range(5):
+                with p.record(f"thread {number}"):
+                    together.wait()
+                    with p.record(f"step {step}"):
+                        session.run(None, FEED)
+
+        workers = [threading.Thread(target=work, args=(n,), name=f"w{n}") for n in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    trace = read(file)
+    for number in range(threads):
+        outer = [span for span in trace.spans if span.name == f"thread {number}"]
+        assert len(outer) == 5
+        (thread,) = {span.thread for span in outer}
+        assert trace.thread_names[thread] == f"w{number}"
+        own = [span for span in trace.spans if span.thread == thread]
+        assert [span.depth for span in own] == [0, 1, 2, 3, 3] * 5
+    assert p.notes == ()
+
+
+def test_labels_that_do_not_nest_still_make_a_valid_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+
+    async def work(p: Profiling) -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            with p.record("first"):
+                await begun.wait()
+            ended.set()
+
+        async def second() -> None:
+            with p.record("second"):
+                begun.set()
+                await ended.wait()
+
+        await asyncio.gather(first(), second())
+
+    with profile(file=file) as p:
+        asyncio.run(work(p))
+    trace = read(file)
+    first, second = trace.named("first"), trace.named("second")
+    assert first.start_ns <= second.start_ns <= first.end_ns <= second.end_ns
+    assert trace.thread_names[second.thread] == "MainThread: second"
+
+
+# -- how it ends
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_file_is_complete_when_the_body_raises(
+    model: Path, tmp_path: Path, error: type[BaseException]
+) -> None:
+    file = tmp_path / "trace.json"
+
+    def work() -> None:
+        with profile(file=file) as p:
+            session = p.session(model, options(), providers=CPU)
+            with p.record("broken"):
+                session.run(None, FEED)
+                raise error("mine")
+
+    with pytest.raises(error, match="mine"):
+        work()
+    trace = read(file)
+    assert trace.named("broken").arguments == {"error": error.__name__}
+    assert [span.name for span in trace.of("operator")] == ["product", "sine"]
+
+
+def test_an_inference_that_fails_is_recorded_and_its_error_passes(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        with pytest.raises(Exception, match="Invalid rank"):
+            session.run(None, {"x": np.ones(3, np.float32)})
+        with pytest.raises(ValueError, match="Required inputs"):
+            session.run(None, {})
+        session.run(None, FEED)
+    inferences = spans_of(p, "inference")
+    assert [span.arguments.get("error") for span in inferences] == [
+        *("InvalidArgument", "ValueError", None)
+    ]
+    assert {span.parent for span in spans_of(p, "operator")} == {inferences[-1].id}
+
+
+def test_the_class_is_as_it_was_afterwards() -> None:
+    before = [getattr(ort.InferenceSession, name) for name in METHODS]
+    own = set(vars(ort.InferenceSession))
+    with profile():
+        assert [getattr(ort.InferenceSession, name) for name in METHODS] != before
+    assert [getattr(ort.InferenceSession, name) for name in METHODS] == before
+    assert set(vars(ort.InferenceSession)) == own
+
+
+def test_who_wraps_a_method_meanwhile_keeps_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    with profile() as p:
+        wrapped = ort.InferenceSession.run
+
+        def theirs_too(*arguments: object) -> object:
+            calls.append(arguments)
+            return wrapped(*arguments)
+
+        monkeypatch.setattr(ort.InferenceSession, "run", theirs_too)
+        theirs = ort.InferenceSession.run
+    assert ort.InferenceSession.run is theirs
+    open_plain(model).run(None, FEED)
+    assert len(calls) == 1
+    assert spans_of(p, "inference") == []
+
+
+def test_options_of_the_program_are_as_they_were(model: Path) -> None:
+    given = options(log_severity_level=2)
+    names = ("enable_profiling", "profile_file_prefix", "optimized_model_filepath")
+    before = [getattr(given, name) for name in names]
+    with profile() as p:
+        for _ in range(2):
+            p.session(model, given, providers=CPU).run(None, FEED)
+    assert [getattr(given, name) for name in names] == before
+    assert given.log_severity_level == 2
+    assert len(spans_of(p, "operator")) == 4
+
+
+def test_the_program_is_told_nothing_of_a_saved_plan(
+    model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = ort.SessionOptions()
+    with profile() as p:
+        for _ in range(2):
+            p.session(model, given, providers=CPU).run(None, FEED)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_plan_that_the_program_saves_is_left_alone(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.onnx"
+    with profile() as p:
+        given = options(optimized_model_filepath=str(path))
+        p.session(model, given, providers=CPU).run(None, FEED)
+    assert [node.name for node in onnx.load(path).graph.node] == ["product", "sine"]
+    assert len(spans_of(p, "operator")) == 2
+
+
+def test_a_model_that_is_refused_is_refused_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(b"nothing")
+    with pytest.raises(Exception, match="Protobuf parsing failed") as plain:
+        open_plain(path)
+    with profile() as p, pytest.raises(Exception, match="Protobuf parsing failed") as traced:
+        open_plain(path)
+    assert type(traced.value) is type(plain.value)
+    assert spans_of(p, "session") == []
+
+
+# -- sessions and the profile
+
+
+def test_of_a_session_that_was_there_before_the_inferences_are_recorded(model: Path) -> None:
+    session = open_plain(model)
+    with profile() as p:
+        session.run(None, FEED)
+    assert [span.arguments["session"] for span in spans_of(p, "inference")] == ["small.onnx"]
+    assert spans_of(p, "operator") == []
+    assert p.notes == (
+        "small.onnx: no operators are shown, for it was created before the profile began.",
+    )
+
+
+def test_a_session_may_be_gone_before_the_profile_ends(model: Path) -> None:
+    with profile() as p:
+        p.session(model, options(), providers=CPU).run(None, FEED)
+        gc.collect()
+    assert len(spans_of(p, "operator")) == 2
+
+
+def test_a_session_outlives_the_profile(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+    found = list(p.events())
+    session.run(None, FEED)
+    assert session.end_profiling() == ""
+    assert list(p.events()) == found
+
+
+def test_the_program_does_not_see_our_profile(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        assert session.end_profiling() == ""
+        session.run(None, FEED)
+    assert len(spans_of(p, "operator")) == 4
+
+
+def test_a_profile_of_the_program_stays_its_own_and_is_read(model: Path, tmp_path: Path) -> None:
+    given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
+    with profile() as p:
+        session = p.session(model, given, providers=CPU)
+        session.run(None, FEED)
+        path = Path(session.end_profiling())
+    assert path.name.startswith("theirs")
+    assert path.is_file()
+    assert len(spans_of(p, "operator")) == 2
+
+
+def test_setting_providers_anew_ends_the_operators(model: Path) -> None:
+    with profile() as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        session.set_providers(CPU)
+        session.run(None, FEED)
+    assert len(spans_of(p, "inference")) == 2
+    assert len(spans_of(p, "operator")) == 2
+    assert any("its providers were set anew" in note for note in p.notes)
+
+
+def test_a_forked_process_records_nothing(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    with profile(file=file) as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            try:
+                with p.record("in the child"):
+                    pass
+                p.__exit__(None, None, None)
+                is_unwrapped = "_creating" not in ort.InferenceSession.__init__.__qualname__
+                os._exit(0 if is_unwrapped and file.stat().st_size == 0 else 1)
+            finally:
+                os._exit(2)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        session.run(None, FEED)
+    assert len(read(file).of("inference")) == 2
+    assert read(file).of("label") == []
+
+
+def test_what_a_full_profile_lacks_is_told(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many events as the runtime writes for three inferences, and for the session.
+    monkeypatch.setattr("pytest_modelperf.profile_files.ort_profile.MAX_EVENTS", 14)
+    file = tmp_path / "trace.json"
+
+    def work() -> Profiling:
+        with profile(file=file) as p:
+            session = p.session(model, options(), providers=CPU)
+            for _ in range(3):
+                session.run(None, FEED)
+        return p
+
+    with pytest.warns(TraceWarning, match="no more than 14 events"):
+        p = work()
+    assert read(file).about["notes"] == list(p.notes)
+    assert "small.onnx: ONNX Runtime writes no more than 14 events" in p.notes[0]
+
+
+def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
+    model: Path, tmp_path: Path
+) -> None:
+    given = options(enable_profiling=True, profile_file_prefix=str(tmp_path / "theirs"))
+
+    def work() -> Profiling:
+        with profile() as p:
+            session = p.session(model, given, providers=CPU)
+            for _ in range(3):
+                session.run(None, FEED)
+            path = Path(session.end_profiling())
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            path.write_text("".join(lines[:-2]), encoding="utf-8")
+        return p
+
+    with pytest.warns(TraceWarning, match="the end of the file is missing"):
+        p = work()
+    assert len(spans_of(p, "inference")) == 3
+    assert len(spans_of(p, "operator")) == 4
+
+
+def test_no_name_can_break_the_trace(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    evil = 'a\x1b[31m\n\u202e"},{b\ud800'
+    with profile(file=file) as p, p.record(evil):
+        p.session(model, options(), providers=CPU).run(None, FEED)
+    assert read(file).of("label")[0].name == printable(evil)
+
+
+# -- as data frames
+
+
+def test_the_frames_are_those_of_the_recording(model: Path) -> None:
+    pytest.importorskip("pandas")
+    with profile(format="frame") as p:
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(3):
+            session.run(None, FEED)
+    assert len(p.frame()) == 1 + 3 * 3
+    assert len(p.inferences()) == 3
+    assert len(p.operator_calls()) == 6
+    assert set(p.operators()["name"]) == {"product", "sine"}
+    assert p.frames() is p.frames()
+    assert len(p.where("name", "sine").frame()) == 3
+
+
+# -- what cannot be asked
+
+
+def test_there_is_one_profile_at_a_time(model: Path) -> None:
+    with profile() as p:
+        with pytest.raises(UsageError, match="another profile is being recorded"), profile():
+            pass
+        p.session(model, options(), providers=CPU).run(None, FEED)
+    assert len(spans_of(p, "inference")) == 1
+    with pytest.raises(UsageError, match="recorded already"), p:
+        pass
+    with profile():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"format": "html"}, "format is 'html': it can be 'chrome' or 'frame'."),
+        ({"format": "frame", "file": "t.json"}, "format='frame' writes no file"),
+        ({"categories": ("kernel",)}, "they can be 'inference' and 'operator'"),
+        ({"categories": "operator"}, "as in categories="),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+        profile(**asked)  # type: ignore[arg-type]  # that is what is tested
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"cannot write .*No such file"):
+        profile(file=tmp_path / "no" / "trace.json").__enter__()
+    with profile():
+        pass
+
+
+def test_what_was_recorded_is_read_when_it_has_ended() -> None:
+    with profile() as p, pytest.raises(UsageError, match="has not ended"):
+        p.events()
+    with pytest.raises(UsageError, match="has not begun"):
+        profile().pause()
+
+
+def test_the_package_gives_it_lazily() -> None:
+    assert pytest_modelperf.profile is profile
+    with pytest.raises(AttributeError, match="no attribute 'profiles'"):
+        pytest_modelperf.profiles  # noqa: B018  # type: ignore[attr-defined]  # it is not there
+
+
+# -- other engines
+
+
+def test_a_function_is_recorded_as_a_session() -> None:
+    def double(x: object) -> object:
+        return x
+
+    with profile() as p:
+        session = p.session(double, engine="callable")
+        assert session.run(None, FEED) is not None
+    (inference,) = spans_of(p, "inference")
+    assert inference.arguments["input_shape"] == "2x8"
+    with pytest.raises(UsageError, match="no engine 'tensorrt'"), profile() as other:
+        other.session(double, engine="tensorrt")
+
+
+def test_openvino_is_recorded_inference_by_inference(model: Path) -> None:
+    pytest.importorskip("openvino")
+    with profile() as p:
+        session = p.session(model, engine="openvino")
+        (output,) = session.run(None, FEED)
+        (same,) = session.run(["y"], FEED)
+    expected = np.sin(np.full((2, 4), 8.0))
+    np.testing.assert_allclose(output, expected, rtol=1e-2)
+    np.testing.assert_array_equal(output, same)
+    assert len(spans_of(p, "inference")) == 2
+    assert len(p.notes) == 1

@@ -1,0 +1,71 @@
+"""Records come back in order, however they were added."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_modelperf.tracing import spool as module
+from pytest_modelperf.tracing.spool import Spool
+
+PLACES = st.tuples(st.integers(0, 50), st.integers(-50, 0))
+
+
+@pytest.fixture
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RUN_RECORDS", 7)
+    monkeypatch.setattr(module, "PIECE_RECORDS", 3)
+
+
+@given(places=st.lists(PLACES, max_size=60), cut=st.integers(0, 60))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("small_runs")
+def test_records_are_read_in_order_as_often_as_wanted(
+    tmp_path: Path, places: list[tuple[int, int]], cut: int
+) -> None:
+    records = [(*place, number, {"x": [number]}) for number, place in enumerate(places)]
+    spool = Spool(tmp_path / "spool")
+    for record in records[:cut]:
+        spool.add(record)
+    assert list(spool.read()) == sorted(records[:cut], key=lambda record: record[:3])
+    for record in records[cut:]:
+        spool.add(record)
+    expected = sorted(records, key=lambda record: record[:3])
+    assert list(spool.read()) == expected
+    first, second = spool.read(), spool.read()
+    assert list(zip(first, second, strict=True)) == [(record, record) for record in expected]
+    spool.close()
+
+
+@pytest.mark.usefixtures("small_runs")
+def test_nothing_is_lost_between_threads(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    together = threading.Barrier(4)
+
+    def add(thread: int) -> None:
+        together.wait()
+        for number in range(1000):
+            spool.add((number, 0, 1000 * thread + number))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = list(spool.read())
+    spool.close()
+    assert sorted(record[2] for record in found) == list(range(4000))
+    assert all(a[:3] < b[:3] for a, b in itertools.pairwise(found))
+
+
+def test_records_in_memory_are_few(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    for number in range(5 * module.RUN_RECORDS):
+        spool.add((number, 0, number))
+        assert len(spool._pending) < module.RUN_RECORDS
+    spool.close()
