@@ -22,7 +22,7 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1080, 900
+WIDTH, HEIGHT = 1320, 1000
 
 CLASSIFIER = ("classifier-fp32.onnx", "classifier-int8.onnx")
 ENCODER = ("encoder-v1.onnx", "encoder-v2.onnx")
@@ -39,17 +39,21 @@ def main() -> None:
         compare(folder, CLASSIFIER, "classifier.html", "--batch", "1,4", "--cores", "1,2")
         compare(folder, ENCODER, "encoder.html", "--dim", "seq=64")
         sweep(folder, CLASSIFIER, "sweep.html")
-        with browser() as page:
-            show(page, folder / "classifier.html")
-            picture(page, "types", "classifier-types")
-            picture(page, "transitions", "classifier-transitions")
-            show(page, folder / "encoder.html")
-            picture(page, "types", "encoder-types")
-            page.locator("#kernels tbody tr:not(.spacer)").first.click()
-            picture(page, "kernels", "encoder-kernels")
-            picture(page, "depth", "encoder-depth")
-            show(page, folder / "sweep.html")
-            picture(page, "chart", "sweep-chart")
+        take_pictures(folder)
+
+
+def take_pictures(folder: Path) -> None:
+    with browser() as page:
+        show(page, folder / "classifier.html")
+        picture(page, "types", "classifier-types")
+        picture(page, "transitions", "classifier-transitions")
+        show(page, folder / "encoder.html")
+        picture(page, "types", "encoder-types")
+        page.locator("#kernels tbody tr:not(.spacer)").first.click()
+        picture(page, "kernels", "encoder-kernels")
+        picture(page, "depth", "encoder-depth")
+        show(page, folder / "sweep.html")
+        picture(page, "chart", "sweep-chart")
 
 
 def compare(folder: Path, models: tuple[str, str], html: str, *options: str) -> None:
@@ -95,6 +99,8 @@ def browser() -> Iterator[Page]:
 def show(page: Page, report: Path) -> None:
     page.goto(report.as_uri())
     page.wait_for_function("document.documentElement.dataset.state")
+    # It would lie over what is below it.
+    page.add_style_tag(content="#controls { position: static }")
 
 
 def picture(page: Page, section: str, name: str) -> None:
