@@ -1,7 +1,7 @@
 """What all tests share: pytest's own fixture for tests of plugins, and a lock of their own.
 
 Tests that measure run one after the other also where pytest-xdist runs others beside them: two
-at once would disturb each other, and take longer to be decided.
+at once would disturb each other, and take longer to be decided. So do those that share a browser.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 pytest_plugins = ["pytester"]
 
 TESTS = Path(__file__).parent
+PAGES = TESTS / "page"
 MEASURING = (
     TESTS / "measuring",
     TESTS / "plugin" / "test_ending.py",
@@ -35,6 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     measuring = {item for item in items if {item.path, *item.path.parents} & set(MEASURING)}
     for item in measuring:
         item.add_marker(pytest.mark.xdist_group("measuring"))
+    for item in items:
+        if PAGES in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("pages"))
     items.sort(key=lambda item: item not in measuring)
 
 

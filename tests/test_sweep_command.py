@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -193,7 +194,8 @@ def test_what_goes_to_standard_output_is_alone_there() -> None:
 def test_the_page_is_written_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[Sweep] = []
 
-    def render(sweep: Sweep) -> str:
+    def render(sweep: Sweep, *, made: dt.datetime) -> str:
+        assert made.tzinfo is not None
         pages.append(sweep)
         return "a page"
 

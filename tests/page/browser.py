@@ -30,8 +30,9 @@ def find_chromium() -> str | None:
     return next((path for path in map(shutil.which, NAMES) if path is not None), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """A Chromium, until these tests are over: while it is there, no loop of asyncio can run."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = find_chromium()
     if path is None:

@@ -119,13 +119,13 @@ def test_b_is_the_sweet_spot_and_a_the_same_configuration(any_sweep: Page) -> No
     assert _ends(any_sweep) == [spot.best, spot.best]
 
 
-def test_a_click_takes_a_point_as_that_of_its_side(any_sweep: Page) -> None:
-    (_, b) = _ends(any_sweep)
-    _click_point(any_sweep, side=0, point_id="b1-c2-s4")
-    assert _ends(any_sweep) == ["b1-c2-s4", b]
-    _click_point(any_sweep, side=1, point_id="b8-c1-s4")
-    assert _ends(any_sweep) == ["b1-c2-s4", "b8-c1-s4"]
-    figures = any_sweep.locator("#chart .pair").inner_text()
+def test_a_click_takes_a_point_as_that_of_its_side(drawn_sweep: Page) -> None:
+    (_, b) = _ends(drawn_sweep)
+    _click_point(drawn_sweep, side=0, point_id="b1-c2-s4")
+    assert _ends(drawn_sweep) == ["b1-c2-s4", b]
+    _click_point(drawn_sweep, side=1, point_id="b8-c1-s4")
+    assert _ends(drawn_sweep) == ["b1-c2-s4", "b8-c1-s4"]
+    figures = drawn_sweep.locator("#chart .pair").inner_text()
     for side, point_id in enumerate(("b1-c2-s4", "b8-c1-s4")):
         point = _point(PAGES["sweep"], side, point_id)
         assert format_ms(point["ms"] * 1e6) in figures
@@ -179,8 +179,8 @@ def test_the_table_has_every_point(any_sweep: Page) -> None:
     assert rows.all_inner_texts() == points
 
 
-def test_a_tooltip_has_all_of_a_point(any_sweep: Page) -> None:
-    trace = next(t for t in _traces(any_sweep, "chart") if t.get("name") == "B: resnet50-int8")
+def test_a_tooltip_has_all_of_a_point(drawn_sweep: Page) -> None:
+    trace = next(t for t in _traces(drawn_sweep, "chart") if t.get("name") == "B: resnet50-int8")
     point = _point(PAGES["sweep"], 1, "b4-c2-s2")
     text = next(text for text in trace["text"] if "b4-c2-s2" in text)
     assert "batch 4, cores 2, streams 2" in text
@@ -199,13 +199,13 @@ def test_error_bars_end_where_the_intervals_do(any_sweep: Page) -> None:
             assert ends == pytest.approx(point[interval])
 
 
-def test_the_scales_can_be_logarithmic(any_sweep: Page) -> None:
+def test_the_scales_can_be_logarithmic(drawn_sweep: Page) -> None:
     axis = "document.querySelector('#chart .plot')._fullLayout.xaxis.type"
-    assert any_sweep.evaluate(axis) == "linear"
-    any_sweep.get_by_label("Logarithmic scales").check()
-    assert any_sweep.evaluate(axis) == "log"
-    _click_point(any_sweep, side=0, point_id="b1-c1")
-    assert _ends(any_sweep)[0] == "b1-c1"
+    assert drawn_sweep.evaluate(axis) == "linear"
+    drawn_sweep.get_by_label("Logarithmic scales").check()
+    assert drawn_sweep.evaluate(axis) == "log"
+    _click_point(drawn_sweep, side=0, point_id="b1-c1")
+    assert _ends(drawn_sweep)[0] == "b1-c1"
 
 
 def test_what_was_chosen_survives_a_reload(any_sweep: Page) -> None:
@@ -302,7 +302,7 @@ def test_a_box_is_made_of_the_quantiles_of_its_round(open_data: OpenData) -> Non
 
 
 def test_the_theme_follows_the_system_until_it_is_chosen(open_data: OpenData) -> None:
-    page = open_data(PAGES["profile"], color_scheme="dark", draws=False)
+    page = open_data(PAGES["profile"], color_scheme="dark")
     assert _background(page) == DARK
     page.emulate_media(color_scheme="light")
     assert _background(page) == LIGHT
@@ -362,8 +362,10 @@ def test_a_sweep_that_measured_nothing_says_so(open_data: OpenData) -> None:
     assert page.locator("#chart .failures li").count() == 24
 
 
-def test_no_chart_has_a_button_that_sends_it_somewhere(any_sweep: Page) -> None:
-    titles = any_sweep.locator(".modebar-btn").evaluate_all("all => all.map(b => b.dataset.title)")
+def test_no_chart_has_a_button_that_sends_it_somewhere(drawn_sweep: Page) -> None:
+    titles = drawn_sweep.locator(".modebar-btn").evaluate_all(
+        "all => all.map(b => b.dataset.title)"
+    )
     assert any("Download" in title for title in titles)
     assert not [title for title in titles if "Share" in title or "Plotly" in title]
 
@@ -386,8 +388,13 @@ def test_a_browser_without_unpacking_is_told_so(open_page: OpenPage) -> None:
 
 
 @pytest.fixture
-def any_sweep(open_data: OpenData) -> Page:
+def drawn_sweep(open_data: OpenData) -> Page:
     return open_data(PAGES["sweep"])
+
+
+@pytest.fixture
+def any_sweep(open_data: OpenData) -> Page:
+    return open_data(PAGES["sweep"], draws=False)
 
 
 def _check_sentence(sentence: str, best: str, spot: SweetSpot) -> None:

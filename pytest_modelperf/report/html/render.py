@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -47,12 +48,18 @@ SCRIPTS = (
 )
 
 
+@cache
+def _packed_plotly() -> str:
+    from plotly.offline import get_plotlyjs
+
+    return pack(get_plotlyjs())
+
+
 def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> str:
     """The page: what the overview says, and below it what the scripts draw of the data."""
     # Only whoever asks for a page has these installed.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
-    from plotly.offline import get_plotlyjs
 
     def made_printable(value: object) -> object:
         # What is markup already is our own.
@@ -73,7 +80,7 @@ def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> st
         # Ours, and no text of a model: it stands in the page as it is.
         styles=[Markup(_read(name)) for name in STYLES],  # noqa: S704  # as said above
         scripts=[Markup(_read(name)) for name in SCRIPTS],  # noqa: S704  # as said above
-        plotly=pack(get_plotlyjs()),
+        plotly=_packed_plotly(),
         data=pack(dump_data(data)),
     )
 
