@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -178,6 +180,25 @@ def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> Non
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert [*seen, gc.isenabled()] == [True, False, True]
+
+
+ONE_ENGINE = """
+from pytest_modelperf.profiler.worker.agent import Agent
+
+agent = Agent()
+agent.handle({"command": "begin", "cores": 1, "is_child": %s})
+engine = {"source": "def describe(options): return {}", "file": "e.py", "options": {}}
+assert agent.handle({"command": "engine", **engine}) == {"ok": {}}
+import gc
+print(gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize("child", ["True", "False"])
+def test_only_a_process_of_its_own_is_told_that_what_it_imported_stays(child: str) -> None:
+    command = [sys.executable, "-c", ONE_ENGINE % child]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{child}\n"
 
 
 def pairs(processor: int) -> frozenset[int]:

@@ -73,6 +73,7 @@ class Agent:
         self._feeds: dict[str, Feed] = {}
         self._meter = meter or Meter((), None)
         self._folder = ""
+        self._is_child = False
         self._affinity: frozenset[int] | None = None
 
     def handle(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,6 +98,7 @@ class Agent:
         memory_limit: int | None = None,
     ) -> dict[str, Any]:
         """Make this process ready: its own group, its log, its processors."""
+        self._is_child = is_child
         if is_child:
             become_group_leader()
             # What is measured is not traced beside.
@@ -139,7 +141,13 @@ class Agent:
         sys.modules[ENGINE_MODULE] = module
         exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102  # our own, or a plugin's
         self.use_engine(cast("Engine", module))
-        return dict(module.describe(dict(options)))
+        described = dict(module.describe(dict(options)))
+        if self._is_child:
+            # What was imported stays: going through it before each block takes longer than most
+            # blocks do.
+            gc.collect()
+            gc.freeze()
+        return described
 
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
