@@ -275,6 +275,15 @@ def test_progress_is_shown_on_a_terminal_and_leaves_no_trace() -> None:
     assert b"\x1b" not in out
 
 
+@pytest.fixture
+def heard_interrupts() -> Iterator[None]:
+    """A shell starts what runs in its background deaf to SIGINT, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize(
     ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
 )
