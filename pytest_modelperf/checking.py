@@ -44,6 +44,7 @@ from pytest_modelperf.options import UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import coarsened
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
 from pytest_modelperf.rigging import WAITING, Model, Place, Watch, check_cores
@@ -328,14 +329,13 @@ class _Work:
         if self.run_of.is_static:
             return None
         gate = self.gate
-        policy = replace(
-            self.check.setup.policy,
-            min_samples=max(gate.samples_needed, self.check.setup.policy.min_samples),
-            # It is only shown, or held against a limit: finer than a change counts it need not be.
-            precision=max(gate.tolerance, self.check.setup.policy.precision),
-        )
+        is_only_shown = is_new and not gate.limits
+        policy = self.check.setup.policy
+        if is_only_shown:
+            policy = coarsened(policy, gate.tolerance)
+        policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
         setup = replace(self.check.setup, policy=policy)
-        is_enough = None if is_new and not gate.limits else gate.fits
+        is_enough = None if is_only_shown else gate.fits
         return _measured(
             measure_case(self.model, setup, self.place, takes_layers=False, is_enough=is_enough)
         )

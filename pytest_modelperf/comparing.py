@@ -30,6 +30,7 @@ from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, S
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
+from pytest_modelperf.profiler.sampling import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
@@ -209,7 +210,11 @@ def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the
 ) -> Compared:
     """The last resort, where the twin does not do: what was measured before, process by process."""
     begun = time.monotonic()
-    now = measure_case(pair.after, pair.after_setup, place, takes_layers=False)
+    # The processes that were recorded differ by more than one of them is known to.
+    policy = coarsened(pair.after_setup.policy, gate.tolerance)
+    policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
+    setup = replace(pair.after_setup, policy=policy)
+    now = measure_case(pair.after, setup, place, takes_layers=False)
     if now.measured is None:
         raise MeasureError(now.reason)
     stored = None if before.machine is None else before.machine.case(place.case.id)

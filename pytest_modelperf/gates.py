@@ -99,6 +99,9 @@ class Gate:
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether no further round is needed: one that is worse decides for all."""
+        if len(pairs) not in {*plan_looks(self.rounds), *_LIMIT_LOOKS}:
+            # Nothing is answered between two looks.
+            return False
         times = [(before.times_ns, after.times_ns) for before, after in pairs]
         answers = [judge_duet(times, self.rule(p), p).answer for p in self.percents]
         if Answer.WORSE in answers:

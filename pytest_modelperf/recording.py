@@ -26,6 +26,7 @@ from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import coarsened
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rigging import Model, Place, Watch
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
@@ -76,7 +77,9 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     """A case recorded in several processes, one after the other, which share its time."""
     facts = model_facts(model.file, reads_all=True)
     machine = _machine(facts)
-    policy = replace(setup.policy, max_seconds=setup.policy.max_seconds / PROCESSES)
+    # More rounds of one process tell less than the processes differ by.
+    policy = coarsened(setup.policy, setup.policy.precision)
+    policy = replace(policy, max_seconds=setup.policy.max_seconds / PROCESSES)
     profiles = _measure(model, replace(setup, policy=policy), place)
     stand_in = twin.bind(model)
     fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)

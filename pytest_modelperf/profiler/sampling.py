@@ -11,7 +11,7 @@ import random
 import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pytest_modelperf.errors import MeasureError
@@ -99,6 +99,18 @@ class SamplingPolicy:
 
 # More short rounds decide a duet sooner than few long ones, and it says itself what is enough.
 DUET_POLICY = SamplingPolicy(min_rounds=6, max_rounds=35, min_samples=0)
+
+
+def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:
+    """The policy for a figure of which nobody asks more than `precision`.
+
+    Where that is not reached, it takes no more rounds than a duet, which decides something.
+    """
+    return replace(
+        policy,
+        precision=max(precision, policy.precision),
+        max_rounds=min(DUET_POLICY.max_rounds, policy.max_rounds),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,11 @@ def test_one_metric_that_is_worse_decides_at_once() -> None:
     assert not gate.is_decided(pairs[:2])
 
 
+def test_between_two_looks_nothing_is_decided() -> None:
+    pairs = [(r.before.block, r.after.block) for r in rounds(1.2, count=9)]
+    assert [n for n in range(len(pairs) + 1) if Gate().is_decided(pairs[:n])] == [6, 9]
+
+
 def test_what_lies_at_the_tolerance_goes_on() -> None:
     pairs = [(r.before.block, r.after.block) for r in rounds(1.03, count=9)]
     assert not Gate().is_decided(pairs)

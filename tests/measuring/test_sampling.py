@@ -16,6 +16,7 @@ from pytest_modelperf.profiler.sampling import (
     DUET_POLICY,
     SamplingPolicy,
     SamplingProgress,
+    coarsened,
     sample,
     sample_duet,
     sample_in_turn,
@@ -375,6 +376,14 @@ def run_duet(
     assert not bench.before.is_open
     assert not bench.after.is_open
     return rounds
+
+
+@pytest.mark.parametrize(("asked", "rounds"), [(0.03, 100), (0.001, 20)])
+def test_a_coarse_figure_takes_no_more_rounds_than_a_duet(asked: float, rounds: int) -> None:
+    policy = coarsened(replace(POLICY, max_rounds=rounds, precision=0.01), asked)
+    assert policy.precision == max(asked, 0.01)
+    assert policy.max_rounds == min(rounds, DUET_POLICY.max_rounds)
+    assert policy == replace(POLICY, precision=policy.precision, max_rounds=policy.max_rounds)
 
 
 def test_a_duet_stops_when_it_is_decided() -> None:
