@@ -87,7 +87,10 @@ def test_a_kernel_returns_what_its_rule_says(call: Call) -> None:
 @pytest.mark.parametrize("call", INFERRED, ids=_ids(INFERRED))
 def test_onnxruntime_infers_what_the_rule_says_and_nothing_else(call: Call) -> None:
     told = tuple(each for each in _answer(call) if each is not None)
-    assert not _objection(call, told)
+    objection = _objection(call, told)
+    if "not yet supported on this hardware" in objection:
+        pytest.skip(f"{call.op_type} has no kernel for this processor")
+    assert not objection
     for index, output in enumerate(told):
         for shape in _near_misses(output.shape):
             wrong = (*told[:index], replace(output, shape=shape), *told[index + 1 :])

@@ -155,6 +155,9 @@ def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(
         """
         import pytest
 
+        # An import that the timeout breaks off would stay broken.
+        import pytest_modelperf.checking
+
         @pytest.mark.timeout(2)
         @pytest.mark.perf_case(
             model="base.onnx", engine="faulty", engine_options={"at": "20", "do": "hang"}
