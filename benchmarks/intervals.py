@@ -221,10 +221,10 @@ class SimulatedBench:
     def clock(self) -> int:
         return self._now_ns
 
-    def open(self) -> int:
+    def open(self) -> measurements.Load:
         (self._session,) = self._noise.sessions(self._random, 1)
         self._now_ns += LOAD_NS
-        return LOAD_NS
+        return measurements.Load(LOAD_NS)
 
     def block(self, count: int, max_ns: int) -> measurements.Block:
         times = to_ns(self._session + self._noise.inferences(self._random, 1, count)[0])

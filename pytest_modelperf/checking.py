@@ -38,7 +38,7 @@ from pytest_modelperf.graph.rewrite import external_files
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Progress
+from pytest_modelperf.measurements import Measurement, Progress
 from pytest_modelperf.measuring import measure_case, measure_function
 from pytest_modelperf.options import UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
@@ -134,10 +134,10 @@ class Checker:
             if not self.is_static:
                 check_cores(work.place.case.cores, check.setup)
             done = work.run()
-            checked = Checked(work.outcome(done), done.profile)
+            checked = Checked(work.outcome(done), done.profile, done.before)
         seconds = time.monotonic() - begun - waits.seconds
         outcome = replace(checked.outcome, seconds=seconds)
-        return Checked(outcome, checked.profile)
+        return replace(checked, outcome=outcome)
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers: MeasureError where it cannot be had."""
@@ -206,10 +206,11 @@ class _Waits:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A case checked, and what running it told, where it ran."""
+    """A case checked, and what running it told, where it ran; `before` is the other side's."""
 
     outcome: CaseOutcome
     profile: CaseProfile
+    before: Measurement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,7 @@ class _Done:
     comparison: CaseComparison
     profile: CaseProfile
     recording: Recording | None = None
+    before: Measurement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,8 @@ class _Work:
             except MeasureError as error:
                 comparison = replace(comparison, failure=str(error))
         counted = CaseProfile(self.place.case, self.model.static)
-        return self._with_budgets(_Done(comparison, profile or counted))
+        judged = _Done(comparison, profile or counted, before=compared.before)
+        return self._with_budgets(judged)
 
     def _compare(self, stored: Baseline | None) -> Compared:
         """The case against what it is to be held against; nothing where it is new."""

@@ -124,11 +124,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One case: what is said of it, and where it ran, what running the new model told."""
+    """One case: what is said of it, and where it ran, what running the new model told.
+
+    `before` is what the other side of a duet told.
+    """
 
     comparison: CaseComparison
     profile: CaseProfile | None = None
     engines: tuple[str, ...] = ()
+    before: Measurement | None = None
 
 
 def compare_case(
@@ -285,7 +289,7 @@ def _compare_in_turn(
             reasons=explanation.reasons,
         )
     engines = (describe_engine(old.profile), describe_engine(new.profile))
-    return Compared(compared, new.profile, engines)
+    return Compared(compared, new.profile, engines, old.profile.measured)
 
 
 def side_run(measured: Measurement | None) -> SideRun | None:

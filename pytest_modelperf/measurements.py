@@ -47,11 +47,23 @@ class Block:
     """Inferences that were timed without a pause, and the noise meanwhile.
 
     They ran one by one, or several at once: then `measured_per_second` is how many there were.
+    `starts_ns` is when each began, by the clock of the worker; None where that was not kept.
     """
 
     times_ns: tuple[int, ...]
     noise: Noise
     measured_per_second: float | None = None
+    starts_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def start_ns(self) -> int | None:
+        """When the first began."""
+        return self.starts_ns[0] if self.starts_ns else None
+
+    @property
+    def end_ns(self) -> int | None:
+        """When the last ended."""
+        return self.starts_ns[-1] + self.times_ns[-1] if self.starts_ns else None
 
     @property
     def per_second(self) -> float:
@@ -60,19 +72,50 @@ class Block:
         return len(self.times_ns) * 1e9 / max(sum(self.times_ns), 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How long a session took to create, and when that began, by the clock of the worker."""
+
+    duration_ns: int
+    begun_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundStarts:
+    """When what comes before the block of a round began; of a warm-up, if there was one, its end.
+
+    The clock is `time.perf_counter_ns` of the worker. All processes of a machine share it, and no
+    two machines do.
+    """
+
+    load_ns: int
+    first_ns: int
+    warmup_ns: int | None = None
+    warmup_end_ns: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A fresh session: its creation, its first inference, its warm-up, and a timed block."""
+    """A fresh session: its creation, its first inference, its warm-up, and a timed block.
+
+    `starts` is None where it was not kept when they began.
+    """
 
     load_ns: int
     first_ns: int
     warmup_runs: int
     is_steady: bool
     block: Block
+    starts: RoundStarts | None = field(default=None, compare=False, repr=False)
 
     @property
     def times_ns(self) -> tuple[int, ...]:
         return self.block.times_ns
+
+    @property
+    def begun_ns(self) -> int | None:
+        """When it began, where that was kept."""
+        return None if self.starts is None else self.starts.load_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from pytest_modelperf.gates import Gate, rounds_within
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Block, EngineFacts, Progress, Round
+from pytest_modelperf.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.measuring import measure_model
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Rig, Setup, set_up
@@ -287,7 +287,7 @@ class _Bench:
     key: _Key
     _rig: Rig | None = None
 
-    def open(self) -> int:
+    def open(self) -> Load:
         try:
             self._rig = self.workers.rig(self.key)
             return self._rig.open()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.measurements import LayerTime, Measurement, Round, RowKind
+from pytest_modelperf.measurements import LayerTime, Measurement, Round, RoundStarts, RowKind
+from pytest_modelperf.profiler.sampling import SamplingPolicy, sample
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile, StaticLayer, StaticProfile
 from pytest_modelperf.report.profile_trace import MAX_INFERENCES, dump_trace
 from pytest_modelperf.units import printable
 from tests.command import run
+from tests.measuring.fake_bench import FakeBench, FakeClock, steady
 from tests.measuring.profiles import (
     make_measurement,
     make_round,
@@ -209,6 +211,96 @@ def test_it_says_that_rounds_have_no_time_stamps() -> None:
 def test_no_nanosecond_is_lost(times_ns: list[int]) -> None:
     measurement = make_measurement(rounds=(make_round(times_ns),))
     check_rounds(rounds_of(dump_trace(with_measurement(measurement))), measurement.rounds)
+
+
+# -- rounds that stand where they ran
+
+
+def started_round(begun_ns: int, times_ns: Sequence[int], starts_ns: Sequence[int]) -> Round:
+    """A round that loads for 1000 ns, and pauses before each of its parts."""
+    made = make_round(times_ns, load_ms=0.001, first_ms=0.0005, warmup_runs=3)
+    starts = RoundStarts(
+        load_ns=begun_ns,
+        first_ns=begun_ns + 2000,
+        warmup_ns=begun_ns + 3500,
+        warmup_end_ns=begun_ns + 4000,
+    )
+    block = replace(made.block, starts_ns=tuple(begun_ns + 5000 + ns for ns in starts_ns))
+    return replace(made, starts=starts, block=block)
+
+
+def test_rounds_stand_where_they_ran() -> None:
+    rounds = (started_round(7000, (10, 20), (0, 15)), started_round(90_000, (30,), (0,)))
+    text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
+    shown = [(s.depth, s.name, s.start_ns, s.end_ns) for s in rounds_of(text)]
+    assert shown == [
+        (0, "round 1", 0, 5035),
+        (1, "load", 0, 1000),
+        (1, "first inference", 2000, 2500),
+        (1, "warm-up", 3500, 4000),
+        (1, "inference", 5000, 5010),
+        (1, "inference", 5015, 5035),
+        (0, "round 2", 83_000, 88_030),
+        (1, "load", 83_000, 84_000),
+        (1, "first inference", 85_000, 85_500),
+        (1, "warm-up", 86_500, 87_000),
+        (1, "inference", 88_000, 88_030),
+    ]
+    assert "where they ran" in other_data(text)["rounds"]
+
+
+def test_both_sides_of_a_duet_stand_on_one_clock() -> None:
+    before = make_measurement(rounds=(started_round(1000, (10, 10), (0, 30)),))
+    after = make_measurement(rounds=(started_round(1200, (10, 10), (10, 20)),))
+    text = dump_trace(with_measurement(after), {"b1-c1": before})
+    rows = read_trace(text)
+    assert [row for _, row in rows] == ["rounds", "rounds of the other side"]
+    now, other = (
+        [(span.start_ns, span.end_ns) for span in spans if span.name == "inference"]
+        for spans in rows.values()
+    )
+    assert (now, other) == ([(5210, 5220), (5220, 5230)], [(5000, 5010), (5030, 5040)])
+
+
+@pytest.mark.parametrize("begun_ns", [0, 4000])
+def test_clocks_that_do_not_agree_are_not_believed(begun_ns: int) -> None:
+    """As those of two machines do not."""
+    rounds = (started_round(7000, (10,), (0,)), started_round(begun_ns, (10,), (0,)))
+    text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
+    check_rounds(rounds_of(text), rounds)
+    assert "was not kept" in other_data(text)["rounds"]
+
+
+def test_a_case_without_starts_is_named_beside_one_that_has_them() -> None:
+    profile = with_measurement(make_measurement(rounds=(started_round(7, (10,), (0,)),)))
+    plain = replace(profile.cases[0], case=Case(2, 1), measured=make_measurement())
+    text = dump_trace(replace(profile, cases=(profile.cases[0], plain)))
+    assert other_data(text)["without_starts"] == ["b2-c1"]
+
+
+def test_layers_stand_below_the_first_round_of_their_case() -> None:
+    profile = measured_classifier()
+    measured = profile.cases[0].measured
+    assert measured is not None
+    early = with_measurement(make_measurement(rounds=(started_round(1000, (10,), (0,)),)))
+    late = replace(measured, rounds=(started_round(51_000, (10,), (0,)),))
+    cases = (*early.cases, replace(profile.cases[0], case=Case(2, 1), measured=late))
+    rows = read_trace(dump_trace(replace(profile, cases=cases)))
+    (inference,) = [spans[0] for (_, row), spans in rows.items() if row == "one inference"]
+    assert inference.start_ns == 50_000
+
+
+def test_what_is_sampled_keeps_when_it_began() -> None:
+    """The clock of the fakes is right: what they tell does not overlap."""
+    bench = FakeBench(FakeClock(), steady(20_000))
+    policy = SamplingPolicy(max_rounds=2, max_seconds=1.0)
+    rounds = sample(bench, policy, bench.clock, lambda _: None)
+    text = dump_trace(with_measurement(make_measurement(rounds=rounds)))
+    spans = rounds_of(text)
+    assert "where they ran" in other_data(text)["rounds"]
+    assert [span.name for span in spans[:4]] == ["round 1", "load", "first inference", "warm-up"]
+    assert spans[3].arguments == {"runs": rounds[0].warmup_runs}
+    assert spans[3].duration_ns == 20_000 * rounds[0].warmup_runs
 
 
 # -- one inference
@@ -413,7 +505,7 @@ def test_a_long_measurement_is_thinned_and_loses_no_time() -> None:
         "longest_ms": rounds[0].times_ns[3] / NS_PER_MS,
     }
     assert other_data(text)["merged"] == snapshot(
-        {"b1-c1": "4 inferences in a row are one span, as long as all of them"}
+        {"b1-c1": "4 inferences in a row are one span, from the first to the last of them"}
     )
 
 

@@ -93,6 +93,18 @@ def test_json_has_all_that_is_known(profile: Path, tmp_path: Path) -> None:
     assert latency["p99.9_ms"] is None
 
 
+def test_the_page_on_json_names_every_key_of_a_trace(profile: Path, tmp_path: Path) -> None:
+    target = tmp_path / "totals.json"
+    assert run("trace", str(profile), "--json", str(target)).exit_code == 0
+    page = (Path(__file__).parent.parent / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition("\n## A trace\n")[2].partition("\n## ")[0]
+    document = json.loads(target.read_text(encoding="utf-8"))
+    (found,) = document["traces"]
+    keys = {*document, *found, *found["inferences"][0], *found["operators"][0]}
+    assert {"between_operators_ms", "latency", "share"} <= keys
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+
+
 def test_csv_has_a_row_for_each_operator(profile: Path) -> None:
     result = run("trace", str(profile), "--csv", "-")
     rows = list(csv.DictReader(StringIO(result.out)))

@@ -63,10 +63,12 @@ class OrtProfile:
 
     An inference comes when it has ended, and then what ran inside of it, each span before those
     inside, and its memory; the session comes last. Where several threads work on an inference,
-    operators overlap.
+    operators overlap. One that `is_early` was ended while inferences ran: that it lacks the ends of
+    these is nothing to be told.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, is_early: bool = False) -> None:
+        self._is_early = is_early
         self.path = Path(path)
         self.notes: tuple[str, ...] = ()
         # A file that is no profile is told at once.
@@ -75,7 +77,7 @@ class OrtProfile:
     def __iter__(self) -> Iterator[Event]:
         file = self._file
         file.rewind()
-        reading = _Reading(self.path.name, file.find_inferences())
+        reading = _Reading(self.path.name, file.find_inferences(), is_early=self._is_early)
         for event in file.events():
             if _is_complete(event):
                 yield from reading.add(event)
@@ -153,8 +155,11 @@ class _Frame:
 class _Reading:
     """What has been read so far, and what of it belongs to inferences that have not ended yet."""
 
-    def __init__(self, name: str, inferences: Iterable[Interval]) -> None:
+    def __init__(
+        self, name: str, inferences: Iterable[Interval], *, is_early: bool = False
+    ) -> None:
         self._name = name
+        self._is_early = is_early
         self._next_id = _SESSION_ID
         self._process = 0
         self._end_ns = 0
@@ -186,7 +191,7 @@ class _Reading:
                 f"{self._shared:,} operators ran on threads of a pool while several inferences "
                 "did: the profile does not tell which of these they belong to."
             )
-        if self._without:
+        if self._without and not self._is_early:
             yield (
                 f"{self._without:,} operators belong to no inference whose end is in the profile."
             )

@@ -1,8 +1,9 @@
 """The events in a profile file of ONNX Runtime, however it was saved, as far as they can be read.
 
-The runtime writes an array with an event in each line, and versions before 1.22 write names as
-they are: a quote, a backslash or a line break in one makes what is no JSON. There an event is read
-by how the runtime writes it. What was saved by another program is read as any JSON.
+The runtime writes an array with an event in each line, and older versions write names as they are,
+as 1.20.1 does and 1.31.1 does not: a quote, a backslash or a line break in one makes what is no
+JSON. There an event is read by how the runtime writes it. What was saved by another program is read
+as any JSON.
 """
 
 from __future__ import annotations

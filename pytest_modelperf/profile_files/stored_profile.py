@@ -1,7 +1,7 @@
 """A profile that was stored as JSON, as the spans of a trace.
 
-What is stored is no recording: of a round only durations are kept, so its spans stand one after
-another, and layers have one typical time each. docs/json.md has the keys.
+What is stored is no recording: layers have one typical time each. Rounds stand where they ran;
+where only durations were kept, they stand one after another. docs/json.md has the keys.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from pytest_modelperf.units import format_shape, printable
 
 FIRST_INFERENCE = "first inference"
 INFERENCE = "inference"
+WARM_UP = "warm-up"
 TYPICAL = "typical inference"
 
 _SCHEMA = 1
 _NS_PER_MS = 1e6
 # A day. What is longer was not measured, and its sums would leave 64 bits.
 _MAX_NS = 86_400_000_000_000
+# What a clock shows, with room for a day in 64 bits.
+_MAX_MOMENT_NS = 1 << 62
 _ROUNDS, _LAYERS = 1, 2
 # What other documents of this package have, by a key that a profile has not.
 _OTHERS = {
@@ -50,8 +53,11 @@ class StoredProfile:
     def events(self) -> Iterator[Event]:
         """A process for each case: its rounds, and beside them one typical inference."""
         ids = count(1)
+        zero_ns = min(
+            (case.begun_ns for case in self.cases if case.begun_ns is not None), default=0
+        )
         for process, case in enumerate(self.cases, 1):
-            yield from case.events(self.model, process, ids)
+            yield from case.events(self.model, process, ids, zero_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +69,77 @@ class StoredCase:
     layers: tuple[StoredLayer, ...]
     median_ns: float
 
-    def events(self, model: str, process: int, ids: Iterator[int]) -> Iterator[Event]:
-        """Each span before those inside of it."""
+    @property
+    def begun_ns(self) -> int | None:
+        """When its first round began; None where they are not shown where they ran."""
+        now_ns = 0
+        for made in self.rounds:
+            if made.begun is None:
+                return None
+            for part in made.parts_in_place(made.begun, 0):
+                if not now_ns <= part.start_ns <= part.end_ns:
+                    return None
+                now_ns = part.end_ns
+        first = self.rounds[0].begun if self.rounds else None
+        return None if first is None else first.load_ns
+
+    def events(
+        self, model: str, process: int, ids: Iterator[int], zero_ns: int = 0
+    ) -> Iterator[Event]:
+        """Each span before those inside of it, on a clock that begins at `zero_ns`."""
         yield ThreadName(name=f"{model} {self.id}", process=process)
         yield ThreadName(name="rounds", process=process, thread=_ROUNDS)
         if self.layers:
             yield ThreadName(name=TYPICAL, process=process, thread=_LAYERS)
         session = next(ids)
-        layers = tuple(self._layer_spans(process, session, ids))
+        begun_ns = self.begun_ns
+        low_ns = 0 if begun_ns is None else begun_ns - zero_ns
+        layers = tuple(self._layer_spans(low_ns, process, session, ids))
+        rounds = self._in_turn() if begun_ns is None else self._in_place(zero_ns)
+        ends_ns = [parts[-1].end_ns for parts in rounds] + [span.end_ns for span in layers]
         yield Span(
             name=self.id,
             category=Category.SESSION,
-            start_ns=0,
-            duration_ns=max(
-                sum(made.duration_ns for made in self.rounds),
-                *(span.end_ns for span in layers),
-                0,
-            ),
+            start_ns=low_ns,
+            duration_ns=max(ends_ns, default=low_ns) - low_ns,
             process=process,
             thread=_ROUNDS,
             id=session,
         )
-        start_ns = 0
-        for number, made in enumerate(self.rounds, 1):
-            yield from made.spans(f"round {number}", start_ns, process, session, ids)
-            start_ns += made.duration_ns
+        for number, parts in enumerate(rounds, 1):
+            yield from _round_spans(f"round {number}", parts, process, session, ids)
         yield from layers
 
-    def _layer_spans(self, process: int, session: int, ids: Iterator[int]) -> Iterator[Span]:
+    def _in_turn(self) -> list[list[_Part]]:
+        """The parts of each round, one after another."""
+        rounds = []
+        now_ns = 0
+        for made in self.rounds:
+            rounds.append(made.parts(now_ns))
+            now_ns = rounds[-1][-1].end_ns
+        return rounds
+
+    def _in_place(self, zero_ns: int) -> list[list[_Part]]:
+        """The parts of each round where they ran."""
+        return [
+            made.parts_in_place(made.begun, zero_ns)
+            for made in self.rounds
+            if made.begun is not None
+        ]
+
+    def _layer_spans(
+        self, low_ns: int, process: int, session: int, ids: Iterator[int]
+    ) -> Iterator[Span]:
         if not self.layers:
             return
         # The bounds are rounded, not the durations, of which thousands would drift from their sum.
-        bounds_ns = [round(ns) for ns in accumulate((x.ns for x in self.layers), initial=0.0)]
+        times_ns = accumulate((layer.ns for layer in self.layers), initial=0.0)
+        bounds_ns = [low_ns + round(ns) for ns in times_ns]
         whole = Span(
             name=TYPICAL,
             category=Category.LABEL,
-            start_ns=0,
-            duration_ns=max(round(self.median_ns), bounds_ns[-1]),
+            start_ns=low_ns,
+            duration_ns=max(round(self.median_ns), bounds_ns[-1] - low_ns),
             process=process,
             thread=_LAYERS,
             id=next(ids),
@@ -124,48 +164,92 @@ class StoredCase:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """What a round consists of."""
+
+    name: str
+    category: Category
+    start_ns: int
+    duration_ns: int
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.duration_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStarts:
+    """When the parts of a round began, and when its warm-up ended, if it had one."""
+
+    load_ns: int
+    first_ns: int
+    warmup_ns: int | None
+    warmup_end_ns: int | None
+    block_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRound:
-    """The durations of one round."""
+    """The durations of one round, and when they began, where that was kept."""
 
     load_ns: int
     first_ns: int
     times_ns: tuple[int, ...]
+    begun: StoredStarts | None = None
 
-    @property
-    def duration_ns(self) -> int:
-        return self.load_ns + self.first_ns + sum(self.times_ns)
+    def parts(self, start_ns: int) -> list[_Part]:
+        """One after another."""
+        first_ns = start_ns + self.load_ns
+        return [
+            _Part("load", Category.LOAD, start_ns, self.load_ns),
+            _Part(FIRST_INFERENCE, Category.INFERENCE, first_ns, self.first_ns),
+            *self._inferences(first_ns + self.first_ns),
+        ]
 
-    def spans(
-        self, name: str, start_ns: int, process: int, session: int, ids: Iterator[int]
-    ) -> Iterator[Span]:
-        whole = Span(
-            name=name,
-            category=Category.ROUND,
-            start_ns=start_ns,
-            duration_ns=self.duration_ns,
+    def parts_in_place(self, begun: StoredStarts, zero_ns: int) -> list[_Part]:
+        """Where they ran."""
+        parts = [
+            _Part("load", Category.LOAD, begun.load_ns - zero_ns, self.load_ns),
+            _Part(FIRST_INFERENCE, Category.INFERENCE, begun.first_ns - zero_ns, self.first_ns),
+        ]
+        if begun.warmup_ns is not None and begun.warmup_end_ns is not None:
+            warmup_ns = begun.warmup_end_ns - begun.warmup_ns
+            parts.append(
+                _Part(WARM_UP, Category.LABEL, begun.warmup_ns - zero_ns, warmup_ns),
+            )
+        return [*parts, *self._inferences(begun.block_ns - zero_ns)]
+
+    def _inferences(self, start_ns: int) -> Iterator[_Part]:
+        starts_ns = accumulate(self.times_ns, initial=start_ns)
+        for ns, begun_ns in zip(self.times_ns, starts_ns, strict=False):
+            yield _Part(INFERENCE, Category.INFERENCE, begun_ns, ns)
+
+
+def _round_spans(
+    name: str, parts: Sequence[_Part], process: int, session: int, ids: Iterator[int]
+) -> Iterator[Span]:
+    whole = Span(
+        name=name,
+        category=Category.ROUND,
+        start_ns=parts[0].start_ns,
+        duration_ns=parts[-1].end_ns - parts[0].start_ns,
+        process=process,
+        thread=_ROUNDS,
+        id=next(ids),
+        parent=session,
+    )
+    yield whole
+    for part in parts:
+        yield Span(
+            name=part.name,
+            category=part.category,
+            start_ns=part.start_ns,
+            duration_ns=part.duration_ns,
             process=process,
             thread=_ROUNDS,
             id=next(ids),
-            parent=session,
+            parent=whole.id,
         )
-        yield whole
-        parts = (
-            ("load", Category.LOAD, self.load_ns),
-            (FIRST_INFERENCE, Category.INFERENCE, self.first_ns),
-            *((INFERENCE, Category.INFERENCE, ns) for ns in self.times_ns),
-        )
-        for part, category, duration_ns in parts:
-            yield Span(
-                name=part,
-                category=category,
-                start_ns=start_ns,
-                duration_ns=duration_ns,
-                process=process,
-                thread=_ROUNDS,
-                id=next(ids),
-                parent=whole.id,
-            )
-            start_ns += duration_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +333,19 @@ class _Reader:
                 round(self._ns(ns, 1, f"{place}.times_ns"))
                 for ns in self._list(made.get("times_ns"), f"{place}.times_ns")
             ),
+            self._starts(made.get("begun_ns"), f"{place}.begun_ns"),
         )
+
+    def _starts(self, value: object, place: str) -> StoredStarts | None:
+        """None where they were not kept, as none were at first."""
+        if value is None:
+            return None
+        told = self._object(value, place)
+        keys = ("load", "first", "warmup", "warmup_end", "block")
+        load, first, warmup, warmup_end, block = (_moment(told.get(key)) for key in keys)
+        if load is None or first is None or block is None:
+            raise _foreign(self.file, f"{place} is {value!r:.80}, expected whole nanoseconds")
+        return StoredStarts(load, first, warmup, warmup_end, block)
 
     def _layer(self, layer: Json, place: str) -> StoredLayer | None:
         """None where the layer has no time of its own."""
@@ -316,6 +412,11 @@ def _texts(value: object) -> tuple[str, ...] | None:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _moment(value: object) -> int | None:
+    ns = _count(value)
+    return ns if ns is not None and 0 <= ns < _MAX_MOMENT_NS else None
 
 
 def _shape(value: object) -> str | None:

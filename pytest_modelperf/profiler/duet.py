@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 
-from pytest_modelperf.measurements import Block, Noise
+from pytest_modelperf.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.measure import Rig
 
 BEFORE, AFTER = "before", "after"
@@ -25,7 +26,7 @@ class SharedDuet:
     after: Rig
     blocks: int = 0
 
-    def open(self) -> tuple[int, int]:
+    def open(self) -> tuple[Load, Load]:
         return self.before.open(), self.after.open()
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
@@ -55,7 +56,7 @@ class SplitDuet:
     _stack: ExitStack = field(default_factory=ExitStack)
     _rigs: tuple[Rig, ...] = ()
 
-    def open(self) -> tuple[int, int]:
+    def open(self) -> tuple[Load, Load]:
         self._rigs = (
             self._stack.enter_context(self.start_before()),
             self._stack.enter_context(self.start_after()),
@@ -88,11 +89,13 @@ class SplitDuet:
 
 
 def _first(block: Block, count: int) -> Block:
-    return Block(times_ns=block.times_ns[:count], noise=block.noise)
+    starts_ns = None if block.starts_ns is None else block.starts_ns[:count]
+    return Block(times_ns=block.times_ns[:count], noise=block.noise, starts_ns=starts_ns)
 
 
 def _joined(blocks: list[Block]) -> Block:
     """Several blocks as one, with their noise together."""
+    starts_ns = [block.starts_ns for block in blocks if block.starts_ns is not None]
     return Block(
         times_ns=tuple(ns for block in blocks for ns in block.times_ns),
         noise=Noise(
@@ -103,6 +106,7 @@ def _joined(blocks: list[Block]) -> Block:
             stolen_ns=_sum([block.noise.stolen_ns for block in blocks]),
             throttled_ns=_sum([block.noise.throttled_ns for block in blocks]),
         ),
+        starts_ns=tuple(chain.from_iterable(starts_ns)) if len(starts_ns) == len(blocks) else None,
     )
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_modelperf.measurements import (
     Block,
     EngineFacts,
     Kernel,
     KernelRun,
+    Load,
     Measurement,
     Noise,
     Round,
@@ -103,11 +105,11 @@ class Rig:
     step: str = "as it started"
     streams: int = 1
 
-    def open(self) -> int:
+    def open(self) -> Load:
         """A fresh session; how long it took to create."""
         return self.open_as(self.side)
 
-    def open_as(self, name: str) -> int:
+    def open_as(self, name: str) -> Load:
         answer = self.worker.ask(
             "open",
             "as the model was loaded",
@@ -119,7 +121,7 @@ class Rig:
             feed=self.feed,
             streams=self.streams,
         )
-        return int(answer["load_ns"])
+        return Load(int(answer["load_ns"]), int(answer["begun_ns"]))
 
     def close(self) -> None:
         self.close_as(self.side)
@@ -146,12 +148,27 @@ class Rig:
         noise = Noise(**answer["noise"])
         return tuple(
             Block(
-                times_ns=tuple(np.frombuffer(answer["times"][side], np.int64).tolist()),
+                times_ns=tuple(times_ns.tolist()),
                 noise=noise,
                 measured_per_second=answer["per_second"],
+                starts_ns=_starts_ns(answer, side, times_ns),
             )
             for side in sides
+            for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
         )
+
+
+def _starts_ns(
+    answer: Mapping[str, Any], side: str, times_ns: npt.NDArray[np.int64]
+) -> tuple[int, ...] | None:
+    """When each inference of a side began; None where several ran at once."""
+    if answer["starts"] is not None:
+        return tuple(np.frombuffer(answer["starts"][side], np.int64).tolist())
+    if answer["per_second"] is not None:
+        return None
+    # Back to back, but for the tenth of a microsecond that the loop takes.
+    spent_ns = np.cumsum(times_ns) - times_ns
+    return tuple((answer["begun_ns"] + spent_ns).tolist())
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
@@ -291,7 +308,7 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     finally:
         for name in beside.values():
             rig.close_as(name)
-    return None if answers is None else [_kernel_run(answer) for answer in answers]
+    return None if answers is None else [kernel_run_of(answer) for answer in answers]
 
 
 def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
@@ -335,7 +352,8 @@ def _has_room(rig: Rig, weight_bytes: int) -> bool:
     return free is None or weight_bytes * _SESSION_FACTOR < free
 
 
-def _kernel_run(answer: Mapping[str, Any]) -> KernelRun:
+def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
+    """What a worker answers of a profiled session."""
     return KernelRun(
         kernels=tuple(
             Kernel(

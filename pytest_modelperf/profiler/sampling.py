@@ -12,10 +12,18 @@ import statistics
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.measurements import Block, DuetRound, Percentile, Round
+from pytest_modelperf.measurements import (
+    Block,
+    DuetRound,
+    Load,
+    Percentile,
+    Round,
+    RoundStarts,
+)
 
 Clock: TypeAlias = Callable[[], int]
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
@@ -35,8 +43,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Bench(Protocol):
     """One model that can be loaded and timed."""
 
-    def open(self) -> int:
-        """Load a fresh session; how long that took, in nanoseconds."""
+    def open(self) -> Load:
+        """Load a fresh session; how long that took."""
         ...
 
     def block(self, count: int, max_ns: int) -> Block:
@@ -51,8 +59,8 @@ class Bench(Protocol):
 class DuetBench(Protocol):
     """Two sides in one worker, loaded together and timed in turn."""
 
-    def open(self) -> tuple[int, int]:
-        """Load a fresh session of each side; how long each took, in nanoseconds."""
+    def open(self) -> tuple[Load, Load]:
+        """Load a fresh session of each side; how long each took."""
         ...
 
     def pair_block(self, count: int, max_ns: int) -> BlockPair:
@@ -142,7 +150,7 @@ def sample(
     Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
     """
     loop = _Loop(_subject(bench, policy, is_enough), policy, clock, watch)
-    return tuple(map(_round, loop.trials()))
+    return tuple(_round(trial, 0, _itself) for trial in loop.trials())
 
 
 def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
@@ -182,7 +190,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
                 del rounds[key]
                 continue
             if trial is not None:
-                rounds[key].append(_round(trial))
+                rounds[key].append(_round(trial, 0, _itself))
                 going_on.append(key)
         waiting = going_on
     return {key: tuple(taken) for key, taken in rounds.items()}, failed
@@ -237,7 +245,7 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
         )
 
     return _Subject(
-        open=bench.open,
+        open=lambda: (bench.open(),),
         take=bench.block,
         close=bench.close,
         turns_ns=lambda block: block.times_ns,
@@ -251,13 +259,34 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
     )
 
 
-def _round(trial: _Trial[Block]) -> Round:
+def _round(trial: _Trial[_Taken], side: int, block_of: Callable[[_Taken], Block]) -> Round:
+    """What a trial was for one of its sides."""
+    load, first = trial.loads[side], block_of(trial.first)
     return Round(
-        load_ns=trial.load_ns,
-        first_ns=trial.first_ns,
-        warmup_runs=trial.warmup_runs,
-        is_steady=trial.is_steady,
-        block=trial.taken,
+        load_ns=load.duration_ns,
+        first_ns=first.times_ns[0],
+        warmup_runs=trial.warmup.runs,
+        is_steady=trial.warmup.is_steady,
+        block=block_of(trial.taken),
+        starts=_starts(load, first, [block_of(window) for window in trial.warmup.ends]),
+    )
+
+
+def _itself(block: Block) -> Block:
+    return block
+
+
+def _starts(load: Load, first: Block, windows: Sequence[Block]) -> RoundStarts | None:
+    if load.begun_ns is None or first.starts_ns is None:
+        return None
+    known = [window for window in windows if window.starts_ns]
+    if not known:
+        return RoundStarts(load_ns=load.begun_ns, first_ns=first.starts_ns[0])
+    return RoundStarts(
+        load_ns=load.begun_ns,
+        first_ns=first.starts_ns[0],
+        warmup_ns=known[0].start_ns,
+        warmup_end_ns=known[-1].end_ns,
     )
 
 
@@ -271,14 +300,8 @@ def sample_duet(
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
     from pytest_modelperf import stats
 
-    loads: list[tuple[int, int]] = []
-
-    def open_both() -> int:
-        loads.append(bench.open())
-        return sum(loads[-1])
-
     subject = _Subject(
-        open=open_both,
+        open=bench.open,
         take=bench.pair_block,
         close=bench.close,
         turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
@@ -288,20 +311,9 @@ def sample_duet(
         median_samples=stats.needed_samples(_MEDIAN),
         sides=2,
     )
-    trials = list(_Loop(subject, policy, clock, watch).trials())
     return tuple(
-        DuetRound(before=_side(trial, load, 0), after=_side(trial, load, 1))
-        for trial, load in zip(trials, loads, strict=True)
-    )
-
-
-def _side(trial: _Trial[BlockPair], load_ns: tuple[int, int], side: int) -> Round:
-    return Round(
-        load_ns=load_ns[side],
-        first_ns=trial.first[side].times_ns[0],
-        warmup_runs=trial.warmup_runs,
-        is_steady=trial.is_steady,
-        block=trial.taken[side],
+        DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
+        for trial in _Loop(subject, policy, clock, watch).trials()
     )
 
 
@@ -312,7 +324,7 @@ class _Subject(Generic[_Taken]):
     `median_samples` are those without which there is no median.
     """
 
-    open: Callable[[], int]
+    open: Callable[[], tuple[Load, ...]]
     take: Callable[[int, int], _Taken]
     close: Callable[[], None]
     turns_ns: Callable[[_Taken], Sequence[int]]
@@ -330,11 +342,9 @@ class _Trial(Generic[_Taken]):
     `prepare_ns` is all of it but the block; `centre` and `spread` are those of its figures.
     """
 
-    load_ns: int
+    loads: tuple[Load, ...]
     first: _Taken
-    first_ns: int
-    warmup_runs: int
-    is_steady: bool
+    warmup: _Warmup[_Taken]
     taken: _Taken
     turns: int
     turn_ns: float
@@ -345,12 +355,16 @@ class _Trial(Generic[_Taken]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Warmup:
-    """How a warm-up went; `turn_ns` is the median of its last window."""
+class _Warmup(Generic[_Taken]):
+    """How a warm-up went; `turn_ns` is the median of its last window.
+
+    `ends` are its first window and its last, which can be the same.
+    """
 
     runs: int
     is_steady: bool
     turn_ns: float
+    ends: tuple[_Taken, ...]
 
 
 class _Loop(Generic[_Taken]):
@@ -413,15 +427,14 @@ class _Loop(Generic[_Taken]):
 
     def _take_open_round(self, start: int) -> _Trial[_Taken]:
         self._tell("load")
-        load_ns = self._subject.open()
+        loads = self._subject.open()
         if self._end_ns is None:
             # The first load cannot be avoided, and what takes a minute to load is to be
             # measured, too.
             self._end_ns = self._clock() + round(self._policy.max_seconds * _NS_PER_S)
         self._tell("warm up")
         first = self._subject.take(1, _SHORTEST_BLOCK_NS)
-        first_ns = self._subject.turns_ns(first)[0]
-        warmup = self._warm_up(first_ns)
+        warmup = self._warm_up(self._subject.turns_ns(first)[0])
         self._tell("measure")
         begun = self._clock()
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
@@ -430,11 +443,9 @@ class _Loop(Generic[_Taken]):
         turns_ns = self._subject.turns_ns(taken)
         figures = self._subject.figures(taken)
         return _Trial(
-            load_ns=load_ns,
+            loads=loads,
             first=first,
-            first_ns=first_ns,
-            warmup_runs=warmup.runs,
-            is_steady=warmup.is_steady,
+            warmup=warmup,
             taken=taken,
             turns=len(turns_ns),
             turn_ns=statistics.median(turns_ns),
@@ -444,7 +455,7 @@ class _Loop(Generic[_Taken]):
             spread=_spread(figures),
         )
 
-    def _warm_up(self, first_ns: int) -> _Warmup:
+    def _warm_up(self, first_ns: int) -> _Warmup[_Taken]:
         """Windows of inferences, until one is hardly faster than the one before.
 
         The first inference is the first window.
@@ -454,6 +465,7 @@ class _Loop(Generic[_Taken]):
         begun = self._clock()
         turn_ns: float = max(first_ns, 1)
         runs = 0
+        ends: tuple[_Taken, ...] = ()
         for window in range(policy.max_windows):
             spent_ns = self._clock() - begun
             if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
@@ -465,10 +477,11 @@ class _Loop(Generic[_Taken]):
             )
             times_ns = subject.turns_ns(taken)
             runs += len(times_ns)
+            ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
             if turn_ns >= before_ns * (1.0 - policy.steadiness):
-                return _Warmup(runs, is_steady=True, turn_ns=turn_ns)
-        return _Warmup(runs, is_steady=False, turn_ns=turn_ns)
+                return _Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
+        return _Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
 
     # -- the plan
 

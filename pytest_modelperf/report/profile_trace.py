@@ -1,7 +1,8 @@
 """A profile as a Chrome trace: its cases on a time line.
 
-A process per case, with two threads: its rounds, and one typical inference by layer. Of a round
-only durations are kept, so its spans stand one after another, and so do rounds.
+A process per case, with a row of its rounds and one of a typical inference by layer, and where it
+was run as a duet one of the rounds of the other side. Rounds stand where they ran. Where it was not
+kept when that was, they stand one after another, and so do their parts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ MAX_INFERENCES = 10_000
 
 _NS_PER_MS = 1e6
 _ABOUT_ROUNDS = (
+    "They stand where they ran. Of inferences in a row it was measured when the first one began; "
+    "of those that took turns with another side, when each did."
+)
+_ABOUT_DURATIONS = (
     "Every duration was measured. When each began was not kept, so they stand one after another; "
     "a warm-up has a count and no duration, and what was between rounds is not there."
 )
@@ -32,33 +37,45 @@ _ABOUT_LAYERS = (
 )
 
 
-def dump_trace(profile: Profile) -> str:
-    """The profile as the text of a trace. A case that did not run is only named."""
+def dump_trace(profile: Profile, others: Mapping[str, Measurement] | None = None) -> str:
+    """The profile as the text of a trace. A case that did not run is only named.
+
+    `others` are, by the ids of cases, the other sides of duets.
+    """
     text = StringIO()
     writer = TraceWriter(text)
+    known = others or {}
     measured = [(case, case.measured) for case in profile.cases if case.measured is not None]
+    shown = [*(made for _, made in measured), *known.values()]
+    zero_ns = min((made.rounds[0].begun_ns or 0 for made in shown if _stand(made)), default=0)
     for number, (case, measurement) in enumerate(measured, 1):
-        _write_case(writer, number, profile.model.name, case, measurement)
+        other = known.get(case.case.id)
+        rows = [
+            ("rounds", _round_spans(measurement, zero_ns)),
+            ("rounds of the other side", () if other is None else _round_spans(other, zero_ns)),
+            ("one inference", _layer_spans(case, measurement, zero_ns)),
+        ]
+        _write_case(writer, number, f"{profile.model.name} {case.case.id}", measurement, rows)
     writer.finish(_other_data(profile))
     return text.getvalue()
 
 
 def _write_case(
-    writer: TraceWriter, number: int, model: str, case: CaseProfile, measurement: Measurement
+    writer: TraceWriter,
+    number: int,
+    name: str,
+    measurement: Measurement,
+    rows: Iterable[tuple[str, Sequence[Span]]],
 ) -> None:
     engine = measurement.engine
-    writer.write(ThreadName(name=f"{model} {case.case.id}", process=number))
+    writer.write(ThreadName(name=name, process=number))
     label = engine.name if engine.version is None else f"{engine.name} {engine.version}"
     writer.label_process(number, label)
-    rows = (
-        ("rounds", tuple(_round_spans(measurement.rounds))),
-        ("one inference", tuple(_layer_spans(case, measurement))),
-    )
     # Perfetto takes the thread whose number is that of its process for the main one, and 0 for
     # the idle one. No number of a thread here is either.
-    threads = [(10 * number + at, *row) for at, row in enumerate(rows, 1) if row[1]]
-    for thread, name, _ in threads:
-        writer.write(ThreadName(name=name, process=number, thread=thread))
+    threads = [(10 * number + at, *row) for at, row in enumerate((x for x in rows if x[1]), 1)]
+    for thread, row, _ in threads:
+        writer.write(ThreadName(name=row, process=number, thread=thread))
     for thread, _, spans in threads:
         for span in spans:
             writer.write(replace(span, process=number, thread=thread))
@@ -67,7 +84,9 @@ def _write_case(
 def _other_data(profile: Profile) -> dict[str, object]:
     """What the trace is of, and what has to be known to read it."""
     merged = {
-        printable(case.case.id): f"{count} inferences in a row are one span, as long as all of them"
+        printable(
+            case.case.id
+        ): f"{count} inferences in a row are one span, from the first to the last of them"
         for case in profile.cases
         if case.measured is not None and (count := _merged(case.measured.rounds)) > 1
     }
@@ -76,12 +95,19 @@ def _other_data(profile: Profile) -> dict[str, object]:
         for case in profile.cases
         if case.measured is None
     ]
+    measured = [case for case in profile.cases if case.measured is not None]
+    without = [
+        printable(case.case.id)
+        for case in measured
+        if case.measured is not None and not _stand(case.measured)
+    ]
     known: dict[str, object | None] = {
         "schema": 1,
         "model": printable(profile.model.name),
         "sha256": profile.model.sha256,
         "machine": None if profile.machine is None else printable(profile.machine.key),
-        "rounds": _ABOUT_ROUNDS,
+        "rounds": _ABOUT_DURATIONS if without else _ABOUT_ROUNDS,
+        "without_starts": without if 0 < len(without) < len(measured) else None,
         "one inference": _ABOUT_LAYERS,
         "merged": merged or None,
         "left_out": left_out or None,
@@ -92,29 +118,82 @@ def _other_data(profile: Profile) -> dict[str, object]:
 # -- what was measured, as spans
 
 
-def _round_spans(rounds: Sequence[Round]) -> Iterator[Span]:
-    merged = _merged(rounds)
-    start_ns = 0
-    for number, made in enumerate(rounds, 1):
-        parts = (
-            _lasting("load", Category.LOAD, made.load_ns),
-            _lasting("first inference", Category.INFERENCE, made.first_ns),
-            *_inferences(made.times_ns, merged),
-        )
+def _stand(measurement: Measurement) -> bool:
+    """Whether its rounds are shown where they ran: all of that was kept, by a clock that agrees."""
+    ends_ns = 0
+    for made in measurement.rounds:
+        for start_ns, end_ns in _stretches(made):
+            if start_ns is None or end_ns is None or start_ns < ends_ns:
+                return False
+            ends_ns = end_ns
+    return True
+
+
+def _stretches(made: Round) -> Iterator[tuple[int | None, int | None]]:
+    """When the parts of a round began and ended."""
+    starts = made.starts
+    if starts is None or made.block.starts_ns is None:
+        yield None, None
+        return
+    yield starts.load_ns, starts.load_ns + made.load_ns
+    yield starts.first_ns, starts.first_ns + made.first_ns
+    if starts.warmup_ns is not None:
+        yield starts.warmup_ns, starts.warmup_end_ns
+    times = zip(made.block.starts_ns, made.times_ns, strict=True)
+    yield from ((start_ns, start_ns + time_ns) for start_ns, time_ns in times)
+
+
+def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
+    """Its rounds, each before its parts; on a clock that begins at `zero_ns`."""
+    merged = _merged(measurement.rounds)
+    stand = _stand(measurement)
+    spans: list[Span] = []
+    now_ns = 0
+    for number, made in enumerate(measurement.rounds, 1):
+        parts = _parts_in_place(made, merged, zero_ns) if stand else _parts(made, merged, now_ns)
+        start_ns, now_ns = parts[0].start_ns, parts[-1].end_ns
         whole = Span(
             name=f"round {number}",
             category=Category.ROUND,
             start_ns=start_ns,
-            duration_ns=sum(part.duration_ns for part in parts),
+            duration_ns=now_ns - start_ns,
             arguments={
                 "warmup_runs": made.warmup_runs,
                 "is_steady": made.is_steady,
                 "timed_runs": len(made.times_ns),
             },
         )
-        yield whole
-        yield from _in_turn(parts, start_ns)
-        start_ns = whole.end_ns
+        spans += [whole, *parts]
+    return tuple(spans)
+
+
+def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
+    """The parts of a round, each from where the one before it ends."""
+    block_ns = start_ns + made.load_ns + made.first_ns
+    starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
+    return [
+        _span("load", Category.LOAD, start_ns, made.load_ns),
+        _span("first inference", Category.INFERENCE, start_ns + made.load_ns, made.first_ns),
+        *_inferences(starts_ns[:-1], made.times_ns, merged),
+    ]
+
+
+def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
+    """The parts of a round, where they ran."""
+    starts, starts_ns = made.starts, made.block.starts_ns
+    assert starts is not None, "rounds without are not shown so"  # noqa: S101  # for mypy
+    assert starts_ns is not None, "rounds without are not shown so"  # noqa: S101
+    parts = [
+        _span("load", Category.LOAD, starts.load_ns - zero_ns, made.load_ns),
+        _span("first inference", Category.INFERENCE, starts.first_ns - zero_ns, made.first_ns),
+    ]
+    if starts.warmup_ns is not None and starts.warmup_end_ns is not None:
+        warmup_ns = starts.warmup_end_ns - starts.warmup_ns
+        runs: dict[str, Argument] = {"runs": made.warmup_runs}
+        begun_ns = starts.warmup_ns - zero_ns
+        parts.append(_span("warm-up", Category.LABEL, begun_ns, warmup_ns, runs))
+    placed_ns = [start_ns - zero_ns for start_ns in starts_ns]
+    return [*parts, *_inferences(placed_ns, made.times_ns, merged)]
 
 
 def _merged(rounds: Sequence[Round]) -> int:
@@ -122,11 +201,12 @@ def _merged(rounds: Sequence[Round]) -> int:
     return max(1, math.ceil(sum(len(made.times_ns) for made in rounds) / MAX_INFERENCES))
 
 
-def _inferences(times_ns: Sequence[int], merged: int) -> Iterator[Span]:
+def _inferences(starts_ns: Sequence[int], times_ns: Sequence[int], merged: int) -> Iterator[Span]:
     for first in range(0, len(times_ns), merged):
         group = times_ns[first : first + merged]
+        start_ns, last = starts_ns[first], first + len(group) - 1
         if len(group) == 1:
-            yield _lasting("inference", Category.INFERENCE, group[0])
+            yield _span("inference", Category.INFERENCE, start_ns, group[0])
             continue
         arguments: dict[str, Argument] = {
             "runs": len(group),
@@ -134,42 +214,44 @@ def _inferences(times_ns: Sequence[int], merged: int) -> Iterator[Span]:
             "longest_ms": max(group) / _NS_PER_MS,
         }
         name = f"{len(group)} inferences"
-        yield _lasting(name, Category.INFERENCE, sum(group), arguments)
+        duration_ns = starts_ns[last] + times_ns[last] - start_ns
+        yield _span(name, Category.INFERENCE, start_ns, duration_ns, arguments)
 
 
-def _lasting(
-    name: str, category: Category, duration_ns: int, arguments: Mapping[str, Argument] | None = None
+def _span(
+    name: str,
+    category: Category,
+    start_ns: int,
+    duration_ns: int,
+    arguments: Mapping[str, Argument] | None = None,
 ) -> Span:
-    """A span whose place on the clock is found later."""
     return Span(
         name=name,
         category=category,
-        start_ns=0,
+        start_ns=start_ns,
         duration_ns=duration_ns,
         arguments=arguments or {},
     )
 
 
-def _in_turn(spans: Iterable[Span], start_ns: int) -> Iterator[Span]:
-    """The spans, each from where the one before it ends."""
-    for span in spans:
-        placed = replace(span, start_ns=start_ns)
-        yield placed
-        start_ns = placed.end_ns
+def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
+    """The typical inference and the layers in it, below where the rounds begin.
 
-
-def _layer_spans(case: CaseProfile, measurement: Measurement) -> Iterator[Span]:
-    """The typical inference and the layers in it; nothing where no layer was timed."""
+    Nothing where no layer was timed.
+    """
     rows = [(row, row.ns) for row in case.layers if row.ns is not None and _is_time(row.ns)]
     if not rows:
-        return
+        return ()
+    begun_ns = measurement.rounds[0].begun_ns if _stand(measurement) else None
+    low_ns = 0 if begun_ns is None else begun_ns - zero_ns
     # The bounds are rounded, not the durations, of which thousands would drift from their sum.
-    bounds_ns = [round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
+    bounds_ns = [low_ns + round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
     latency = measurement.latency
-    yield _lasting(
+    whole = _span(
         "inference",
         Category.INFERENCE,
-        max(round(latency.median_ns), bounds_ns[-1]),
+        low_ns,
+        max(round(latency.median_ns), bounds_ns[-1] - low_ns),
         {
             "p50_ms": latency.p50_ms,
             "p95_ms": latency.p95_ms,
@@ -177,8 +259,11 @@ def _layer_spans(case: CaseProfile, measurement: Measurement) -> Iterator[Span]:
             "rounds": latency.rounds,
         },
     )
-    for (row, _), (start_ns, end_ns) in zip(rows, pairwise(bounds_ns), strict=True):
-        yield _layer_span(row, start_ns, end_ns)
+    layers = (
+        _layer_span(row, start_ns, end_ns)
+        for (row, _), (start_ns, end_ns) in zip(rows, pairwise(bounds_ns), strict=True)
+    )
+    return (whole, *layers)
 
 
 def _is_time(ns: float) -> bool:

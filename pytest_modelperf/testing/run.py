@@ -179,9 +179,13 @@ class Run:
         measured = checked.profile.measured
         has_layers = measured is not None and measured.layer_times is not None
         profile = checked.profile if has_layers else self.checker.measure(check)
+        others = {}
+        if has_layers and checked.before is not None:
+            others = {profile.case.id: checked.before}
         folder = self.config.invocation_params.dir / str(self.settings.trace)
         name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
-        text = dump_trace(Profile(checked.outcome.model, (profile,), checked.outcome.machine))
+        told = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
+        text = dump_trace(told, others)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}.json").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ import numpy as np
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE, DEFAULT_ENGINE
-from pytest_modelperf.profiler.engines.watched import Inference, WatchedSession
+from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.tracing.recorder import Recorder
 
 
@@ -49,7 +49,7 @@ class EngineSession:
             return [np.array(value) for value in values]
 
     def _timed(self, infer: Callable[[], Any], arrays: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        shapes = tuple((name, array.shape, array.dtype.str) for name, array in arrays.items())
+        shapes = tuple((name, array.shape, array.dtype) for name, array in arrays.items())
         error = None
         start_ns = time.perf_counter_ns()
         try:
@@ -59,9 +59,7 @@ class EngineSession:
             raise
         finally:
             end_ns = time.perf_counter_ns()
-            self._recorder.on_inference(
-                Inference(self._watched, "run", start_ns, end_ns, shapes, error)
-            )
+            self._recorder.on_inference(self._watched, "run", start_ns, end_ns, shapes, error)
 
 
 def open_session(

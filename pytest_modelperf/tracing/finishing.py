@@ -93,7 +93,7 @@ class _SessionOperators:
         """Write them down; then what has to be said of them."""
         try:
             for path in self._session.profiles:
-                profile = OrtProfile(path)
+                profile = OrtProfile(path, is_early=self._session.is_limited)
                 self._write(profile)
                 yield from (Note(note, is_loss=True) for note in profile.notes)
         except Exception as error:  # noqa: BLE001  # what was recorded is kept, whatever it is
@@ -164,5 +164,8 @@ class _SessionOperators:
         if known is None:
             if len(self._shared) >= _MAX_SHARED:
                 self._shared.clear()
-            known = self._shared[key] = (arguments, more, {**arguments, **more})
+            # Imported here: where no model is known, onnx is not needed.
+            from pytest_modelperf.tracing.layers import join_facts
+
+            known = self._shared[key] = (arguments, more, join_facts(arguments, more))
         return known[2]

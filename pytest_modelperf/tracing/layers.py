@@ -22,7 +22,10 @@ from pytest_modelperf.profiler.layers import layer_indexes
 from pytest_modelperf.records import StaticLayer
 from pytest_modelperf.session import profile_bound
 from pytest_modelperf.traces import Argument
+from pytest_modelperf.units import format_shape
 
+# Kernels compute in blocks of up to so many channels.
+_MAX_BLOCK = 16
 # Of one session. Each costs as much as a static profile.
 MAX_SHAPES = 16
 
@@ -35,6 +38,35 @@ class OperatorKey:
 
     name: str
     op_type: str
+
+
+def join_facts(
+    kernel: Mapping[str, Argument], model: Mapping[str, Argument]
+) -> Mapping[str, Argument]:
+    """What the runtime and the model say of an operator, what is worth most to know first.
+
+    Shapes are those that the kernel had, which are real ones. Where it only filled up a block of
+    channels they are those of the model, and the kernel's are told apart.
+    """
+    joined = {**model, **{name: value for name, value in kernel.items() if name not in model}}
+    for name in ("input_shape", "output_shape"):
+        told, own = kernel.get(name), model.get(name)
+        if told is None:
+            continue
+        if is_filled_up(str(told), str(own)):
+            joined[f"kernel_{name}"] = told
+        else:
+            joined[name] = told
+    return joined
+
+
+def is_filled_up(kernel: str, model: str) -> bool:
+    """Whether the one shape is the other with a few channels more."""
+    theirs, own = kernel.split("x"), model.split("x")
+    if len(theirs) != len(own) or len(own) < 2 or not (theirs[1] + own[1]).isdigit():
+        return False
+    is_alike = theirs[:1] + theirs[2:] == own[:1] + own[2:]
+    return is_alike and 0 < int(theirs[1]) - int(own[1]) < _MAX_BLOCK
 
 
 @dataclass(slots=True)
@@ -69,6 +101,13 @@ class _Bound:
         shown = max(covered, key=weight)
         layer = self.layers[shown]
         facts: dict[str, Argument] = {"layer": layer.id or layer.name}
+        # What goes into the first of them and comes out of the last.
+        first, last = self.layers[covered[0]], self.layers[covered[-1]]
+        for name, shape in (
+            ("input_shape", first.input_shape),
+            ("output_shape", last.output_shape),
+        ):
+            facts[name] = None if shape is None else format_shape(shape)
         if shown not in self.told:
             facts |= {"macs": layer.macs, "params": layer.params}
             self.told.add(shown)

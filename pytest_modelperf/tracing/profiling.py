@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Format = Literal["chrome", "frame"]
 FORMATS = ("chrome", "frame")
 CATEGORIES = ("inference", "operator")
+# The runtime keeps what it tells of an operator in memory until its profile is written, about a
+# kilobyte of each, and does not take more than a million.
+OPERATOR_LIMIT = 10_000
 
 _BY = ("session", "name")
 _TOP = 20
@@ -44,11 +47,13 @@ def profile(
     file: str | os.PathLike[str] | None = None,
     categories: Sequence[str] = CATEGORIES,
     format: Format = "chrome",  # noqa: A002  # as others call it
+    operator_limit: int | None = OPERATOR_LIMIT,
 ) -> Profiling:
     """A recording of every ONNX Runtime session that runs inside of the `with` statement.
 
     With a `file` it is written there as a Chrome trace. With `format="frame"` nothing is written:
-    the data frames are asked of what `with` gives, as they can be in any case.
+    the data frames are asked of what `with` gives, as they can be in any case. Operators are those
+    of the first `operator_limit` inferences of each session, of all of them with None.
     """
     if format not in FORMATS:
         raise UsageError(f"format is {format!r}: it can be 'chrome' or 'frame'.")
@@ -62,8 +67,13 @@ def profile(
             f"categories are {categories!r}: they can be 'inference' and 'operator', as in "
             "categories=('inference',)."
         )
+    if operator_limit is not None and operator_limit < 1:
+        raise UsageError(
+            f"operator_limit is {operator_limit}: it can be 1 or more, or None for no limit. "
+            "categories=('inference',) leaves operators out."
+        )
     wanted = frozenset(Category(name) for name in categories)
-    return Profiling(None if file is None else Path(file).absolute(), wanted)
+    return Profiling(None if file is None else Path(file).absolute(), wanted, operator_limit)
 
 
 class Profiling:
@@ -73,8 +83,11 @@ class Profiling:
     _active: Profiling | None = None
     _switch = threading.Lock()
 
-    def __init__(self, file: Path | None, categories: frozenset[Category]) -> None:
+    def __init__(
+        self, file: Path | None, categories: frozenset[Category], operator_limit: int | None
+    ) -> None:
         self._file = file
+        self._operator_limit = operator_limit
         self._categories = categories
         self._recorder: Recorder | None = None
         self._recording: Recording | None = None
@@ -103,7 +116,7 @@ class Profiling:
             folder = Path(tempfile.mkdtemp(prefix="modelperf-trace-"))
             self._recorder = Recorder(folder, self._categories)
             weakref.finalize(self._recorder, _remove, self._recorder.spool, folder, os.getpid())
-            self._watch = SessionWatch(self._recorder)
+            self._watch = SessionWatch(self._recorder, self._operator_limit)
             self._watch.begin()
             Profiling._active = self
         return self

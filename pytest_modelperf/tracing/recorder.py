@@ -22,16 +22,18 @@ from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, w
 from pytest_modelperf.units import format_shape
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import Inference, WatchedSession
+    from pytest_modelperf.profiler.engines.watched import Shapes, WatchedSession
 
 INFERENCE_NAME = "inference"
 # Labels that do not nest, as those of asyncio's tasks, have rows of their own. No thread of a
 # system has a number as large.
 _ROW_OF_ITS_OWN = 1 << 32
+# What the program waits for when a session has come to the limit of its operators.
+PROFILE_WRITTEN = "its profile is written"
 MODEL_IN_MEMORY = "model in memory"
 PROCESS_MEMORY = "memory of the process"
 # Inferences that end sooner after each other share a look at the memory, which takes 1 us itself.
-_MEMORY_EVERY_NS = 100_000
+_MEMORY_EVERY_NS = 1_000_000
 # Sets of shapes that are kept apart.
 MAX_SHAPES = 4096
 
@@ -197,20 +199,43 @@ class Recorder:
                 )
             )
 
-    def on_inference(self, inference: Inference) -> None:
-        session, method, start_ns, end_ns, shapes, error, has_waited = inference
+    def on_profile_written(self, session: WatchedSession, start_ns: int, end_ns: int) -> None:
+        if self._is_here() and self.is_recorded(start_ns):
+            thread = self._thread
+            self._add_span(
+                Span(
+                    name=PROFILE_WRITTEN,
+                    category=Category.OVERHEAD,
+                    start_ns=start_ns,
+                    duration_ns=end_ns - start_ns,
+                    thread=thread.number,
+                    id=self.new_id(),
+                    parent=thread.label,
+                    arguments={"session": self.session_name(session)},
+                )
+            )
+
+    def on_inference(  # noqa: PLR0913, PLR0917  # as a watcher is told
+        self,
+        session: WatchedSession,
+        method: str,
+        start_ns: int,
+        end_ns: int,
+        shapes: Shapes | None,
+        error: str | None,
+        has_waited: bool = False,  # noqa: FBT001, FBT002  # the same
+    ) -> None:
         if not self._is_open:
             return
         thread = self._thread
+        labels = thread.labels
         if has_waited:
             # The threads of a pool take them one after the other.
             start_ns = max(start_ns, thread.free_from_ns)
             thread.free_from_ns = end_ns
-        key: _Kind = (id(session), method, shapes, error)
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._new_kind(key, inference)
-        is_hidden = not self.is_recorded(start_ns)
+        key: _Kind = (session, method, shapes, error)
+        kind = self._kinds.get(key) or self._new_kind(key, session, method, shapes, error)
+        is_hidden = bool(self._paused_ns) and not self.is_recorded(start_ns)
         # As `write_span` would have it, at a fraction of what that costs.
         self.spool.add(
             (
@@ -219,7 +244,7 @@ class Recorder:
                 next(self._ids),
                 HIDDEN if is_hidden else INFERENCE,
                 thread.number,
-                thread.label,
+                labels[-1].id if labels else None,
                 INFERENCE_NAME,
                 kind.arguments,
                 None,
@@ -260,17 +285,23 @@ class Recorder:
                 self._names_of_sessions.append(plain if count == 1 else f"{plain} #{count}")
             return number
 
-    def _new_kind(self, key: _Kind, inference: Inference) -> _Inferences:
-        name = self.session_name(inference.session)
-        arguments: dict[str, Argument] = {"session": name, "method": inference.method}
-        shapes = inference.shapes
+    def _new_kind(
+        self,
+        key: _Kind,
+        session: WatchedSession,
+        method: str,
+        shapes: Shapes | None,
+        error: str | None,
+    ) -> _Inferences:
+        name = self.session_name(session)
+        arguments: dict[str, Argument] = {"session": name, "method": method}
         if shapes:
             arguments["input_shape"] = format_shape(shapes[0][1])
             arguments["inputs"] = [
                 f"{input_name} {dtype} {format_shape(shape)}" for input_name, shape, dtype in shapes
             ]
-        if inference.error is not None:
-            arguments["error"] = inference.error
+        if error is not None:
+            arguments["error"] = error
         number = None
         with self._lock:
             if shapes is not None and len(self.shapes) < MAX_SHAPES:
@@ -278,7 +309,7 @@ class Recorder:
                 self.shapes.append({each[0]: each[1] for each in shapes})
             if len(self._kinds) >= MAX_SHAPES:
                 self._kinds.clear()
-            kind = _Inferences(arguments, self._numbers[id(inference.session)], number)
+            kind = _Inferences(arguments, self._numbers[id(session)], number)
             self._kinds[key] = kind
         return kind
 

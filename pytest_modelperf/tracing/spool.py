@@ -74,7 +74,8 @@ class Spool:
 
     def _write_run(self) -> None:
         count = len(self._pending)
-        records = sorted(self._pending[:count], key=_key)
+        # No two have the same number: what comes after it is not compared.
+        records = sorted(self._pending[:count])
         pieces = []
         for first in range(0, count, PIECE_RECORDS):
             data = marshal.dumps(records[first : first + PIECE_RECORDS])

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pytest_modelperf.measurements import Block, Noise
+from pytest_modelperf.measurements import Block, Load, Noise
 
 US = 1_000
 MS = 1_000_000
@@ -57,15 +57,16 @@ class FakeBench:
         self._factor = 1.0
         self._done = 0
 
-    def open(self) -> int:
+    def open(self) -> Load:
         assert not self.is_open, "the session before was not closed"
+        begun_ns = self.clock()
         self.clock.pass_ns(self.load_ns)
         self.is_open = True
         self.opened += 1
         self._factor = math.exp(self._random.gauss(0.0, self.sessions))
         self._done = 0
         self.blocks.append([])
-        return self.load_ns
+        return Load(self.load_ns, begun_ns)
 
     def block(self, count: int, max_ns: int) -> Block:
         """As the worker does it: what was begun within `max_ns` is ended, and counts."""
@@ -74,10 +75,14 @@ class FakeBench:
         assert max_ns > 0
         end = self.clock() + max_ns
         times: list[int] = []
+        starts: list[int] = []
         while len(times) < count and self.clock() <= end:
+            starts.append(self.clock())
             times.append(self.infer())
         self.blocks[-1].append((count, len(times)))
-        return Block(times_ns=tuple(times), noise=Noise(wall_ns=sum(times)))
+        return Block(
+            times_ns=tuple(times), noise=Noise(wall_ns=sum(times)), starts_ns=tuple(starts)
+        )
 
     def infer(self) -> int:
         noise = math.exp(self._random.gauss(0.0, self.jitter))
@@ -102,18 +107,21 @@ class FakeDuetBench:
     before: FakeBench
     after: FakeBench
 
-    def open(self) -> tuple[int, int]:
+    def open(self) -> tuple[Load, Load]:
         return self.before.open(), self.after.open()
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         clock = self.before.clock
         end = clock() + max_ns
+        starts: tuple[list[int], list[int]] = ([], [])
         sides: tuple[list[int], list[int]] = ([], [])
         while len(sides[0]) < count and clock() <= end:
-            sides[0].append(self.before.infer())
-            sides[1].append(self.after.infer())
+            for side, bench in enumerate((self.before, self.after)):
+                starts[side].append(clock())
+                sides[side].append(bench.infer())
         first, second = (
-            Block(times_ns=tuple(times), noise=Noise(wall_ns=sum(times))) for times in sides
+            Block(times_ns=tuple(times), noise=Noise(wall_ns=sum(times)), starts_ns=tuple(begun))
+            for begun, times in zip(starts, sides, strict=True)
         )
         return first, second
 

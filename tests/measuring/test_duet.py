@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from pytest_modelperf.measurements import Block, Noise
+from pytest_modelperf.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.duet import SplitDuet, StartRig
 from pytest_modelperf.profiler.measure import Rig
 
@@ -37,8 +37,8 @@ class FakeSide:
         finally:
             self.running -= 1
 
-    def open(self) -> int:
-        return self.infer_ns * 3
+    def open(self) -> Load:
+        return Load(self.infer_ns * 3)
 
     def block(self, count: int, max_ns: int) -> Block:
         done = min(count, max(1, -(-max_ns // self.infer_ns)))
@@ -58,7 +58,7 @@ def make(before_ns: int = 10, after_ns: int = 20) -> tuple[SplitDuet, FakeSide, 
 def test_both_sides_run_equally_often_in_turns_of_random_order() -> None:
     duet, before, after = make()
     with closing(duet):
-        assert duet.open() == (30, 60)
+        assert duet.open() == (Load(30), Load(60))
         first, second = duet.pair_block(100, 10**9)
     assert first.times_ns == (10,) * 100
     assert second.times_ns == (20,) * 100

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.measurements import Block, DuetRound, Round
+from pytest_modelperf.measurements import Block, DuetRound, Load, Round
 from pytest_modelperf.profiler.sampling import (
     DUET_POLICY,
     SamplingPolicy,
@@ -512,7 +512,7 @@ def test_the_time_of_one_is_not_spent_by_another() -> None:
 class Broken(FakeBench):
     """A model that fails in its third round."""
 
-    def open(self) -> int:
+    def open(self) -> Load:
         if self.opened == 2:
             raise MeasureError("it is gone")
         return super().open()

@@ -17,7 +17,8 @@ import pytest
 import pytest_modelperf
 from pytest_modelperf import profile
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.traces import Category, Counter, Span
+from pytest_modelperf.traces import Argument, Category, Counter, Span
+from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
 from pytest_modelperf.units import printable
 from tests.tracing.models import CPU, FEED, open_plain, options
@@ -110,9 +111,53 @@ def test_what_a_kernel_fuses_is_told() -> None:
         session.run(None, {put.name: np.zeros(put.shape, np.float32)})
     operators = spans_of(p, "operator")
     assert any("Relu" in str(span.arguments.get("fused")) for span in operators)
+    # Wherever it runs, whole blocks or not, its last layer has 1000 channels.
+    assert "1x1000x13x13" in {span.arguments.get("output_shape") for span in operators}
     counted = sum(int(str(span.arguments.get("macs") or 0)) for span in operators)
     assert counted == 349_151_936
     assert p.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "model", "is_it"),
+    [
+        ("1x1008x13x13", "1x1000x13x13", True),
+        ("1x16x13x13", "1x1x13x13", True),
+        ("1x1000x13x13", "1x1000x13x13", False),
+        # What is computed on the way to a layer's own result.
+        ("1x1016x13x13", "1x1000x13x13", False),
+        ("2x1008x13x13", "1x1000x13x13", False),
+        ("1x1008x13", "1x1000x13x13", False),
+        ("1x992x13x13", "1x1000x13x13", False),
+        ("1x8", "1x?", False),
+        ("", "None", False),
+    ],
+)
+def test_a_shape_is_filled_up_by_a_few_channels(kernel: str, model: str, is_it: bool) -> None:  # noqa: FBT001  # a case
+    assert is_filled_up(kernel, model) is is_it
+
+
+def test_shapes_are_those_of_the_model_where_a_kernel_fills_up_channels() -> None:
+    kernel: dict[str, Argument] = {
+        "op_type": "Conv",
+        "input_shape": "2x8x4x4",
+        "output_shape": "2x8x4x4",
+    }
+    model: dict[str, Argument] = {
+        "layer": "c",
+        "input_shape": "9x8x4x4",
+        "output_shape": "2x3x4x4",
+        "macs": 7,
+    }
+    assert list(join_facts(kernel, model).items()) == [
+        ("layer", "c"),
+        ("input_shape", "2x8x4x4"),
+        ("output_shape", "2x3x4x4"),
+        ("macs", 7),
+        ("op_type", "Conv"),
+        ("kernel_output_shape", "2x8x4x4"),
+    ]
+    assert join_facts(kernel, {}) == kernel
 
 
 @pytest.mark.parametrize("source", ["path", "bytes", "message"])
@@ -492,6 +537,104 @@ def test_what_a_full_profile_lacks_is_told(
     assert "small.onnx: ONNX Runtime writes no more than 14 events" in p.notes[0]
 
 
+# -- a limit
+
+
+def test_operators_are_those_of_the_first_inferences(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    with profile(file=file, operator_limit=3) as p:
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(8):
+            session.run(None, FEED)
+        # Of another session the count begins anew.
+        p.session(model, options(), providers=CPU).run(None, FEED)
+    trace = read(file)
+    assert len(trace.of("inference")) == 9
+    inferences = spans_of(p, "inference")
+    with_operators = [span.parent for span in spans_of(p, "operator")]
+    assert with_operators == [span.id for span in (*inferences[:3], inferences[8]) for _ in "ab"]
+    assert p.notes == (
+        "small.onnx: the operators of 3 of its 8 inferences are shown: operator_limit is 3.",
+    )
+    assert trace.about["notes"] == list(p.notes)
+
+
+def test_the_wait_for_a_profile_is_told(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    with profile(file=file, operator_limit=1) as p, p.record("outer"):
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(2):
+            session.run(None, FEED)
+    trace = read(file)
+    written = trace.named("its profile is written")
+    first, second = trace.of("inference")
+    assert (written.category, written.depth) == ("overhead", 1)
+    assert first.end_ns <= written.start_ns <= written.end_ns <= second.start_ns
+
+
+def test_without_a_limit_all_operators_are_recorded(model: Path) -> None:
+    with profile(operator_limit=None) as p:
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(5):
+            session.run(None, FEED)
+    assert len(spans_of(p, "operator")) == 10
+
+
+def test_a_session_that_is_profiled_no_more_keeps_no_events(model: Path) -> None:
+    """What the runtime would keep until the end is what the limit is for."""
+    with profile(operator_limit=2) as p:
+        session = p.session(model, options(), providers=CPU)
+        for _ in range(2):
+            session.run(None, FEED)
+        (folder,) = p._begun().folder.glob("session-*")
+        (written,) = folder.glob("profile*.json")
+        size = written.stat().st_size
+        for _ in range(50):
+            session.run(None, FEED)
+    assert size > 1000
+    assert len(spans_of(p, "operator")) == 4
+
+
+def test_the_limit_counts_the_calls_of_all_threads(model: Path) -> None:
+    threads, calls, limit = 4, 50, 20
+    together = threading.Barrier(threads)
+    with profile(operator_limit=limit) as p:
+        session = p.session(model, options(), providers=CPU)
+
+        def work() -> None:
+            together.wait()
+            for _ in range(calls):
+                session.run(None, FEED)
+
+        workers = [threading.Thread(target=work) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert len(spans_of(p, "inference")) == threads * calls
+    # Those that ran as it was reached may be in the profile or not.
+    shown = len({span.parent for span in spans_of(p, "operator")})
+    assert limit - threads < shown < limit + threads
+    assert "operator_limit is 20" in p.notes[0]
+
+
+def test_a_model_that_fills_the_profile_before_the_limit_is_told_of(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_modelperf.profile_files.ort_profile.MAX_EVENTS", 14)
+
+    def work() -> Profiling:
+        with profile(operator_limit=3) as p:
+            session = p.session(model, options(), providers=CPU)
+            for _ in range(4):
+                session.run(None, FEED)
+        return p
+
+    with pytest.warns(TraceWarning, match="no more than 14 events"):
+        p = work()
+    assert any("operator_limit is 3" in note for note in p.notes)
+
+
 def test_of_a_profile_that_is_cut_off_the_rest_is_shown_and_the_loss_is_told(
     model: Path, tmp_path: Path
 ) -> None:
@@ -560,6 +703,7 @@ def test_there_is_one_profile_at_a_time(model: Path) -> None:
         ({"format": "frame", "file": "t.json"}, "format='frame' writes no file"),
         ({"categories": ("kernel",)}, "they can be 'inference' and 'operator'"),
         ({"categories": "operator"}, "as in categories="),
+        ({"operator_limit": 0}, "operator_limit is 0: it can be 1 or more, or None for no limit."),
     ],
 )
 def test_what_cannot_be_meant_is_refused(asked: dict[str, object], message: str) -> None:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
-    Inference,
     Shapes,
     WatchedSession,
     Watcher,
@@ -59,14 +59,22 @@ def create_session(model: Any, *arguments: Any, **named: Any) -> Any:  # noqa: A
 class SessionWatch:
     """Tells a watcher of every session of this process, from `begin` to `end`."""
 
-    def __init__(self, watcher: Watcher, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        operator_limit: int | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
         self.sessions: list[WatchedSession] = []
+        self._operator_limit = operator_limit
         self._watcher = watcher
         self._clock = clock
         self._process = os.getpid()
         self._is_on = False
         self._lock = threading.RLock()
         self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
+        # The same, and quicker to find: a number is taken away with its session.
+        self._known_by_id: dict[int, WatchedSession] = {}
         self._wrapped: dict[str, Callable[..., Any]] = {}
         self._originals: dict[str, Callable[..., Any]] = {}
         self._inherited: set[str] = set()
@@ -74,6 +82,7 @@ class SessionWatch:
     def begin(self) -> None:
         """Wrap the methods of the class."""
         self._is_on = True
+        _WATCHES.add(self)
         makers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
             "__init__": self._creating,
             "set_providers": self._recreating,
@@ -91,9 +100,14 @@ class SessionWatch:
             self._wrapped[name] = functools.wraps(original)(make(original))
             setattr(ort.InferenceSession, name, self._wrapped[name])
 
+    def leave(self) -> None:
+        """Tell nothing more."""
+        self._is_on = False
+
     def end(self) -> None:
         """Unwrap them, and have the profiles written that were still open."""
         self._is_on = False
+        _WATCHES.discard(self)
         for name, wrapped in self._wrapped.items():
             # Whoever wrapped it after us calls ours, which from now on does nothing of its own.
             if getattr(ort.InferenceSession, name) is not wrapped:
@@ -124,7 +138,7 @@ class SessionWatch:
             def create(options: Any) -> None:  # noqa: ANN401
                 original(session, path_or_bytes, options, *arguments, **named)
 
-            if not self._is_watching():
+            if not self._is_on:
                 create(sess_options)
                 return
             watched = _watched(path_or_bytes)
@@ -134,6 +148,8 @@ class SessionWatch:
             end_ns = self._clock()
             watched.begun_ns = self._begun_ns(session, start_ns, end_ns)
             _keep_model(watched, path_or_bytes)
+            if watched.folder is not None:
+                watched.calls_left = self._operator_limit or 0
             self._add(session, watched)
             self._watcher.on_session(watched, start_ns, end_ns)
 
@@ -180,7 +196,7 @@ class SessionWatch:
 
     def _recreating(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_providers(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-            watched = self._known.get(session) if self._is_watching() else None
+            watched = self._known.get(session) if self._is_on else None
             if watched is not None and watched.folder is not None:
                 self._collect(session, watched)
                 watched.why = "its providers were set anew, which ended its profile"
@@ -190,7 +206,7 @@ class SessionWatch:
 
     def _ending(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def end_profiling(session: Any) -> Any:  # noqa: ANN401
-            watched = self._known.get(session) if self._is_watching() else None
+            watched = self._known.get(session) if self._is_on else None
             if watched is None:
                 return original(session)
             if watched.folder is not None:
@@ -210,10 +226,29 @@ class SessionWatch:
             if path:
                 watched.profiles.append(Path(path))
 
+    def _count(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
+        """One inference less that the session's profile is to hold: after the last it is ended."""
+        watched.calls_left -= 1
+        if watched.calls_left > 0:
+            return
+        with self._lock:
+            watched.calls_left = 0
+            if watched.profiles or not self._is_on:
+                return
+            start_ns = self._clock()
+            self._collect(session, watched)
+            end_ns = self._clock()
+            watched.is_limited = True
+            watched.why = f"operator_limit is {self._operator_limit:,}"
+        self._watcher.on_profile_written(watched, start_ns, end_ns)
+
     def _add(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
         with self._lock:
             self.sessions.append(watched)
             self._known[session] = watched
+            self._known_by_id[id(session)] = watched
+            gone = weakref.finalize(session, self._known_by_id.pop, id(session), None)
+            gone.atexit = False
 
     def _find(self, session: Any) -> WatchedSession:  # noqa: ANN401
         """The session as it is known; one that was there before the watch began is new."""
@@ -248,18 +283,16 @@ class SessionWatch:
 
     # -- inferences
 
-    def _is_watching(self) -> bool:
-        # A process that was forked has the wrapped class, and nobody to tell.
-        return self._is_on and os.getpid() == self._process
-
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         clock, feeds_at = self._clock, _RUNS[method]
-        find, tell = self._find, self._watcher.on_inference
+        find, tell, count = self._find, self._watcher.on_inference, self._count
+        known = self._known_by_id
 
+        # Everything here is beside the inference, and a small one takes 10 us itself.
         def run(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
-            if not self._is_watching():
+            if not self._is_on:
                 return original(session, *arguments, **named)
-            watched = find(session)
+            watched = known.get(id(session)) or find(session)
             error = None
             start_ns = clock()
             try:
@@ -270,7 +303,9 @@ class SessionWatch:
             finally:
                 end_ns = clock()
                 shapes = None if feeds_at is None else _shapes(feeds_at, arguments, named)
-                tell(Inference(watched, method, start_ns, end_ns, shapes, error))
+                tell(watched, method, start_ns, end_ns, shapes, error)
+                if watched.calls_left:
+                    count(session, watched)
 
         return run
 
@@ -285,7 +320,7 @@ class SessionWatch:
             user_data: Any,  # noqa: ANN401
             run_options: Any = None,  # noqa: ANN401
         ) -> Any:  # noqa: ANN401
-            if not self._is_watching():
+            if not self._is_on:
                 return original(session, output_names, input_feed, callback, user_data, run_options)
             watched = self._find(session)
             shapes = _shapes((0, ""), (input_feed,), {})
@@ -293,18 +328,32 @@ class SessionWatch:
 
             def ended(results: Any, data: Any, problem: str) -> Any:  # noqa: ANN401
                 end_ns = clock()
-                if self._is_watching():
+                if self._is_on:
                     error = problem or None
                     self._watcher.on_inference(
-                        Inference(
-                            watched, "run_async", start_ns, end_ns, shapes, error, has_waited=True
-                        )
+                        watched, "run_async", start_ns, end_ns, shapes, error, has_waited=True
                     )
+                    if watched.calls_left:
+                        self._count(session, watched)
                 return callback(results, data, problem)
 
             return original(session, output_names, input_feed, ended, user_data, run_options)
 
         return run_async
+
+
+# A process that was forked has the wrapped class, and nobody to tell. It is told so once, for
+# to ask at each inference which process it is takes a system call.
+_WATCHES: weakref.WeakSet[SessionWatch] = weakref.WeakSet()
+
+
+def _leave_forked() -> None:
+    for watch in _WATCHES:
+        watch.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_forked)
 
 
 def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
@@ -394,7 +443,14 @@ def _shapes(
     at, name = place
     feeds: Any = arguments[at] if len(arguments) > at else named.get(name)
     try:
-        return tuple([(key, _shape(value), _type(value)) for key, value in feeds.items()])
+        return tuple(
+            [
+                (key, value.shape, value.dtype)
+                if type(value) is np.ndarray
+                else (key, _shape(value), _type(value))
+                for key, value in feeds.items()
+            ]
+        )
     except (AttributeError, RuntimeError, TypeError):
         return None
 
@@ -404,7 +460,6 @@ def _shape(value: Any) -> tuple[int, ...]:  # noqa: ANN401
     return tuple(shape() if callable(shape) else shape)
 
 
-def _type(value: Any) -> str:  # noqa: ANN401
-    """The type: that of an array by its code, which costs less to ask for than its name."""
+def _type(value: Any) -> object:  # noqa: ANN401
     dtype = getattr(value, "dtype", None)
-    return str(value.data_type()) if dtype is None else str(dtype.str)
+    return value.data_type() if dtype is None else str(dtype)

@@ -152,6 +152,18 @@ class Agent:
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
 
+    def do_variant_options(
+        self,
+        kind: str,
+        value: Any,  # noqa: ANN401  # a precision, or a share
+        options: Mapping[str, str],
+    ) -> dict[str, str] | None:
+        """What `precision_options` and its like of the engine say; None where it has them not."""
+        engine = self._require_engine()
+        if not hasattr(engine, f"{kind}_options"):
+            return None
+        return dict(getattr(engine, f"{kind}_options")(value, dict(options)))
+
     # -- models
 
     def do_inputs(self, inputs: Mapping[str, Any], feed: str = "") -> None:
@@ -183,7 +195,7 @@ class Agent:
         feed: str = "",
         streams: int = 1,
     ) -> dict[str, Any]:
-        """Load a model as `side`, for so many requests at once; how long that took."""
+        """Load a model as `side`, for so many requests at once; when, and how long that took."""
         engine = self._require_engine()
         chosen = dict(options)
         if streams > 1 and hasattr(engine, "stream_options"):
@@ -200,7 +212,7 @@ class Agent:
             self._prepared(session, feed),
             *(session.prepare_another(fed.arrays, fed.dtypes) for _ in range(streams - 1)),
         ]
-        return {"load_ns": load_ns}
+        return {"begun_ns": start, "load_ns": load_ns}
 
     def do_close(self, side: str) -> None:
         self._infer.pop(side, None)
@@ -213,16 +225,19 @@ class Agent:
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
+        Of sides that take turns also when each inference began; of one side, when the first did.
         Of one side whose requests run at once, also how many there were a second.
         """
         infers = [self._infer[side] for side in sides]
+        starts = [array.array("q") for _ in infers] if len(infers) > 1 else []
         per_second = None
         before = self._meter.read()
         with paused_gc():
+            begun = self._clock()
             if len(infers) > 1:
                 firsts = [streams[0] for streams in infers]
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
-                times = time_in_turn(firsts, count, max_ns, self._clock, order)
+                times = time_in_turn(firsts, count, max_ns, self._clock, order, starts)
             elif len(infers[0]) > 1:
                 taken, per_second = time_at_once(infers[0], count, max_ns, self._clock)
                 times = [taken]
@@ -231,6 +246,8 @@ class Agent:
         noise = self._meter.since(before)
         return {
             "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
+            "begun_ns": begun,
+            "starts": {side: s.tobytes() for side, s in zip(sides, starts)} or None,  # noqa: B905
             "per_second": per_second,
             "noise": noise,
         }
@@ -353,16 +370,18 @@ def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) ->
     return times[:done]
 
 
-def time_in_turn(
+def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
     infers: Sequence[Callable[[], Any]],
     count: int,
     max_ns: int,
     clock: Clock,
     choose: random.Random,
+    starts: Sequence[array.array[int]] = (),
 ) -> list[array.array[int]]:
     """The times of up to `count` turns in which each of `infers` runs once, in random order.
 
-    At least one turn, unless `count` is 0; none is begun after `max_ns`.
+    At least one turn, unless `count` is 0; none is begun after `max_ns`. When each began is added
+    to `starts`, where it is wanted.
     """
     times = [array.array("q") for _ in infers]
     order = list(range(len(infers)))
@@ -375,6 +394,8 @@ def time_in_turn(
             infer()
             stop = clock()
             times[index].append(stop - start)
+            if starts:
+                starts[index].append(start)
         if clock() > end:
             break
     return times
