@@ -1,0 +1,135 @@
+"""A model with fewer channels, written as a file of its own, to see how fast it would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
+from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
+from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.relating import Related, relate
+from pytest_modelperf.graph.narrowing.selection import Selection, select
+from pytest_modelperf.graph.narrowing.strength import strengths
+from pytest_modelperf.graph.narrowing.writing import write_planned
+from pytest_modelperf.units import printable
+
+# How many of the reasons an error message has.
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A layer that keeps all of its channels, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What was removed: channels of the groups that lost some, and of how many layers.
+
+    A group are channels that can only go together, and count once: those of all layers that a
+    residual stream adds up. `layers` are nodes with a weight that became smaller. `kept` are the
+    layers that keep all of their channels.
+    """
+
+    channels_before: int
+    channels_after: int
+    layers: int
+    kept: tuple[Kept, ...]
+
+
+def write_narrowed(
+    bound: BoundModel, path: Path, share: float, *, max_file_bytes: int = MAX_PROTO_BYTES
+) -> Narrowed:
+    """Write the model without that share of its channels; inputs and outputs keep their shapes.
+
+    What goes is what has the smallest weights. Where a multiple of 8 is near, that many stay,
+    because kernels work on 8 channels or more at once (see `selection.kept_count`). The model is
+    written at the dimensions that it is bound to; each tensor keeps its name. Weights lie in a file
+    beside it where it would be larger than `max_file_bytes`.
+    """
+    choice = select_channels(bound, share)
+    plan, groups, kept = choice.plan, choice.selection.groups, choice.kept
+    if not groups:
+        reasons = "; ".join(f"{printable(each.name)}: {each.reason}" for each in kept[:_SHOWN])
+        more = f"; and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
+        why = f"{reasons}{more}" if kept else "no layer with weights has channels"
+        raise ModelError(f"{bound.file.name}: nothing of it can be narrowed: {why}.")
+    write_planned(bound, plan, path, max_file_bytes)
+    return Narrowed(
+        sum(group.channels_before for group in groups),
+        sum(group.channels_after for group in groups),
+        _layers(plan),
+        kept,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What would go of a model, before anything is written."""
+
+    plan: Plan
+    selection: Selection
+    kept: tuple[Kept, ...]
+
+
+def select_channels(bound: BoundModel, share: float) -> Choice:
+    """The channels to remove; ModelError for a share that is none."""
+    if not 0 < share < 1:
+        raise ModelError(
+            f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
+        )
+    related = relate(bound)
+    weights = tuple(_weight_axes(related))
+    selection = select(related.findings, weights, strengths(related, bound), share)
+    return Choice(Plan(related, selection.removed), selection, _kept(related, selection))
+
+
+def _weight_axes(related: Related) -> list[Dim]:
+    """The axes of all weights, those that nodes make among them."""
+    shapes = related.dimensions.shapes
+    made = [
+        tensor.name
+        for step in related.steps
+        if step.node.op_type == "ConstantOfShape"
+        for tensor in step.node.outputs
+        if tensor is not None
+    ]
+    names = [name for name in (*related.stored, *made) if name in shapes]
+    return [Dim(name, axis) for name in names for axis in range(len(shapes[name]))]
+
+
+def _layers(plan: Plan) -> int:
+    """How many nodes have a weight that became smaller."""
+    return sum(
+        any(t is not None and t.is_constant and plan.changes(t.name) for t in step.node.inputs)
+        for step in plan.related.steps
+        if not all(t is None or t.is_constant for t in step.node.outputs)
+    )
+
+
+def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
+    """The layers that make channels and lose none, in the order of the graph."""
+    dims = related.dimensions
+    kept: dict[str, str] = {}
+    narrowed: set[str] = set()
+    for made in related.findings.made:
+        sets = dims.sets(made.weight)
+        if selection.removed[sets].any():
+            narrowed.add(made.layer)
+        elif (sets == PINNED).any():
+            kept.setdefault(made.layer, dims.reason(made.weight))
+        elif np.isin(sets, list(selection.uneven)).any():
+            kept.setdefault(made.layer, "its groups cannot all lose as many channels")
+        else:
+            kept.setdefault(
+                made.layer, f"too few channels to lose that share: {len(np.unique(sets))}"
+            )
+    return tuple(Kept(name, why) for name, why in kept.items() if name not in narrowed)

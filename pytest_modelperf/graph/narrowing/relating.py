@@ -1,0 +1,174 @@
+"""All that the rules say of a graph, put together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import onnx
+from onnx import NodeProto, TensorProto
+
+from pytest_modelperf.graph.convert import Call, read_block
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.narrowing import (
+    contractions,
+    elementwise,
+    movements,
+    normalizations,
+    reshapes,
+)
+from pytest_modelperf.graph.narrowing.dimensions import Dim, Dimensions
+from pytest_modelperf.graph.narrowing.links import Findings, Links, Rule
+from pytest_modelperf.graph.stored_tensors import walk_nodes
+from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.units import printable
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **contractions.RULES,
+        **elementwise.RULES,
+        **movements.RULES,
+        **normalizations.RULES,
+        **reshapes.RULES,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """A node of the model, those that make constants among them: its message and its record."""
+
+    proto: NodeProto
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Related:
+    """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
+
+    proto: onnx.ModelProto
+    steps: tuple[Step, ...]
+    stored: Mapping[str, TensorProto]
+    findings: Findings
+
+    @property
+    def dimensions(self) -> Dimensions:
+        return self.findings.dimensions
+
+
+def relate(bound: BoundModel) -> Related:
+    """What belongs together in a model; its own message is copied and left as it is."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(bound.proto)
+    calls = read_block(proto.graph, bound.file.name).calls
+    opsets = {entry.domain: entry.version for entry in proto.opset_import}
+    tensors = bound.tensors
+    shapes = {name: tensor.dims for name, tensor in tensors.items() if _has_shape(tensor)}
+    findings = Findings(Dimensions(shapes))
+    users = Counter(used_names(proto))
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer}
+    steps = []
+    for call in calls:
+        if call.op_type == "Constant" and not call.domain:
+            stored.update(_constant(call))
+        else:
+            steps.append(_step(call, tensors, users, opsets.get(call.domain, 0)))
+    _pin_ends(bound, steps, stored, findings.dimensions)
+    _pin_captured(calls, findings.dimensions)
+    # Which axis of a Reshape may shrink is decided when all else is known.
+    for step in sorted(steps, key=lambda step: step.node.qualified_op in reshapes.RULES):
+        _apply(step.node, findings, users)
+    return Related(proto, tuple(steps), stored, findings)
+
+
+def used_names(proto: onnx.ModelProto) -> Iterator[str]:
+    """The names of all values that something uses, once for each use, in bodies too."""
+    for node in walk_nodes(proto):
+        yield from node.input
+        for attribute in node.attribute:
+            yield from (info.name for info in attribute.g.output)
+    yield from (info.name for info in proto.graph.output)
+
+
+def _has_shape(tensor: Tensor) -> bool:
+    return tensor.shape is not None and None not in tensor.shape
+
+
+def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
+    for attribute in call.proto.attribute:
+        if attribute.name == "value":
+            yield call.outputs[0], attribute.t
+
+
+def _step(call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int) -> Step:
+    """The record of a node, without further results that nothing uses: a Dropout's mask."""
+    operands = tuple(tensors.get(name) for name in call.inputs)
+    results = tuple(
+        tensors.get(name) if users[name] or not index else None
+        for index, name in enumerate(call.outputs)
+    )
+    return Step(
+        call.proto,
+        Node(
+            call.proto.name,
+            call.op_type,
+            call.domain,
+            operands,
+            results,
+            call.attributes,
+            opset=opset,
+        ),
+    )
+
+
+def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
+    weight = node.optional_input(1)
+    links = Links(node, findings, 0 if weight is None else users[weight.name])
+    rule = RULES.get(node.qualified_op)
+    unknown = next((t for t in (*node.inputs, *node.outputs) if t and not _has_shape(t)), None)
+    if rule is None:
+        links.because("is an operator that is not known to work with fewer channels")
+    elif unknown is not None:
+        links.because(f"meets {printable(unknown.name)!r}, whose shape only a run tells")
+    else:
+        with suppress(UnknownShapeError):
+            rule(node, links)
+    links.pin_rest()
+
+
+def _pin_ends(
+    bound: BoundModel, steps: list[Step], stored: Mapping[str, TensorProto], dims: Dimensions
+) -> None:
+    """Inputs and outputs keep their shapes, as does every tensor that cannot be made anew."""
+    made = {t.name for step in steps for t in step.node.outputs if t is not None}
+    outputs = {info.name for info in bound.proto.graph.output}
+    inputs = set(bound.inputs.shapes)
+    for name, shape in dims.shapes.items():
+        if name in outputs:
+            reason = f"{printable(name)!r} is an output of the model"
+        elif name in inputs:
+            reason = f"{printable(name)!r} is an input of the model"
+        elif name not in made and name not in stored:
+            reason = f"{printable(name)!r} is stored in a way that cannot be cut"
+        else:
+            continue
+        for axis in range(len(shape)):
+            dims.pin(Dim(name, axis), reason)
+
+
+def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
+    """What the bodies of control flow read of the graph around them stays as it is."""
+    for call in calls:
+        for body in call.bodies.values():
+            for inner in body.walk():
+                for name in (n for c in inner.calls for n in c.inputs):
+                    for axis in range(len(dims.shapes.get(name, ()))):
+                        reason = f"{call.op_type} {printable(call.outputs[0])!r} uses it inside"
+                        dims.pin(Dim(name, axis), reason)
+                for info in inner.proto.output:
+                    for axis in range(len(dims.shapes.get(info.name, ()))):
+                        reason = f"{call.op_type} {printable(call.outputs[0])!r} gives it out"
+                        dims.pin(Dim(info.name, axis), reason)

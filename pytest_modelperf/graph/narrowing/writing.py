@@ -1,0 +1,157 @@
+"""A narrowed model as a file: the weights that were cut, and the others as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx import GraphProto, TensorProto, numpy_helper
+
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.model_file import DATA_TYPES, dtype_name, is_external
+from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.relating import used_names
+from pytest_modelperf.graph.narrowing.rewriting import Rewriter
+from pytest_modelperf.graph.rewrite import external_files
+from pytest_modelperf.graph.stream import restored_chunks, write_chunks
+from pytest_modelperf.graph.structure import Tensor, byte_size
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.structure import Value
+
+# What follows the name of a model in that of its external data.
+DATA_SUFFIX = ".data"
+# Weights that are smaller stay in the model.
+_MIN_OUTSIDE_BYTES = 1024
+# Engines map external data into memory, page by page.
+_ALIGNMENT = 4096
+# What each tensor takes beside its data, and more.
+_OVERHEAD_BYTES = 1024
+
+
+def write_planned(bound: BoundModel, plan: Plan, path: Path, max_file_bytes: int) -> None:
+    """Write what a plan leaves of a model; one that is larger has its weights beside it."""
+    proto = plan.related.proto
+    rewriter = Rewriter(plan)
+    used = set(used_names(proto))
+    for step in plan.related.steps:
+        rewriter.rewrite(step)
+    nodes = [*rewriter.added, *proto.graph.node]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    _drop_initializers(proto.graph, used - set(used_names(proto)))
+    _declare_shapes(proto.graph, plan, bound.tensors)
+    try:
+        if _size(plan, proto) > max_file_bytes:
+            _write_beside(bound, plan, path)
+        else:
+            _put_inside(bound, plan)
+        chunks = restored_chunks(proto, bound.file, "with fewer channels")
+        write_chunks(bound.file, path, chunks)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+
+
+def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
+    """Take out the constants that were replaced by others."""
+    kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
+    if len(kept) == len(graph.initializer):
+        return
+    inputs = [info for info in graph.input if info.name not in unused]
+    del graph.initializer[:], graph.input[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(inputs)
+
+
+def _declare_shapes(graph: GraphProto, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
+    """Outputs have the shapes that they had; weights that are listed as inputs their new ones."""
+    for info in graph.output:
+        tensor = tensors[info.name]
+        data_type = DATA_TYPES.get(tensor.dtype or "")
+        if data_type is not None and tensor.shape is not None:
+            info.CopyFrom(onnx.helper.make_tensor_value_info(info.name, data_type, tensor.shape))
+    for info in graph.input:
+        if info.name in plan.related.stored:
+            for dim, size in zip(
+                info.type.tensor_type.shape.dim, plan.shape(info.name), strict=False
+            ):
+                dim.dim_value = size
+
+
+def _nbytes(plan: Plan, name: str, tensor: TensorProto) -> int:
+    return byte_size(dtype_name(tensor.data_type) or "", prod(plan.shape(name)))
+
+
+def _size(plan: Plan, proto: onnx.ModelProto) -> int:
+    """The bytes of the file, or a few more."""
+    stored = plan.related.stored
+    data = sum(_nbytes(plan, name, tensor) + _OVERHEAD_BYTES for name, tensor in stored.items())
+    graph = sum(node.ByteSize() for node in proto.graph.node if node.op_type != "Constant")
+    return data + graph
+
+
+def _put_inside(bound: BoundModel, plan: Plan) -> None:
+    """Weights that were cut, and those that lay in another file; the rest is copied later."""
+    for name, tensor in _present(plan):
+        if plan.changes(name) or is_external(tensor):
+            _fill(tensor, _values(bound, plan, name, tensor))
+
+
+def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
+    """All weights of some size in one file beside the model, one after the other."""
+    target = path.with_name(path.name + DATA_SUFFIX)
+    if target.resolve() in external_files(bound):
+        raise OutputError(
+            f"{printable(str(target))} is where the weights of {bound.file.name} lie. "
+            "Write to another file."
+        )
+    initializers = {tensor.name for tensor in plan.related.proto.graph.initializer}
+    with target.open("wb") as data:
+        for name, tensor in _present(plan):
+            values = _values(bound, plan, name, tensor)
+            _fill(tensor, values)
+            if name not in initializers or len(tensor.raw_data) < _MIN_OUTSIDE_BYTES:
+                continue
+            data.write(bytes(-data.tell() % _ALIGNMENT))
+            place = {
+                "location": target.name,
+                "offset": str(data.tell()),
+                "length": str(len(tensor.raw_data)),
+            }
+            data.write(tensor.raw_data)
+            tensor.ClearField("raw_data")
+            tensor.data_location = TensorProto.EXTERNAL
+            for key, value in place.items():
+                tensor.external_data.add(key=key, value=value)
+
+
+def _present(plan: Plan) -> Iterator[tuple[str, TensorProto]]:
+    """The stored tensors of the message that is written, by the names of their values."""
+    graph = plan.related.proto.graph
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        if node.op_type == "Constant" and node.output[0] in plan.related.stored:
+            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
+
+
+def _values(bound: BoundModel, plan: Plan, name: str, tensor: TensorProto) -> Value:
+    return plan.cut(name, bound.file.read_tensor(tensor))
+
+
+def _fill(tensor: TensorProto, values: Value) -> None:
+    """Put values into a stored tensor; its name, its type and what is noted of it stay."""
+    filled = numpy_helper.from_array(
+        np.ascontiguousarray(values).reshape(values.shape), tensor.name
+    )
+    filled.data_type = tensor.data_type
+    filled.doc_string = tensor.doc_string
+    tensor.CopyFrom(filled)
