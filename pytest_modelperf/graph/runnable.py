@@ -34,7 +34,7 @@ def write_runnable(bound: BoundModel, path: Path) -> None:
     Names that are unique are kept. Weights in external data stay in the folder of the model, and
     are looked for there.
     """
-    proto = _as_it_runs(bound)
+    proto = as_it_runs(bound)
     _name_nodes(proto.graph)
     chunks = restored_chunks(proto, bound.file, "with the names of its nodes")
     try:
@@ -53,7 +53,7 @@ def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
     return dict(_pairs(proto.graph, bound.graph))
 
 
-def _as_it_runs(bound: BoundModel) -> onnx.ModelProto:
+def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
     """The model, with no more said of its shapes than its file says.
 
     What an engine makes of a model depends on which shapes it knows, and the copy is to run as

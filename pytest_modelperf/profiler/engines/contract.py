@@ -1,7 +1,7 @@
 """What an engine is: a module that loads a model, runs it, and says what it is.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and
-its own runtime, and nothing of this package. Its functions are those of `Engine`; the last three
+its own runtime, and nothing of this package. Its functions are those of `Engine`; the last five
 are optional, and so is `prepare_another` of a session. Names of element types are those of numpy,
 and `bfloat16`, `float8e4m3fn`, `int4` and so on for what numpy lacks: such an input comes as the
 unsigned integers that hold its bits.
@@ -107,4 +107,15 @@ class Engine(Protocol):
 
     def stream_options(self, streams: int, options: Mapping[str, str]) -> Mapping[str, str]:
         """Options beside those given that a session needs to run so many requests at once."""
+        ...
+
+    def precision_options(self, precision: str, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Options beside those given that have a model run in `f32`, `bf16` or `f16`.
+
+        An `OptionError` says which there are where the engine, or the machine, has not this one.
+        """
+        ...
+
+    def sparsity_options(self, share: float, options: Mapping[str, str]) -> Mapping[str, str]:
+        """Options beside those given that make use of weights of which this share is zero."""
         ...

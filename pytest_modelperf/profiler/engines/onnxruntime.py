@@ -14,6 +14,7 @@ import errno
 import functools
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections import deque
@@ -73,6 +74,9 @@ _CUT_OFF_US = 0.5
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
 _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
+# Where there are instructions for it, which the runtime itself finds out.
+_BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
+_ARM_64 = ("aarch64", "arm64")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -135,6 +139,20 @@ def observe_shapes(
         return [{"name": name, "calls": seen} for name, seen in calls.items()]
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001  # see `Engine`
+    """Matrices of float32 may be multiplied in bfloat16, on ARM alone; nothing else is offered."""
+    if platform.machine().lower() not in _ARM_64:
+        raise OptionError(
+            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
+        )
+    if precision != "bf16":
+        raise OptionError(
+            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
+            "On this processor it can multiply matrices of float32 in bf16."
+        )
+    return {_BFLOAT16_PRODUCTS: "1"}
 
 
 class _Session:

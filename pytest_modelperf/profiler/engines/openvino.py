@@ -29,6 +29,11 @@ _THREADS = "INFERENCE_NUM_THREADS"
 _STREAMS = "NUM_STREAMS"
 _DEFAULTS = {_STREAMS: "1", "PERFORMANCE_HINT": "LATENCY"}
 _PROFILING = "PERF_COUNT"
+_PRECISION = "INFERENCE_PRECISION_HINT"
+# The share of zeros from which on weights are packed.
+_SPARSE_FROM = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"
+# What can be asked for, as the runtime calls it.
+_FLOATS = ("f32", "bf16", "f16")
 # These hand the model to other devices, and are not listed among the available ones.
 _VIRTUAL_DEVICES = ("AUTO", "BATCH", "HETERO", "MULTI")
 
@@ -109,6 +114,30 @@ def load_profiled(
 def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
     wanted = {_STREAMS: str(streams)}
     return wanted if _STREAMS in _supported(_find_device(options)) else {}
+
+
+def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The device decides by its processor, and silently computes in another one where it has to.
+
+    So the smallest model is compiled, and asked which it got.
+    """
+    device = _find_device(options)
+    offered = [name for name in _FLOATS if _computes_in(device, name)]
+    if precision not in offered:
+        there_are = f"There are: {', '.join(offered)}." if offered else "It does not tell in which."
+        raise OptionError(
+            f"openvino {_version()} does not compute in {precision} on this {device}. {there_are}"
+        )
+    return {_PRECISION: precision}
+
+
+def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]:
+    """Weights with as many zeros are packed where the device can: INT8 matrices, with AMX.
+
+    Its limit is a little lower than the share, which is a rounded one in each weight.
+    """
+    limit = {_SPARSE_FROM: f"{0.99 * share:.4g}"}
+    return limit if _SPARSE_FROM in _supported(_find_device(options)) else {}
 
 
 class _Session:
@@ -287,6 +316,17 @@ def _check_properties(device: str, properties: Mapping[str, str]) -> None:
                 f"openvino {_version()} does not take the option {name}={value} for {device}: "
                 f"{error}. There are: {_DEVICE}, {', '.join(known)}."
             ) from error
+
+
+def _computes_in(device: str, precision: str) -> bool:
+    """Whether a model that is compiled with this precision is run in it."""
+    try:
+        smallest = _core().read_model(_SMALLEST, b"")
+        compiled = _core().compile_model(smallest, device, {_PRECISION: precision})
+        got = compiled.get_property(_PRECISION)
+    except RuntimeError:
+        return False
+    return bool(got == getattr(ov.Type, precision))
 
 
 def _find_device(options: Mapping[str, str]) -> str:

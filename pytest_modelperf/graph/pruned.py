@@ -1,0 +1,374 @@
+"""A model with a share of each of its weights set to zero, the smallest magnitudes first.
+
+What is pruned is what a contraction multiplies with, as far as it is floats: no bias, no norm, no
+table that is only looked up. Zeros that a weight has already count. A weight that the model does
+not store but has a ConstantOfShape fill has no magnitudes: it is stored, with seeded numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.graph.drawing import Drawer
+from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.graph.model_file import (
+    DATA_TYPES,
+    MAX_PROTO_BYTES,
+    is_external,
+)
+from pytest_modelperf.graph.multiplied import fan_in, multiplied_operands
+from pytest_modelperf.graph.number_codes import NumberType
+from pytest_modelperf.graph.replaced import Replacement, write_replaced
+from pytest_modelperf.graph.runnable import as_it_runs
+from pytest_modelperf.graph.structure import Node, Tensor, Weight
+from pytest_modelperf.graph.weight_notes import Spread, Statistics
+from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.graph.number_codes import Codes
+
+    # A repeated field of messages that have a name.
+    _Named: TypeAlias = MutableSequence[Any]
+    _Read: TypeAlias = Callable[[], Iterator[Codes]]
+    _Make: TypeAlias = Callable[[], Iterator[bytes]]
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+# The node that weights without values come from.
+_FILLER = "ConstantOfShape"
+# Deviations: no number that is made lies further out, so that no single one decides a range.
+_WIDEST = 4.0
+# Before, all weights had to be among the inputs too.
+_FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
+# How many operators, or weights, a message names.
+_NAMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """A weight that is multiplied with and was left as it is."""
+
+    weight: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What became of a model: the weights that were pruned, and how many zeros they have now.
+
+    `generated` of them were not stored before.
+    """
+
+    weights: int
+    elements: int
+    zeros: int
+    generated: int
+    skipped: tuple[Spared, ...] = ()
+
+
+def write_pruned(
+    bound: BoundModel,
+    path: Path,
+    share: float,
+    seed: int = 0,
+    *,
+    max_file_bytes: int = MAX_PROTO_BYTES,
+) -> Pruned:
+    """Write the model with this share of every prunable weight zero.
+
+    A share of 0 sets nothing to zero, and stores what was not stored. Weights in external data
+    are taken into the file, or, where that would be too large, beside it.
+    """
+    if not 0 <= share < 1:
+        raise UsageError(
+            f"a share of {share:g} of the weights cannot be set to zero: give a number from 0 to "
+            "1, and less than 1, such as 0.9."
+        )
+    found = _find(bound)
+    if not found.prunable:
+        raise ModelError(
+            f"{bound.file.name} has no weight that can be pruned: {_why(bound, found.spared)}."
+        )
+    writer = _Writer(bound, found.prunable, seed, share)
+    generated = writer.write(path, max_file_bytes)
+    return Pruned(
+        weights=len(found.prunable),
+        elements=sum(each.weight.size for each in found.prunable.values()),
+        zeros=writer.zeros,
+        generated=generated,
+        skipped=found.spared,
+    )
+
+
+def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
+    """Write the model with every weight that is multiplied with stored; how many were not before.
+
+    They have the same numbers as in `write_pruned` with this seed.
+    """
+    return _Writer(bound, _find(bound).prunable, seed).write(path)
+
+
+# -- which weights
+
+
+@dataclass(frozen=True, slots=True)
+class _Prunable:
+    """A weight, and how many products an element of the result sums where it is used first."""
+
+    weight: Weight
+    fan_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The weights that are multiplied with: those that can be pruned, and those that cannot."""
+
+    prunable: Mapping[str, _Prunable]
+    spared: tuple[Spared, ...]
+
+
+def _find(bound: BoundModel) -> _Found:
+    prunable: dict[str, _Prunable] = {}
+    spared: dict[str, Spared] = {}
+    places = {place.name for place in _walk_places(bound.proto.graph)}
+    for node in bound.graph.walk():
+        for index in multiplied_operands(node.qualified_op, len(node.inputs)):
+            tensor = node.optional_input(index)
+            if tensor is None or not tensor.weights:
+                continue
+            weight = _main_weight(bound, tensor)
+            reason = _why_not(bound, tensor, weight, places)
+            if reason is not None:
+                spared[weight.name] = Spared(weight.name, reason)
+            elif weight.name not in prunable:
+                prunable[weight.name] = _Prunable(weight, _fan_in(node, index, tensor, weight))
+    left = tuple(each for name, each in spared.items() if name not in prunable)
+    return _Found(prunable, left)
+
+
+def _main_weight(bound: BoundModel, tensor: Tensor) -> Weight:
+    """The largest of the weights that an operand is computed from: others scale or shift it."""
+    return max((bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size)
+
+
+def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, places: set[str]) -> str | None:
+    """Why the weight of an operand cannot be pruned; None where it can."""
+    alike = [n for n in tensor.weights if bound.graph.weights[n].size == weight.size]
+    if weight.dtype not in _FLOATS:
+        return f"it is stored as {weight.dtype}"
+    if weight.nonzeros is not None:
+        return "it is stored as a sparse tensor"
+    if len(alike) > 1 or (tensor.is_complete and tensor.size != weight.size):
+        return "what is multiplied is computed from it, and has other elements"
+    if weight.name not in bound.stored and weight.origin != _FILLER:
+        return f"it is computed by a node of type {printable(weight.origin)}"
+    if weight.name in bound.stored and weight.name not in places:
+        return "it is not stored as a tensor"
+    return None
+
+
+def _fan_in(node: Node, index: int, tensor: Tensor, weight: Weight) -> int:
+    # As it is multiplied: it may be stored turned.
+    return fan_in(node, index, tensor.dims if tensor.is_complete else weight.shape)
+
+
+def _why(bound: BoundModel, spared: Sequence[Spared]) -> str:
+    """What a model without a prunable weight has instead."""
+    if spared:
+        shown = [f"{printable(each.weight)!r}: {each.reason}" for each in spared[:_NAMED]]
+        return "; ".join(shown) + ("; ..." if len(spared) > _NAMED else "")
+    counts = Counter(node.qualified_op for node in bound.graph.walk()).most_common()
+    if not counts:
+        return "none of its operators runs"
+    named = ", ".join(f"{count} {printable(op)}" for op, count in counts[:_NAMED])
+    rest = f" and {len(counts) - _NAMED} other types" if len(counts) > _NAMED else ""
+    return f"none of its operators multiplies with one (it has {named}{rest})"
+
+
+# -- the file
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes a model with the weights that are given; without a share they are only stored.
+
+    `zeros` are those of the pruned weights, as they were written.
+    """
+
+    bound: BoundModel
+    prunable: Mapping[str, _Prunable]
+    seed: int
+    share: float | None = None
+    zeros: int = 0
+    drawer: Drawer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.drawer = Drawer(self.seed)
+
+    def write(self, path: Path, max_file_bytes: int = MAX_PROTO_BYTES) -> int:
+        """Write the model; how many weights were not stored before."""
+        proto = as_it_runs(self.bound)
+        generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
+        _store_generated(proto, generated)
+        replacements = [
+            Replacement(place.tensor, make, is_initializer=place.is_initializer)
+            for place in _walk_places(proto.graph)
+            if (make := self._make(place, generated.get(place.name))) is not None
+        ]
+        write_replaced(self.bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
+        return len(generated)
+
+    def _make(self, place: _Place, generated: _Prunable | None) -> _Make | None:
+        """What makes the elements of a tensor; None where they stay as the file has them."""
+        name, tensor, number = place.name, place.tensor, stored_number(place.tensor)
+        is_pruned = self.share is not None and name in self.prunable
+        if number is None or not (is_pruned or generated or is_external(tensor)):
+            return None
+        if generated is not None:
+            read = partial(
+                self.drawer.draw_codes, _spread(generated), number, tuple(tensor.dims), name
+            )
+        else:
+            # What is written in its place forgets where the elements lie.
+            source = TensorProto()
+            source.CopyFrom(tensor)
+            read = partial(read_codes, self.bound.file, source, number)
+        return partial(self._elements, name, number, read, is_pruned=is_pruned)
+
+    def _elements(
+        self, name: str, number: NumberType, read: _Read, *, is_pruned: bool
+    ) -> Iterator[bytes]:
+        """The packed elements of one tensor; a weight to be pruned is in memory as a whole."""
+        pieces = read()
+        if is_pruned:
+            pieces = iter((self._prune(np.concatenate(list(pieces)), number, name),))
+        for codes in pieces:
+            yield number.pack(codes)
+
+    def _prune(self, codes: Codes, number: NumberType, name: str) -> Codes:
+        """Set the smallest magnitudes among the codes to zero, in place.
+
+        Without its sign, the code of a float is the larger the larger its magnitude is.
+        """
+        unsigned = codes.dtype.type((1 << (number.bits - 1)) - 1)
+        magnitudes = codes & unsigned
+        wanted = round((self.share or 0.0) * codes.size)
+        present = codes.size - int(np.count_nonzero(magnitudes))
+        self.zeros += max(wanted, present)
+        if wanted <= present:
+            return codes
+        # Sorted in place, and then made anew: a weight may be as large as half the memory.
+        magnitudes.partition(wanted - 1)
+        limit = magnitudes[wanted - 1]
+        np.bitwise_and(codes, unsigned, out=magnitudes)
+        below = magnitudes < limit
+        ties = np.flatnonzero(magnitudes == limit)
+        random = np.random.RandomState([self.seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
+        codes[below] = 0
+        codes[random.permutation(ties)[: wanted - int(np.count_nonzero(below))]] = 0
+        return codes
+
+
+def _spread(generated: _Prunable) -> Statistics:
+    """What keeps activations in their range behind a ReLU.
+
+    https://arxiv.org/abs/1502.01852, equation 10.
+    """
+    deviation = math.sqrt(2 / max(1, generated.fan_in))
+    return Statistics(Spread(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Place:
+    """A stored tensor by the name that it has in our graph, the path of bodies before it."""
+
+    name: str
+    tensor: TensorProto
+    is_initializer: bool
+
+
+def _walk_places(graph: GraphProto, path: str = "") -> Iterator[_Place]:
+    for tensor in graph.initializer:
+        yield _Place(path + tensor.name, tensor, is_initializer=True)
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    yield _Place(path + node.output[0], attribute.t, is_initializer=False)
+        for inner, body in _bodies(node, path):
+            yield from _walk_places(body, inner)
+
+
+def _bodies(node: NodeProto, path: str) -> Iterator[tuple[str, GraphProto]]:
+    """The bodies of a node, each with the path to it."""
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            name = node.name or next(filter(None, node.output), "")
+            yield f"{path}{name}/{attribute.name}/", attribute.g
+
+
+def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> None:
+    """Put an initializer, yet without its elements, in place of each node that fills a weight."""
+    if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
+        _separate_weights(proto)
+    shapes = _store_in(proto.graph, generated, "")
+    needed = {name for graph in _walk_graphs(proto.graph) for name in _names_needed(graph)}
+    _remove(proto.graph.initializer, shapes - needed)
+
+
+def _separate_weights(proto: ModelProto) -> None:
+    """Take the weights out of the inputs. They were constants, and are."""
+    _remove(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
+    proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
+
+
+def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) -> set[str]:
+    """The same in one graph and its bodies; what the nodes took that are gone."""
+    taken: set[str] = set()
+    gone: set[str] = set()
+    for index in reversed(range(len(graph.node))):
+        node = graph.node[index]
+        for inner, body in _bodies(node, path):
+            taken |= _store_in(body, generated, inner)
+        name = next(iter(node.output), "")
+        each = generated.get(path + name)
+        if each is not None:
+            data_type = DATA_TYPES[each.weight.dtype]
+            graph.initializer.add(name=name, data_type=data_type, dims=each.weight.shape)
+            gone.add(name)
+            taken.update(node.input)
+            del graph.node[index]
+    _remove(graph.value_info, gone)
+    return taken
+
+
+def _walk_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for _, body in _bodies(node, ""):
+            yield from _walk_graphs(body)
+
+
+def _names_needed(graph: GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.input
+    for output in graph.output:
+        yield output.name
+
+
+def _remove(entries: _Named, names: set[str]) -> None:
+    """Take those of these names out of a repeated field."""
+    for index in reversed(range(len(entries))):
+        if entries[index].name in names:
+            del entries[index]

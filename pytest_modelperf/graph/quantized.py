@@ -1,0 +1,80 @@
+"""What a model multiplies, floats or integers, as far as its nodes alone tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, is_external, open_model
+from pytest_modelperf.graph.multiplied import INTEGER, multiplied_operands
+from pytest_modelperf.graph.stored_tensors import walk_stored
+
+_STANDARD = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The nodes that multiply: how many take integers, and of each type how many take floats.
+
+    A node takes integers if its weights are such, or if what it multiplies comes out of
+    DequantizeLinear: an engine makes one kernel of both. `is_large` is a model that had better
+    not be copied into one file.
+    """
+
+    opset: int
+    of_integers: int
+    of_floats: Mapping[str, int]
+    is_large: bool
+
+
+def read_products(path: Path) -> Products:
+    """The products of the model at `path`, those in bodies and functions included."""
+    file = open_model(path)
+    proto = file.proto
+    floats: Counter[str] = Counter()
+    integers = 0
+    for nodes in (_nodes(proto.graph), *(list(f.node) for f in proto.functions)):
+        producers = {name: node.op_type for node in nodes for name in node.output}
+        for node in nodes:
+            op = _qualified(node)
+            operands = multiplied_operands(op, len(node.input))
+            if op in INTEGER or (
+                operands
+                and all(
+                    producers.get(node.input[i]) == "DequantizeLinear"
+                    for i in operands
+                    if node.input[i]
+                )
+            ):
+                integers += 1
+            elif operands:
+                floats[op] += 1
+    has_external = any(is_external(stored.tensor) for stored in walk_stored(proto))
+    return Products(
+        opset=max((e.version for e in proto.opset_import if e.domain in _STANDARD), default=0),
+        of_integers=integers,
+        of_floats=dict(floats.most_common()),
+        is_large=has_external or file.size_bytes > MAX_PROTO_BYTES // 2,
+    )
+
+
+def _nodes(graph: GraphProto) -> list[NodeProto]:
+    """The nodes of a graph and of all bodies in it."""
+    found: list[NodeProto] = []
+    for node in graph.node:
+        found.append(node)
+        for body in _bodies(node.attribute):
+            found += _nodes(body)
+    return found
+
+
+def _bodies(attributes: Iterable[AttributeProto]) -> list[GraphProto]:
+    return [a.g for a in attributes if a.type == AttributeProto.GRAPH]
+
+
+def _qualified(node: NodeProto) -> str:
+    return node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"

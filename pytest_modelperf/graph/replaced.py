@@ -1,0 +1,163 @@
+"""A model written with some of its weights replaced: each is made as it is written.
+
+All others stream from the file that the model was read from. A model that is too large for one
+file has the replaced weights in another beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from pytest_modelperf.errors import ModelError, OutputError
+from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
+from pytest_modelperf.graph.weight_pieces import stored_bytes
+from pytest_modelperf.graph.wire import (
+    WEIGHT_KEY,
+    Chunk,
+    Skipped,
+    chunk_size,
+    encode_varint,
+    restore_model,
+)
+from pytest_modelperf.units import format_bytes, printable
+
+# What follows the name of the model in that of its external data.
+DATA_SUFFIX = ".data"
+
+# The tag of TensorProto.raw_data: field 9, with a length.
+_RAW_DATA_TAG = 0x4A
+# Engines map external data into memory, page by page.
+_ALIGNMENT = 4096
+_PIECE_BYTES = 1 << 20
+_DATA_FIELDS = (
+    "float_data", "int32_data", "string_data", "int64_data", "raw_data", "double_data",
+    "uint64_data", "external_data", "data_location",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replacement:
+    """A tensor of the model to be written, and what makes its packed elements, piece by piece.
+
+    Only an initializer can lie in another file.
+    """
+
+    tensor: TensorProto
+    make: Callable[[], Iterator[bytes]]
+    is_initializer: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        return stored_bytes(self.tensor)
+
+
+def write_replaced(
+    file: ModelFile,
+    proto: ModelProto,
+    replacements: Sequence[Replacement],
+    path: Path,
+    *,
+    max_file_bytes: int = MAX_PROTO_BYTES,
+) -> None:
+    """Write `proto`, which was made of `file`; the tensors to be replaced are tensors of it."""
+    holes = _cut_holes(file, replacements)
+    chunks = restore_model(proto.SerializeToString(), file.name)
+    outside: tuple[Replacement, ...] = ()
+    data_path = path.with_name(path.name + DATA_SUFFIX)
+    if sum(map(chunk_size, chunks)) > max_file_bytes:
+        outside = tuple(each for each in replacements if each.is_initializer)
+        _point_outside(outside, data_path.name)
+        chunks = restore_model(proto.SerializeToString(), file.name)
+        inside = sum(map(chunk_size, chunks))
+        if inside > max_file_bytes:
+            raise ModelError(
+                f"{file.name} would have {format_bytes(inside)} beside the weights that are "
+                f"changed; an ONNX file can have {format_bytes(max_file_bytes)} at most. Store "
+                "its weights as external data first (onnx.save with save_as_external_data=True)."
+            )
+    try:
+        with ExitStack() as failed:
+            for target in (path, data_path) if outside else (path,):
+                failed.callback(_remove, target)
+            if outside:
+                _write(data_path, _outside_pieces(outside))
+            _write(path, _pieces(file, chunks, holes))
+            failed.pop_all()
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {printable(str(path))}: {error.strerror or error}."
+        ) from error
+
+
+def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[int, Replacement]:
+    """Leave a place for each where `restore_model` finds it: behind the end of the file."""
+    holes: dict[int, Replacement] = {}
+    start = file.size_bytes
+    for each in replacements:
+        stop = start + len(_head(each)) + each.nbytes
+        _clear(each.tensor)
+        each.tensor.data_location = TensorProto.EXTERNAL
+        each.tensor.external_data.add(
+            key=WEIGHT_KEY, value=Skipped(((start, stop),), None).encode()
+        )
+        holes[start] = each
+        start = stop
+    return holes
+
+
+def _head(replacement: Replacement) -> bytes:
+    return bytes([_RAW_DATA_TAG]) + encode_varint(replacement.nbytes)
+
+
+def _clear(tensor: TensorProto) -> None:
+    for name in _DATA_FIELDS:
+        tensor.ClearField(name)
+
+
+def _point_outside(replacements: Sequence[Replacement], location: str) -> None:
+    offset = 0
+    for each in replacements:
+        _clear(each.tensor)
+        each.tensor.data_location = TensorProto.EXTERNAL
+        entries = {"location": location, "offset": str(offset), "length": str(each.nbytes)}
+        for key, value in entries.items():
+            each.tensor.external_data.add(key=key, value=value)
+        offset += each.nbytes + -each.nbytes % _ALIGNMENT
+
+
+def _pieces(
+    file: ModelFile, chunks: Sequence[Chunk], holes: Mapping[int, Replacement]
+) -> Iterator[bytes]:
+    with file.open_bytes() as source:
+        for chunk in chunks:
+            if isinstance(chunk, bytes):
+                yield chunk
+            elif chunk[0] in holes:
+                yield _head(holes[chunk[0]])
+                yield from holes[chunk[0]].make()
+            else:
+                source.seek(chunk[0])
+                for start in range(chunk[0], chunk[1], _PIECE_BYTES):
+                    yield source.read(min(_PIECE_BYTES, chunk[1] - start))
+
+
+def _outside_pieces(replacements: Sequence[Replacement]) -> Iterator[bytes]:
+    for each in replacements:
+        yield from each.make()
+        yield bytes(-each.nbytes % _ALIGNMENT)
+
+
+def _write(path: Path, pieces: Iterator[bytes]) -> None:
+    with path.open("wb") as target:
+        for piece in pieces:
+            target.write(piece)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,28 @@
+"""What a worker's engine has to be told to run a model in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from pytest_modelperf.profiler.worker.gateway import Worker
+
+Kind: TypeAlias = Literal["precision", "sparsity"]
+
+
+def variant_options(
+    worker: Worker, kind: Kind, value: str | float, options: Mapping[str, str]
+) -> Mapping[str, str] | None:
+    """The options beside those given; None where the engine knows no such thing.
+
+    `value` is a precision, such as `bf16`, or the share of the weights that is zero. UsageError
+    where the engine, or the machine of the worker, cannot do it: its message says what they can.
+    """
+    found: Mapping[str, str] | None = worker.ask(
+        "variant_options",
+        f"as the options for its {kind} were asked for",
+        kind=kind,
+        value=value,
+        options=dict(options),
+    )
+    return found
