@@ -72,7 +72,8 @@ class StaticLayer:
 
     `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body
     of a Loop or Scan count `repeats` times; their own figures already hold that factor.
-    `attributes` are those that the node sets, bodies left out.
+    `attributes` are those that the node sets, bodies left out. `reads` and `writes` are the bytes
+    that it has to move, by the names of tensors and weights; they are None where nobody counted.
     """
 
     id: str
@@ -93,6 +94,8 @@ class StaticLayer:
     sparsity: Sparsity | None = None
     effective_macs: int | None = None
     attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False, repr=False)
+    reads: Mapping[str, int | None] | None = field(default=None, compare=False, repr=False)
+    writes: Mapping[str, int | None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def flops(self) -> int | None:

@@ -208,6 +208,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
           "runs_in": null
         }
       ],
+      "roofline": null,
       "raw": null
     }
   ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_modelperf.measurements import Round
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.facts import (
     engine_to_json,
     latency_to_json,
@@ -14,26 +17,30 @@ from pytest_modelperf.serde.facts import (
     noise_to_json,
     totals_to_json,
 )
+from pytest_modelperf.serde.roofline import roofline_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 
 _MEASURED = "measured"
 
 
-def dump_profile(profile: Profile) -> str:
-    """The profile as JSON text."""
-    return dump_document(profile_to_json(profile))
+def dump_profile(profile: Profile, rooflines: Mapping[str, Roofline] | None = None) -> str:
+    """The profile as JSON text; `rooflines` are by the ids of its cases."""
+    return dump_document(profile_to_json(profile, rooflines))
 
 
-def profile_to_json(profile: Profile) -> dict[str, Json]:
+def profile_to_json(
+    profile: Profile, rooflines: Mapping[str, Roofline] | None = None
+) -> dict[str, Json]:
+    known = rooflines or {}
     return {
         "schema": SCHEMA,
         "model": model_to_json(profile.model),
         "machine": machine_to_json(profile.machine),
-        "cases": [_case(case) for case in profile.cases],
+        "cases": [_case(case, known.get(case.case.id)) for case in profile.cases],
     }
 
 
-def _case(case: CaseProfile) -> dict[str, Json]:
+def _case(case: CaseProfile, roofline: Roofline | None) -> dict[str, Json]:
     run = case.measured
     return {
         "id": case.case.id,
@@ -55,6 +62,7 @@ def _case(case: CaseProfile) -> dict[str, Json]:
         "engine_peak_bytes": None if run is None else run.engine_peak_bytes,
         "layer_types": [layer_type_to_json(kind) for kind in case.layer_types.values()],
         "layers": [layer_to_json(row) for row in case.layers],
+        "roofline": roofline_to_json(roofline),
         "raw": None if run is None else [_round(made) for made in run.rounds],
     }
 
@@ -78,5 +86,20 @@ def _round(made: Round) -> dict[str, Json]:
         "warmup_runs": made.warmup_runs,
         "is_steady": made.is_steady,
         "noise": noise_to_json(made.block.noise),
+        "begun_ns": _begun(made),
         "times_ns": list(made.times_ns),
+    }
+
+
+def _begun(made: Round) -> dict[str, Json] | None:
+    """When the parts of a round began."""
+    starts = made.starts
+    if starts is None or made.block.start_ns is None:
+        return None
+    return {
+        "load": starts.load_ns,
+        "first": starts.first_ns,
+        "warmup": starts.warmup_ns,
+        "warmup_end": starts.warmup_end_ns,
+        "block": made.block.start_ns,
     }

@@ -27,6 +27,7 @@ from pytest_modelperf.graph.structure import (
 from pytest_modelperf.profiler.static.cost import FREE, Cost, Counter
 from pytest_modelperf.profiler.static.counters import CONTROL_FLOW, STANDARD_COUNTERS, UNTELLABLE
 from pytest_modelperf.profiler.static.memory import peak_activation_bytes, used_outputs
+from pytest_modelperf.profiler.static.traffic import TrafficCounter
 from pytest_modelperf.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.units import printable
 
@@ -35,7 +36,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
     """The static profile of a graph; `extra` counters go before the built-in ones."""
     used = used_outputs(graph)
     params = {name: weight for name, weight in graph.weights.items() if weight.params}
-    walk = _Walk(params, extra or {}, used)
+    walk = _Walk(params, extra or {}, used, TrafficCounter(params, used))
     walk.enter(graph, repeats=1)
     return StaticProfile(
         layers=tuple(walk.layers),
@@ -69,6 +70,7 @@ class _Walk:
     params: Mapping[str, Weight]
     extra: Mapping[str, Counter]
     used: frozenset[Tensor]
+    traffic: TrafficCounter
     layers: list[StaticLayer] = field(default_factory=list)
     uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
     notes: list[str] = field(default_factory=list)
@@ -157,6 +159,7 @@ class _Walk:
         params = self.node_params(node)
         first, output = _first(node.inputs), _first(node.outputs)
         output_bytes = self.output_bytes(node)
+        traffic = self.traffic.count(node, repeats)
         typed = first if first is not None and first.dtype is not None else output
         return StaticLayer(
             id=node.name if output is None else output.name,
@@ -175,6 +178,8 @@ class _Walk:
             output_shape=None if output is None else output.shape,
             repeats=repeats,
             attributes=node.attributes,
+            reads=traffic.reads,
+            writes=traffic.writes,
         )
 
     def node_params(self, node: Node) -> _Params:

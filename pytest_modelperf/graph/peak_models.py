@@ -1,0 +1,110 @@
+"""The little models that a machine's peaks are measured with: products, and sums in memory.
+
+Of each all is known but how fast it runs, so what an engine makes of it is about the most that it
+makes of anything of the kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# What a product is written in. An engine may compute it in something else, or not at all.
+PRODUCTS = ("float32", "int8", "float16", "bfloat16")
+
+_OPSET = 21
+_IR_VERSION = 10
+_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+}
+# So many different numbers are drawn, and repeated: no engine looks for that.
+_POOL = 4093
+_COLUMNS = 1024
+# The tensors of the sum: two operands and a result.
+_TENSORS = 3
+_FLOAT_BYTES = 4
+
+
+def product_model(size: int, precision: str) -> onnx.ModelProto:
+    """A square matrix times a stored one: size³ MACs. In `int8` both are quantized."""
+    shape = {"x": [size, size]}, {"y": [size, size]}
+    if precision == "int8":
+        return _model(_quantized_product(), *shape, _quantized_weights(size))
+    kind = _TYPES[precision]
+    weight = helper.make_tensor("w", kind, [size, size], _drawn(size * size).tolist())
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], "product")]
+    return _model(nodes, *shape, [weight], kind)
+
+
+def memory_model(nbytes: int) -> onnx.ModelProto:
+    """Two tensors added, and the largest of each row: the sum moves so many bytes in all.
+
+    Its inputs are one row each and its outputs a column, so that next to nothing is sent.
+    """
+    rows = max(1, round(nbytes / (_TENSORS * _COLUMNS * _FLOAT_BYTES)))
+    nodes = [
+        helper.make_node("Tile", ["x", "times"], ["xs"], "left"),
+        helper.make_node("Tile", ["z", "times"], ["zs"], "right"),
+        helper.make_node("Add", ["xs", "zs"], ["sums"], "sum"),
+        helper.make_node("ReduceMax", ["sums", "axes"], ["y"], "largest", keepdims=1),
+    ]
+    row = [1, _COLUMNS]
+    constants = {"times": [rows, 1], "axes": [1]}
+    weights = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in constants.items()]
+    return _model(nodes, {"x": row, "z": row}, {"y": [rows, 1]}, weights)
+
+
+def _quantized_product() -> list[onnx.NodeProto]:
+    """In the form that tools give to models: whatever is multiplied was quantized before."""
+    return [
+        helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["xq"], "quantize"),
+        helper.make_node("DequantizeLinear", ["xq", "x_scale", "x_zero"], ["xf"], "matrix"),
+        helper.make_node("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wf"], "stored"),
+        helper.make_node("MatMul", ["xf", "wf"], ["p"], "product"),
+        helper.make_node("QuantizeLinear", ["p", "y_scale", "x_zero"], ["pq"], "quantize_product"),
+        helper.make_node("DequantizeLinear", ["pq", "y_scale", "x_zero"], ["y"], "result"),
+    ]
+
+
+def _quantized_weights(size: int) -> list[onnx.TensorProto]:
+    """Scales that standard normal inputs fill, and what is stored of the matrix."""
+    values = np.clip(np.rint(_drawn(size * size) * 32), -127, 127).astype(np.int8)
+    stored: Mapping[str, npt.NDArray[np.generic] | np.generic] = {
+        "w": values.reshape(size, size),
+        "w_scale": np.float32(1 / 32),
+        "w_zero": np.int8(0),
+        "x_scale": np.float32(1 / 32),
+        "x_zero": np.uint8(128),
+        "y_scale": np.float32(math.sqrt(size) / 32),
+    }
+    return [numpy_helper.from_array(np.asarray(v), name) for name, v in stored.items()]
+
+
+def _drawn(count: int) -> npt.NDArray[np.float32]:
+    pool = np.random.RandomState(0).standard_normal(_POOL).astype(np.float32)
+    return np.resize(pool, count)
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Mapping[str, Sequence[int]],
+    weights: Sequence[onnx.TensorProto],
+    kind: int = TensorProto.FLOAT,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "peak",
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    return helper.make_model(graph, ir_version=_IR_VERSION, opset_imports=opsets)

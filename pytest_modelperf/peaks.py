@@ -1,0 +1,283 @@
+"""The peaks of a machine, measured by short runs of the engine itself, and kept for the next time.
+
+What a layer takes is told by the engine's own clock of its kernels, so a peak is too: what the
+kernels of little models reach in the quietest of several short blocks.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import TypeVar
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.graph.kernels import read_plan
+from pytest_modelperf.graph.model_file import ModelSource
+from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
+from pytest_modelperf.graph.runnable import nodes_by_name
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import EngineFacts
+from pytest_modelperf.peak_files import find_peaks, keep_peaks
+from pytest_modelperf.profiler.layers import attribute
+from pytest_modelperf.profiler.measure import Setup, kernel_run_of
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.records import Profile
+from pytest_modelperf.rigging import Model, Place, Watch, alone_at, make_subject, start_on
+from pytest_modelperf.rooflines import (
+    Bandwidth,
+    KernelWork,
+    Peaks,
+    Roofline,
+    kernel_works,
+    place_layers,
+    same_precision,
+)
+from pytest_modelperf.session import ProfileRequest
+
+MEASURING = "measuring the machine's peaks"
+
+# Rows and columns of the matrices that are multiplied, as long as one product is quick.
+SIZES = (512, 1024, 2048, 4096)
+QUICK_NS = 40_000_000
+# From what stays in any cache near a core to what stays in hardly any.
+MEMORY_BYTES = tuple(mebibytes << 20 for mebibytes in (1, 4, 16, 128))
+# A neighbour rarely disturbs all of these.
+PASSES = 3
+MIN_RUNS, MAX_RUNS = 3, 25
+# The clock of a profile is too coarse for what takes less time.
+FEWEST_BYTES = 1 << 18
+# Twice the size of a square product.
+_TIMES_AS_MANY = 8
+BLOCK_NS = 40_000_000
+
+_NS_PER_S = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Rooflines:
+    """The roofline of each case that has one, by its id, and what is to be said of the rest."""
+
+    by_case: Mapping[str, Roofline] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def find_rooflines(
+    profile: Profile,
+    setup: Setup,
+    folder: Path,
+    watch: Watch = lambda _: None,
+    *,
+    measures_anew: bool = False,
+) -> Rooflines:
+    """Every measured case under the peaks of its machine, which are measured if none are kept."""
+    found: dict[str, Roofline] = {}
+    notes: dict[str, None] = {}
+    known: list[Peaks] = []
+    for number, case in enumerate(profile.cases, 1):
+        if case.measured is None or case.measured.layer_times is None:
+            if case.measured is not None:
+                notes[f"{case.case.id}: no roofline, for there are no times of its layers"] = None
+            continue
+        machine = profile.machine or MachineFacts()
+        engine, cores = case.measured.engine, case.case.cores
+        peaks = next((p for p in known if p.are_of(machine.key, engine, cores)), None)
+        if peaks is None:
+            place = Place(case.case, number, len(profile.cases), watch)
+            try:
+                kept = _find_or_measure(machine, engine, setup, place, folder, measures_anew)
+            except MeasureError as error:
+                notes[f"{case.case.id}: no roofline: {error}"] = None
+                continue
+            peaks = kept.peaks
+            notes.update(dict.fromkeys(kept.notes))
+            known.append(peaks)
+        found[case.case.id] = place_layers(case, peaks)
+    return Rooflines(found, tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    peaks: Peaks
+    notes: tuple[str, ...] = ()
+
+
+def _find_or_measure(  # noqa: PLR0913, PLR0917  # whose peaks, how to measure, where to keep them
+    machine: MachineFacts,
+    engine: EngineFacts,
+    setup: Setup,
+    place: Place,
+    folder: Path,
+    measures_anew: bool,  # noqa: FBT001  # private
+) -> _Found:
+    """The peaks that are kept; those that are measured now, and kept from now on."""
+    cores = place.case.cores
+    found = find_peaks(folder, machine.key)
+    kept = next((p for p in found.peaks if p.are_of(machine.key, engine, cores)), None)
+    if kept is not None and not measures_anew:
+        return _Found(kept)
+    peaks = measure_peaks(machine.key, engine, setup, place)
+    note = keep_peaks(folder, peaks)
+    return _Found(peaks, tuple(filter(None, (found.note, note))))
+
+
+def measure_peaks(machine_key: str, engine: EngineFacts, setup: Setup, place: Place) -> Peaks:
+    """The most that the engine gets out of this machine; MeasureError where it runs nothing.
+
+    A precision in which it refuses the product, or which it computes in another one, has no peak.
+    """
+    cores = place.case.cores
+    with alone_at(place), start_on(setup, cores) as worker:
+        place.tell(MEASURING)
+        worker.use_engine(setup.engine, setup.options)
+        bench = _Bench(worker, setup, cores)
+        found = _find_products(bench)
+        sums = [bench.load(memory_model(nbytes)) for nbytes in MEMORY_BYTES]
+        for _ in range(PASSES):
+            for model in (*found.products, *sums):
+                bench.run(model)
+    macs_per_second: dict[str, float] = {}
+    bytes_per_second: dict[int, float] = {}
+    for kernel in (kernel for model in found.products for kernel in bench.kernels_of(model)):
+        if kernel.work is not None and kernel.work.macs:
+            _raise(macs_per_second, _precision(kernel), kernel.work.macs, kernel.ns)
+    for kernel in (kernel for model in sums for kernel in bench.kernels_of(model)):
+        if kernel.work is not None and kernel.work.nbytes >= FEWEST_BYTES:
+            _raise(bytes_per_second, kernel.work.nbytes, kernel.work.nbytes, kernel.ns)
+    if not bytes_per_second:
+        raise MeasureError(
+            f"{engine.name} does not tell what the bandwidth of memory follows from."
+        )
+    return Peaks(
+        machine_key=machine_key,
+        engine=engine.name,
+        version=engine.version,
+        options=dict(engine.options),
+        cores=cores,
+        macs_per_second=macs_per_second,
+        runs_as=found.runs_as,
+        bandwidths=tuple(Bandwidth(*each) for each in sorted(bytes_per_second.items())),
+        measured=dt.datetime.now(dt.timezone.utc).date(),
+    )
+
+
+_Key = TypeVar("_Key", int, str)
+
+
+def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float) -> None:
+    if ns:
+        best[key] = max(best.get(key, 0.0), _NS_PER_S * amount / ns)
+
+
+def _precision(kernel: KernelWork) -> str:
+    """What it computed in; where the engine does not tell, what the product is written in."""
+    return kernel.precision or same_precision(kernel.layer.precision) or ""
+
+
+@dataclass(slots=True)
+class _Products:
+    """The products that tell a peak, and what the engine computes each precision in."""
+
+    products: list[_Loaded] = field(default_factory=list)
+    runs_as: dict[str, str] = field(default_factory=dict)
+
+
+def _find_products(bench: _Bench) -> _Products:
+    """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
+    found = _Products()
+    refusal: MeasureError | None = None
+    for written in PRODUCTS:
+        for size in SIZES:
+            try:
+                model = bench.load(product_model(size, written))
+                kernels = bench.run(model)
+            except MeasureError as error:
+                # The engine has no such kernel, so there is no such peak.
+                refusal = refusal or error
+                break
+            product = max(kernels, key=lambda kernel: kernel.work.macs if kernel.work else 0)
+            precision = _precision(product)
+            is_known = precision in [p for w, p in found.runs_as.items() if w != written]
+            found.runs_as[written] = precision
+            if is_known:
+                break
+            found.products.append(model)
+            if product.ns * _TIMES_AS_MANY > QUICK_NS:
+                break
+    if refusal is not None and not found.products:
+        raise refusal
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A model that the worker has the file of, and the inputs under this name."""
+
+    model: Model
+    path: str
+    feed: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """How long a run took on average, and what its kernels did."""
+
+    mean_ns: float
+    kernels: tuple[KernelWork, ...]
+
+
+class _Bench:
+    """A worker that runs little models, each block in a session of its own."""
+
+    def __init__(self, worker: ProcessWorker, setup: Setup, cores: int) -> None:
+        self._worker = worker
+        self._setup = setup
+        self._cores = cores
+        self._loaded = 0
+        self._quietest: dict[str, _Block] = {}
+
+    def load(self, source: ModelSource) -> _Loaded:
+        self._loaded += 1
+        feed = f"peak{self._loaded}"
+        model = Model.load(source, ProfileRequest(), Extensions())
+        subject = make_subject(model, self._worker, feed)
+        inputs = {name: given.to_wire() for name, given in subject.feeds.items()}
+        self._worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
+        return _Loaded(model, str(subject.model), feed)
+
+    def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
+        """What each kernel did in a short block; MeasureError where the engine tells none.
+
+        Of all blocks of a model the one that took least is kept. An engine may tell averages:
+        one disturbed run in a block makes the times of all its kernels wrong.
+        """
+        answers = self._worker.ask(
+            "layers",
+            f"while {MEASURING}",
+            models=[
+                {"model": loaded.path, "folder": None, "feed": loaded.feed, "beside": None},
+            ],
+            threads=self._cores,
+            options=dict(self._setup.options),
+            min_runs=MIN_RUNS,
+            max_runs=MAX_RUNS,
+            max_ns=BLOCK_NS,
+        )
+        if answers is None:
+            raise MeasureError(f"{self._setup.engine.name} tells no times of its kernels.")
+        run, bound = kernel_run_of(answers[0]), loaded.model.bound
+        layers = loaded.model.static.layers
+        plan = None if run.plan is None else read_plan(run.plan)
+        names = nodes_by_name(bound)
+        times = attribute(run, plan, bound.graph, layers, median(run.run_ns), names)
+        block = _Block(fmean(run.run_ns), tuple(kernel_works(loaded.model.static, times)))
+        best = self._quietest.get(loaded.feed, block)
+        self._quietest[loaded.feed] = min(best, block, key=lambda each: each.mean_ns)
+        return block.kernels
+
+    def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
+        """Those of its quietest block."""
+        return self._quietest[loaded.feed].kernels

@@ -1,0 +1,144 @@
+"""What a terminal shows of a roofline: the peaks in two lines, and the layers beneath the roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.rooflines import Bound, LayerRoof, Peaks, Roofline
+from pytest_modelperf.units import (
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    format_share,
+    printable,
+)
+
+_GIGA = 1e9
+# Those of the table of layers beside it.
+_DECIMALS = 3
+_WORDS = (
+    "roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, "
+    "or, without MACs, of the bandwidth"
+)
+_LEAST_NAME, _LEAST_TYPE = 12, 8
+
+
+def peak_lines(peaks: Peaks) -> tuple[str, str]:
+    """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and the same of memory."""
+    cores = f"{peaks.cores} core{'s' if peaks.cores > 1 else ''}"
+    engine = f"{peaks.engine} {peaks.version}" if peaks.version else peaks.engine
+    products = ", ".join(
+        f"{name} {_giga(rate)} GMAC/s" for name, rate in peaks.macs_per_second.items()
+    )
+    largest = max(peaks.bandwidths, key=lambda each: each.nbytes)
+    best = max(peaks.bandwidths, key=lambda each: each.bytes_per_second)
+    memory = f"memory {_giga(largest.bytes_per_second)} GB/s ({_size(largest.nbytes)} at once)"
+    if best is not largest:
+        memory += f", in cache {_giga(best.bytes_per_second)} GB/s ({_size(best.nbytes)})"
+    balance = ", ".join(f"{name} {format_rate(each)}" for name, each in peaks.balance.items())
+    return (
+        printable(f"peaks on {cores}, {engine}, measured {peaks.measured}: {products}"),
+        printable(f"{memory}; balance in MAC/B: {balance}"),
+    )
+
+
+def roofline_table(roofline: Roofline, top: int | None) -> Table:
+    """A row per layer, the one with the most to gain first."""
+    columns = (
+        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
+        Column("ms"),
+        Column("to gain"),
+        Column("share"),
+        Column("bound", is_text=True),
+        Column("GMAC/s"),
+        Column("roof"),
+        Column("MAC/B"),
+        Column("GB/s", is_spare=True),
+        Column("MACs", is_spare=True),
+    )
+    shown = roofline.layers if top is None else roofline.layers[:top]
+    spent = sum(roof.ns or 0.0 for roof in roofline.layers)
+    total = (
+        "total",
+        "",
+        format_ms(spent, _DECIMALS),
+        format_ms(roofline.gain_ns, _DECIMALS),
+        format_share(spent - roofline.gain_ns, spent),
+        *("",) * 5,
+        format_count(sum(roof.work.macs for roof in roofline.layers)),
+    )
+    return Table(
+        "by layer, what there is to gain below the roof",
+        columns,
+        tuple(map(_row, shown)),
+        total,
+        "\n".join(_captions(roofline, len(roofline.layers) - len(shown))),
+    )
+
+
+def _row(roof: LayerRoof) -> tuple[str, ...]:
+    has_macs = roof.work.macs > 0
+    return (
+        printable(roof.name or roof.id),
+        printable(roof.op_type),
+        "" if roof.ns is None else format_ms(roof.ns, _DECIMALS),
+        "" if roof.gain_ns is None else format_ms(roof.gain_ns, _DECIMALS),
+        _share(roof),
+        roof.bound.value,
+        _giga(roof.achieved_per_second) if has_macs else "",
+        _giga(roof.attainable_per_second) if has_macs else "",
+        _intensity(roof) if has_macs else "",
+        _giga(roof.achieved_bytes_per_second),
+        format_count(roof.work.macs) if has_macs else "",
+    )
+
+
+def _share(roof: LayerRoof) -> str:
+    """Of the roof; what is above it is never said to be more than all there is."""
+    if roof.is_beyond:
+        return ">100 %"
+    return "" if roof.share is None else format_share(roof.share, 1.0)
+
+
+def _intensity(roof: LayerRoof) -> str:
+    return "" if roof.intensity is None else format_rate(roof.intensity)
+
+
+def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
+    lines = [_WORDS]
+    beyond = [roof for roof in roofline.layers if roof.is_beyond]
+    if beyond:
+        noun = "layer" if len(beyond) == 1 else "layers"
+        lines.append(
+            f">100 %: {len(beyond)} {noun} faster than these peaks, of which the true ones are at "
+            f"least {_best_of(beyond)}; --measure-peaks measures them anew"
+        )
+    for reason, count in roofline.unplaced.items():
+        lines.append(f"{count} layer{'s' if count > 1 else ''} left out: {printable(reason)}")
+    if hidden:
+        lines.append(f"{hidden} more layers: --top 0 shows all")
+    return lines
+
+
+def _best_of(beyond: Sequence[LayerRoof]) -> str:
+    """`46.37 GMAC/s of float32 and 61.2 GB/s`: what they reached is no less than the peak."""
+    parts: dict[str, float] = {}
+    for roof in beyond:
+        is_compute = roof.bound is Bound.COMPUTE
+        rate = roof.achieved_per_second if is_compute else roof.achieved_bytes_per_second
+        unit = f"GMAC/s of {roof.precision}" if is_compute else "GB/s"
+        parts[unit] = max(parts.get(unit, 0.0), rate or 0.0)
+    return printable(" and ".join(f"{_giga(rate)} {unit}" for unit, rate in parts.items()))
+
+
+def _giga(rate: float | None) -> str:
+    return "" if rate is None else format_rate(rate / _GIGA)
+
+
+def _size(nbytes: int) -> str:
+    """`128 MiB`: how much exactly is of no interest."""
+    mebibytes = nbytes / (1 << 20)
+    return f"{mebibytes:.0f} MiB" if round(mebibytes) else format_bytes(nbytes)

@@ -1,0 +1,334 @@
+"""The roofline: the least time that a machine's peaks allow a layer, and what it really takes.
+
+A layer has so many multiply-accumulates to do and so many bytes to move. At the peaks of its
+machine the first take so long and the second so long; both can go on at once, so the longer of
+the two is the least that the layer can take. (Williams, Waterman and Patterson, "Roofline",
+Communications of the ACM 52(4), 2009.)
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from pytest_modelperf.measurements import EngineFacts, LayerTime
+from pytest_modelperf.records import CaseProfile, StaticLayer, StaticProfile
+
+_NS_PER_S = 1e9
+_SAME = {"uint8": "int8"}
+
+UNKNOWN_SIZE = "its operations or its bytes are not known"
+
+
+class Bound(str, Enum):
+    """What a layer cannot be faster than."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """The most bytes a second that were seen to be moved, of so many that were moved in all."""
+
+    nbytes: int
+    bytes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """The most that an engine got out of a machine, on so many cores.
+
+    `macs_per_second` is by the precision that the engine computed in, `runs_as` which that is of a
+    model that is written in another. `bandwidths` go from few bytes, which stay in a cache, to
+    more than any cache holds.
+    """
+
+    machine_key: str
+    engine: str
+    version: str | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 1
+    macs_per_second: Mapping[str, float]
+    runs_as: Mapping[str, str] = field(default_factory=dict)
+    bandwidths: tuple[Bandwidth, ...]
+    measured: dt.date
+
+    def are_of(self, machine_key: str, engine: EngineFacts, cores: int) -> bool:
+        """Whether they are those of this engine, set up in this way, on so many cores."""
+        return (self.machine_key, self.engine, self.version, self.cores) == (
+            machine_key,
+            engine.name,
+            engine.version,
+            cores,
+        ) and dict(self.options) == dict(engine.options)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Of what is in no cache."""
+        return max(self.bandwidths, key=lambda each: each.nbytes).bytes_per_second
+
+    @property
+    def balance(self) -> Mapping[str, float]:
+        """MACs by byte, by precision: with fewer, the memory outside of the caches is the bound."""
+        return {name: rate / self.bytes_per_second for name, rate in self.macs_per_second.items()}
+
+    def bandwidth_of(self, nbytes: int) -> float:
+        """Bytes a second that are attainable where so many have to be moved.
+
+        Between two sizes that were measured it changes evenly with the logarithm of the size.
+        More bytes are never moved faster than fewer, so what more of them reach holds for less.
+        """
+        rising = _rising(self.bandwidths)
+        if nbytes <= rising[0].nbytes:
+            return rising[0].bytes_per_second
+        for low, high in pairwise(rising):
+            if nbytes <= high.nbytes:
+                place = math.log(nbytes / low.nbytes) / math.log(high.nbytes / low.nbytes)
+                return (1 - place) * low.bytes_per_second + place * high.bytes_per_second
+        return rising[-1].bytes_per_second
+
+    def computes_as(self, written: str | None) -> str | None:
+        """The precision that the engine computes in where a model is written in this one."""
+        known = same_precision(written)
+        return None if known is None else self.runs_as.get(known, known)
+
+
+def same_precision(name: str | None) -> str | None:
+    """The name that a peak has: products of `uint8` and `int8` are the same work."""
+    return None if name is None else _SAME.get(name, name)
+
+
+def _rising(bandwidths: Sequence[Bandwidth]) -> list[Bandwidth]:
+    """By size, each at least as fast as all that are larger."""
+    made: list[Bandwidth] = []
+    for each in sorted(bandwidths, key=lambda each: -each.nbytes):
+        best = max(each.bytes_per_second, made[-1].bytes_per_second if made else 0.0)
+        made.append(Bandwidth(each.nbytes, best))
+    return made[::-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one kernel has to do, for its layer and those that are fused with it."""
+
+    macs: int
+    elementwise_ops: int
+    nbytes: int
+
+    @property
+    def operations(self) -> int:
+        """MACs; the elementwise operations of what has none."""
+        return self.macs or self.elementwise_ops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRoof:
+    """A layer under its roof. Rates are MACs a second, or elementwise operations without MACs.
+
+    `ns` is what it takes, None where nothing ran; `least_ns` what it would take at the roof.
+    `precision` is that whose peak was taken.
+    """
+
+    id: str
+    name: str
+    op_type: str
+    work: Work
+    precision: str | None
+    least_ns: float
+    bound: Bound
+    ns: float | None = None
+
+    @property
+    def intensity(self) -> float | None:
+        """Operations by byte; None of what moves none."""
+        return self.work.operations / self.work.nbytes if self.work.nbytes else None
+
+    @property
+    def attainable_per_second(self) -> float | None:
+        return _rate(self.work.operations, self.least_ns)
+
+    @property
+    def achieved_per_second(self) -> float | None:
+        return _rate(self.work.operations, self.ns)
+
+    @property
+    def achieved_bytes_per_second(self) -> float | None:
+        return _rate(self.work.nbytes, self.ns)
+
+    @property
+    def share(self) -> float | None:
+        """Of the attainable, what is achieved. Above 1 the peak is not the true one."""
+        return self.least_ns / self.ns if self.ns else None
+
+    @property
+    def gain_ns(self) -> float | None:
+        """What would be saved at the roof; nothing where the layer is faster than it."""
+        return None if self.ns is None else max(0.0, self.ns - self.least_ns)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it is faster than the roof, which is then higher than what was measured."""
+        return self.ns is not None and self.ns < self.least_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The layers of a case under the peaks of its machine, and how many have no roof and why.
+
+    Those of a run stand in the order of what there is to gain, others in that of the graph.
+    """
+
+    peaks: Peaks
+    layers: tuple[LayerRoof, ...]
+    unplaced: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def least_ns(self) -> float:
+        """The least time of all layers together."""
+        return math.fsum(layer.least_ns for layer in self.layers)
+
+    @property
+    def gain_ns(self) -> float:
+        return math.fsum(layer.gain_ns or 0.0 for layer in self.layers)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWork:
+    """The layer that a kernel's time is shown at, what the kernel did, and how long it took.
+
+    `work` is None where it is not known, `precision` where the engine does not tell.
+    """
+
+    layer: StaticLayer
+    work: Work | None
+    precision: str | None
+    ns: float
+
+
+def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[KernelWork]:
+    """What each kernel did that belongs to a layer."""
+    readers = _readers(static.layers)
+    for time in times:
+        if time.layer is not None:
+            work = _work(static.layers, (time.layer, *time.fused), readers)
+            precision = same_precision(time.precision)
+            yield KernelWork(static.layers[time.layer], work, precision, time.ns)
+
+
+def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
+    """Every layer that has a time, the one with the most to gain first."""
+    times = () if case.measured is None else case.measured.layer_times or ()
+    builder = _Builder(peaks)
+    for done in () if case.counted is None else kernel_works(case.counted, times):
+        precision = done.precision or peaks.computes_as(done.layer.precision)
+        builder.place(done.layer, done.work, precision, done.ns)
+    builder.roofs.sort(key=lambda roof: -(roof.gain_ns or 0.0))
+    return builder.finished()
+
+
+def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
+    """The least time of every layer, in graph order, as if each were a kernel of its own.
+
+    An engine that fuses layers moves less: their sum is what it takes without.
+    """
+    readers = _readers(static.layers)
+    builder = _Builder(peaks)
+    for index, layer in enumerate(static.layers):
+        work = _work(static.layers, (index,), readers)
+        builder.place(layer, work, peaks.computes_as(layer.precision))
+    return builder.finished()
+
+
+class _Builder:
+    """The layers that were placed, and why some were not."""
+
+    def __init__(self, peaks: Peaks) -> None:
+        self._peaks = peaks
+        self._unplaced: dict[str, int] = {}
+        self.roofs: list[LayerRoof] = []
+
+    def place(
+        self,
+        layer: StaticLayer,
+        work: Work | None,
+        precision: str | None,
+        ns: float | None = None,
+    ) -> None:
+        peak = self._peaks.macs_per_second.get(precision or "")
+        if work is None:
+            self._leave(UNKNOWN_SIZE)
+        elif work.macs and peak is None:
+            self._leave(f"no peak is known of {precision or 'its precision'}")
+        else:
+            compute_ns = _NS_PER_S * work.macs / peak if peak else 0.0
+            memory_ns = _NS_PER_S * work.nbytes / self._peaks.bandwidth_of(work.nbytes)
+            self.roofs.append(
+                LayerRoof(
+                    id=layer.id,
+                    name=layer.name,
+                    op_type=layer.qualified_op,
+                    work=work,
+                    precision=precision,
+                    least_ns=max(compute_ns, memory_ns),
+                    bound=Bound.COMPUTE if compute_ns > memory_ns else Bound.MEMORY,
+                    ns=ns,
+                )
+            )
+
+    def _leave(self, reason: str) -> None:
+        self._unplaced[reason] = self._unplaced.get(reason, 0) + 1
+
+    def finished(self) -> Roofline:
+        return Roofline(peaks=self._peaks, layers=tuple(self.roofs), unplaced=self._unplaced)
+
+
+def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
+    """Which layers read each tensor."""
+    found: dict[str, set[int]] = {}
+    for index, layer in enumerate(layers):
+        for name in layer.reads or ():
+            found.setdefault(name, set()).add(index)
+    return {name: frozenset(indexes) for name, indexes in found.items()}
+
+
+def _work(
+    layers: Sequence[StaticLayer], indexes: Iterable[int], readers: Mapping[str, frozenset[int]]
+) -> Work | None:
+    """What a kernel of these layers has to do; None where that is not known.
+
+    Each tensor is moved once, and not at all if it comes from one of the layers and goes to none
+    but them.
+    """
+    inside = frozenset(indexes)
+    macs = ops = 0
+    reads: dict[str, int | None] = {}
+    writes: dict[str, int | None] = {}
+    for layer in map(layers.__getitem__, inside):
+        if layer.macs is None or layer.elementwise_ops is None:
+            return None
+        if layer.reads is None or layer.writes is None:
+            return None
+        macs += layer.macs
+        ops += layer.elementwise_ops
+        reads.update(layer.reads)
+        writes.update(layer.writes)
+    moved = [nbytes for name, nbytes in reads.items() if name not in writes]
+    moved += [
+        nbytes
+        for name, nbytes in writes.items()
+        # What nobody reads is given to the caller.
+        if not (name in reads and readers[name] <= inside)
+    ]
+    known = [nbytes for nbytes in moved if nbytes is not None]
+    if len(known) < len(moved):
+        return None
+    return Work(macs=macs, elementwise_ops=ops, nbytes=sum(known))
+
+
+def _rate(amount: int, ns: float | None) -> float | None:
+    return _NS_PER_S * amount / ns if amount and ns else None

@@ -1,0 +1,184 @@
+"""The cache of peaks: what is kept is found again, and what is broken is never more than a note."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_modelperf.peak_files import (
+    FOLDER_VARIABLE,
+    SCHEMA,
+    KeptPeaks,
+    cache_folder,
+    find_peaks,
+    keep_peaks,
+)
+from pytest_modelperf.rooflines import Bandwidth, Peaks
+
+KEY = "linux-x86_64-zen4-2c"
+PEAKS = Peaks(
+    machine_key=KEY,
+    engine="onnxruntime",
+    version="1.31.1",
+    options={"graph_optimization_level": "all"},
+    cores=2,
+    macs_per_second={"float32": 95.25e9, "int8": 210e9},
+    runs_as={"float32": "float32", "float16": "float32"},
+    bandwidths=(Bandwidth(1 << 20, 120e9), Bandwidth(128 << 20, 11e9)),
+    measured=dt.date(2026, 11, 21),
+)
+
+
+def file_in(folder: Path) -> Path:
+    return folder / f"{KEY}.json"
+
+
+def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "peaks"
+    assert keep_peaks(folder, PEAKS) is None
+    assert find_peaks(folder, KEY) == KeptPeaks((PEAKS,))
+    assert find_peaks(folder, "another") == KeptPeaks()
+    assert [path.name for path in folder.iterdir()] == [f"{KEY}.json"]
+
+
+def test_peaks_take_the_place_of_those_of_the_same_setup_only(tmp_path: Path) -> None:
+    others = (
+        replace(PEAKS, cores=1),
+        replace(PEAKS, version="1.20.1"),
+        replace(PEAKS, version=None),
+        replace(PEAKS, engine="openvino"),
+        replace(PEAKS, options={}),
+    )
+    later = replace(PEAKS, macs_per_second={"float32": 99e9})
+    for peaks in (PEAKS, *others, later):
+        assert keep_peaks(tmp_path, peaks) is None
+    assert find_peaks(tmp_path, KEY).peaks == (*others, later)
+
+
+def entry() -> dict[str, object]:
+    """What a file has of the peaks above."""
+    return {
+        "engine": "onnxruntime",
+        "version": "1.31.1",
+        "options": {},
+        "cores": 2,
+        "macs_per_second": {"float32": 1e9},
+        "runs_as": {},
+        "bandwidths": [[1024, 1e9]],
+        "measured": "2026-11-21",
+    }
+
+
+def test_the_entry_that_the_broken_ones_are_made_of_is_sound(tmp_path: Path) -> None:
+    file_in(tmp_path).write_text(json.dumps({"schema": SCHEMA, "peaks": [entry()]}))
+    found = find_peaks(tmp_path, KEY)
+    assert (len(found.peaks), found.note) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": 3},
+        {"cores": 0},
+        {"cores": True},
+        {"cores": "2"},
+        {"macs_per_second": {"float32": 0}},
+        {"macs_per_second": {"float32": -1.0}},
+        {"macs_per_second": {"float32": float("nan")}},
+        {"macs_per_second": {"float32": "fast"}},
+        {"macs_per_second": {"float32": 10**400}},
+        {"macs_per_second": []},
+        {"bandwidths": []},
+        {"bandwidths": [[1024]]},
+        {"bandwidths": [[1024, 0.0]]},
+        {"bandwidths": [[0, 1.0]]},
+        {"bandwidths": {"1024": 1.0}},
+        {"measured": "yesterday"},
+        {"options": {"a": 1}},
+    ],
+)
+def test_an_entry_that_makes_no_sense_is_a_note(tmp_path: Path, changes: dict[str, object]) -> None:
+    document = {"schema": SCHEMA, "peaks": [entry() | changes]}
+    file_in(tmp_path).write_text(json.dumps(document))
+    found = find_peaks(tmp_path, KEY)
+    assert found.peaks == ()
+    assert found.note is not None
+    assert found.note.endswith("has no peaks that can be read: they are measured anew")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"3",
+        b"{}",
+        b'{"schema": "1", "peaks": []}',
+        b'{"schema": 1}',
+        b'{"schema": 1, "peaks": [3]}',
+        b"[" * 100_000,
+        b" " * (2 << 20),
+    ],
+)
+def test_a_broken_file_is_a_note_and_is_written_over(tmp_path: Path, content: bytes) -> None:
+    file_in(tmp_path).write_bytes(content)
+    found = find_peaks(tmp_path, KEY)
+    assert found.peaks == ()
+    assert found.note is not None
+    assert str(file_in(tmp_path)) in found.note
+    assert keep_peaks(tmp_path, PEAKS) is None
+    assert find_peaks(tmp_path, KEY) == KeptPeaks((PEAKS,))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_no_content_of_a_file_is_an_error(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        file_in(Path(name)).write_bytes(content)
+        assert find_peaks(Path(name), KEY).peaks == ()
+
+
+def test_the_file_of_a_later_version_stays_as_it_is(tmp_path: Path) -> None:
+    content = json.dumps({"schema": SCHEMA + 1, "summits": []})
+    file_in(tmp_path).write_text(content)
+    found = find_peaks(tmp_path, KEY)
+    assert found.peaks == ()
+    assert found.note is not None
+    assert "later version" in found.note
+    assert keep_peaks(tmp_path, PEAKS) is None
+    assert file_in(tmp_path).read_text() == content
+
+
+def test_a_folder_that_cannot_be_made_or_read_is_a_note(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    note = keep_peaks(tmp_path / "file" / "peaks", PEAKS)
+    assert note is not None
+    assert note.endswith("The peaks are not kept")
+    file_in(tmp_path).mkdir()
+    found = find_peaks(tmp_path, KEY)
+    assert found.note is not None
+    assert "cannot be read" in found.note
+    note = keep_peaks(tmp_path, PEAKS)
+    assert note is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", f"{KEY}.json"]
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder({}, "linux") == tmp_path / ".cache" / "modelperf" / "peaks"
+    assert cache_folder({}, "darwin") == tmp_path / "Library" / "Caches" / "modelperf" / "peaks"
+    named = {"XDG_CACHE_HOME": "/var/c"}
+    assert cache_folder(named, "linux") == Path("/var/c/modelperf/peaks")
+    assert cache_folder({"XDG_CACHE_HOME": "c"}, "linux") == cache_folder({}, "linux")
+    assert cache_folder({**named, FOLDER_VARIABLE: "/own"}, "darwin") == Path("/own/peaks")
+    assert cache_folder(dict(os.environ), "linux").name == "peaks"
