@@ -76,7 +76,7 @@ def decode_machine(data: bytes, path: Path) -> MachineBaseline:
     cases = entries["cases"].mapping()
     return MachineBaseline(
         key=key,
-        machine=_machine(machine),
+        machine=read_machine_facts(machine),
         cases=tuple(_latency(case_id, field) for case_id, field in sorted(cases.items())),
     )
 
@@ -206,7 +206,7 @@ def _interval(field: Field) -> tuple[float, float]:
     return items[0].number(), items[1].number()
 
 
-def _machine(entries: dict[str, Field]) -> MachineFacts:
+def read_machine_facts(entries: dict[str, Field]) -> MachineFacts:
     def text(key: str) -> str | None:
         return entries[key].optional(Field.text)
 

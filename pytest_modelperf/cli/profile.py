@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,14 @@ from pytest_modelperf.cli.options import (
     read_request,
 )
 from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.profile_store import Keeping, profile_dir_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.hookspecs import Extensions
     from pytest_modelperf.records import Profile
+    from pytest_modelperf.rooflines import Roofline
     from pytest_modelperf.session import ProfileRequest
 
 DEFAULT_TOP = 20
@@ -39,6 +41,15 @@ _NOT_MEASURED = 3
 )
 @measuring_options
 @click.option("--sparsity", is_flag=True, help="Read the weights and say how sparse they are.")
+@click.option(
+    "--roofline",
+    is_flag=True,
+    help="Say how near each layer is to what the machine's peaks allow. They are measured once, "
+    "in a few seconds, and kept.",
+)
+@click.option(
+    "--measure-peaks", "measures_peaks", is_flag=True, help="The same, with peaks measured anew."
+)
 @click.option(
     "--columns", metavar="NAME[,NAME...]", help="Columns of the layer table; 'all' for every one."
 )
@@ -65,6 +76,11 @@ _NOT_MEASURED = 3
     help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Durations are "
     "measured; spans stand one after another.",
 )
+@click.option(
+    "--name", metavar="NAME", help="Keep the profile under this name, for `modelperf profiles`."
+)
+@click.option("--replace", "replaces", is_flag=True, help="In place of the one of that name.")
+@profile_dir_option
 def profile(  # noqa: PLR0913  # one parameter per option
     *,
     model: str,
@@ -81,6 +97,8 @@ def profile(  # noqa: PLR0913  # one parameter per option
     max_seconds: float,
     timeout: float,
     sparsity: bool,
+    roofline: bool,
+    measures_peaks: bool,
     columns: str | None,
     sort: str | None,
     top: int,
@@ -88,6 +106,9 @@ def profile(  # noqa: PLR0913  # one parameter per option
     csv_file: str | None,
     html_file: str | None,
     trace_file: str | None,
+    name: str | None,
+    replaces: bool,
+    profile_dir: str | None,
 ) -> None:
     """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
 
@@ -97,6 +118,8 @@ def profile(  # noqa: PLR0913  # one parameter per option
     modelperf profile model.onnx --batch 1,8 --cores 1,2
     modelperf profile model.onnx --dim seq=64 --max-seconds 30 --json profile.json
     modelperf profile model.onnx --trace trace.json --html profile.html
+    modelperf profile model.onnx --roofline
+    modelperf profile model.onnx --batch 1 --cores 4 --name baseline
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
@@ -111,10 +134,8 @@ def profile(  # noqa: PLR0913  # one parameter per option
     to_stdout = [option for option, target in targets.items() if target == STDOUT]
     if len(to_stdout) > 1:
         raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
-    if static and trace_file is not None:
-        raise UsageError("--trace shows a run of the model: leave --static out, or it.")
-    if static and input_file is not None:
-        raise UsageError("--input-file is for a run of the model: leave out --static, or it.")
+    if static:
+        _check_static(trace_file, input_file, has_roofline=roofline or measures_peaks)
 
     from pytest_modelperf.report.layer_columns import find_columns
 
@@ -132,24 +153,41 @@ def profile(  # noqa: PLR0913  # one parameter per option
     order = sort or (("macs" if static else "ms") if top else None)
 
     check_writable(*targets.values())
+    keeping = Keeping.of(model, name, profile_dir, replaces=replaces, static=static)
     extensions = load_extensions(plugins)
     reads_weights = sparsity or any(column.needs_weights for _, column in chosen)
     request = replace(read_request(batch, cores, dims, inputs, input_file), sparsity=reads_weights)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
     result = _profile(model, request, None if static else measuring, extensions)
+    rooflines = (
+        _find_rooflines(result, measuring, extensions, measures_anew=measures_peaks)
+        if roofline or measures_peaks
+        else {}
+    )
     is_shown = not to_stdout
     if is_shown:
         from pytest_modelperf.report.text import LayerView, render_profile
 
         view = LayerView(names, order, top or None)
-        click.echo(render_profile(result, view, terminal_style()), nl=False)
-    _write_profile(result, json_file, csv_file, html_file, names)
+        click.echo(render_profile(result, view, terminal_style(), rooflines), nl=False)
+    _write_profile(result, rooflines, json_file, csv_file, html_file, names)
     if trace_file is not None:
         from pytest_modelperf.report.profile_trace import dump_trace
 
         write(trace_file, dump_trace(result))
     if not static:
+        _keep(result, rooflines, keeping, is_shown=is_shown)
         _end_unless_measured(result, is_shown=is_shown)
+
+
+def _check_static(trace_file: str | None, input_file: str | None, *, has_roofline: bool) -> None:
+    """UsageError where something is asked for that only a run of the model can tell."""
+    if trace_file is not None:
+        raise UsageError("--trace shows a run of the model: leave --static out, or it.")
+    if input_file is not None:
+        raise UsageError("--input-file is for a run of the model: leave out --static, or it.")
+    if has_roofline:
+        raise UsageError("a roofline is of a run of the model: leave out --static, or --roofline.")
 
 
 def _profile(
@@ -171,6 +209,41 @@ def _profile(
         return measure_model(model, request, setup, extensions, progress)
     finally:
         progress.clear()
+
+
+def _find_rooflines(
+    result: Profile, measuring: Measuring, extensions: Extensions, *, measures_anew: bool
+) -> Mapping[str, Roofline]:
+    """The roofline of each case that has one, by its id; what there is to say is said here."""
+    from pytest_modelperf.peak_files import cache_folder
+    from pytest_modelperf.peaks import find_rooflines
+
+    progress = ProgressLine()
+    try:
+        found = find_rooflines(
+            result,
+            measuring.setup(extensions),
+            cache_folder(),
+            progress,
+            measures_anew=measures_anew,
+        )
+    finally:
+        progress.clear()
+    for note in found.notes:
+        click.echo(printable(note), err=True)
+    return found.by_case
+
+
+def _keep(
+    result: Profile,
+    rooflines: Mapping[str, Roofline],
+    keeping: Keeping | None,
+    *,
+    is_shown: bool,
+) -> None:
+    """Keep it under the name that was given, if one was, and say where."""
+    if keeping is not None:
+        click.echo(keeping.keep(result, rooflines), err=not is_shown)
 
 
 def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
@@ -206,8 +279,9 @@ def _column_names(text: str | None, *, sparsity: bool, static: bool) -> tuple[st
     return (*usual, *SPARSITY_COLUMNS) if sparsity else usual
 
 
-def _write_profile(
+def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
     result: Profile,
+    rooflines: Mapping[str, Roofline],
     json_file: str | None,
     csv_file: str | None,
     html_file: str | None,
@@ -218,7 +292,7 @@ def _write_profile(
         from pytest_modelperf.session import on_this_machine
 
         known = result if result.machine is not None else on_this_machine(result)
-        write(json_file, dump_profile(known))
+        write(json_file, dump_profile(known, rooflines))
     if csv_file is not None:
         from pytest_modelperf.report.csv_text import render_csv
 

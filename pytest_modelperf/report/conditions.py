@@ -38,7 +38,12 @@ _INCLUDED = {
 
 def describe_machine_line(machine: MachineFacts) -> str:
     """What of a machine bears on inference: its key, processor, cores, instruction sets, memory."""
-    parts = [machine.cpu or "", _cores(machine), _memory(machine), _instruction_sets(machine)]
+    parts = [
+        machine.cpu or "",
+        _cores(machine),
+        _memory(machine),
+        describe_instruction_sets(machine),
+    ]
     if machine.governor not in (None, "performance"):
         parts.append(f"governor {machine.governor}")
     facts = ", ".join(part for part in parts if part)
@@ -69,7 +74,7 @@ def _memory(machine: MachineFacts) -> str:
     return format_bytes(machine.memory_bytes) if machine.memory_bytes else ""
 
 
-def _instruction_sets(machine: MachineFacts) -> str:
+def describe_instruction_sets(machine: MachineFacts) -> str:
     present = machine.instruction_sets or ()
     included = frozenset[str]().union(*(_INCLUDED.get(name, frozenset()) for name in present))
     return " ".join(name for name in present if name not in included)

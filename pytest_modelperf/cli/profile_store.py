@@ -1,0 +1,84 @@
+"""Where kept profiles lie, as the command line is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.named_profiles.store import ProfileStore
+    from pytest_modelperf.records import Profile
+    from pytest_modelperf.rooflines import Roofline
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def profile_dir_option(command: _F) -> _F:
+    return click.option(
+        "--profile-dir",
+        "--dir",
+        "profile_dir",
+        metavar="DIR",
+        help="Where profiles are kept.  [default: profiles in the project's root, the nearest "
+        "folder upward with [tool.modelperf] or .git]",
+    )(command)
+
+
+def open_store(model: str, profile_dir: str | None) -> ProfileStore:
+    from pytest_modelperf.named_profiles.place import FOLDER, model_folder, project_root
+    from pytest_modelperf.named_profiles.store import ProfileStore
+
+    root = project_root(Path.cwd())
+    place = root / FOLDER if profile_dir is None else Path(profile_dir)
+    return ProfileStore(place, model_folder(model, root), model, profile_dir is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """That a profile is to be kept, under which name, and whether another may be replaced."""
+
+    store: ProfileStore
+    name: str
+    replaces: bool
+
+    @classmethod
+    def of(
+        cls, model: str, name: str | None, profile_dir: str | None, *, replaces: bool, static: bool
+    ) -> Keeping | None:
+        """What the options mean, before anything is measured; UsageError for what means nothing."""
+        if name is None:
+            if replaces or profile_dir is not None:
+                option = "--replace" if replaces else "--profile-dir"
+                raise UsageError(f"{option} is about a profile that is kept: give a --name too.")
+            return None
+        if static:
+            raise UsageError(
+                "--name keeps what a run of the model told: leave --static out. What is counted "
+                "is always there: modelperf profiles MODEL --show flops"
+            )
+        store = open_store(model, profile_dir)
+        store.check_free(name, replaces=replaces)
+        store.check_writable()
+        return cls(store, name, replaces)
+
+    def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
+        """Keep it where anything of it was measured, and say what became of it."""
+        from pytest_modelperf.named_records import NamedProfile
+        from pytest_modelperf.report.named_text import describe_kept
+
+        if all(case.measured is None for case in profile.cases):
+            return f"{self.name} is not kept: no case was measured"
+        now = dt.datetime.now(dt.timezone.utc).replace(microsecond=0)
+        named = NamedProfile(name=self.name, date=now, profile=profile)
+        before = self.store.keep(named, rooflines, replaces=self.replaces)
+        folder = os.path.relpath(self.store.path)
+        replaced = None if before is None else before.date()
+        return describe_kept(self.name, folder, replaced, self.store.command)

@@ -1,0 +1,180 @@
+"""`modelperf profiles`: the profiles that are kept of a model, listed, shown, compared, removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.options import load_extensions, model_options, read_request
+from pytest_modelperf.cli.output import STDOUT, check_writable, terminal_style, write
+from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.hookspecs import Operators
+    from pytest_modelperf.named_profiles.store import ProfileStore
+    from pytest_modelperf.session import ProfileRequest
+
+DEFAULT_TOP = 20
+_INCOMPLETE = 2
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option("--show", metavar="NAME", help="Show one profile whole; flops is what is counted.")
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="A B",
+    help="Put two side by side; flops as one of them sets MACs beside times.",
+)
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove it; repeatable.")
+@click.option(
+    "--batch", metavar="N[,N...]", help="Batch sizes of flops.  [default: the model's own, or 1]"
+)
+@model_options
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=DEFAULT_TOP,
+    show_default=True,
+    help="How many layers to show; 0 for all.",
+)
+@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@profile_dir_option
+def profiles(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: str,
+    show: str | None,
+    compared: tuple[str, str] | None,
+    removed: tuple[str, ...],
+    batch: str | None,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    plugins: tuple[str, ...],
+    top: int,
+    json_file: str | None,
+    profile_dir: str | None,
+) -> None:
+    """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
+
+    What is counted is always among them, as flops, with the shapes that --batch and --dim give it.
+
+    \b
+    modelperf profiles model.onnx
+    modelperf profiles model.onnx --show baseline
+    modelperf profiles model.onnx --show flops --batch 8 --dim seq=64
+    modelperf profiles model.onnx --compare baseline pruned
+    modelperf profiles model.onnx --compare flops baseline
+    modelperf profiles model.onnx --remove baseline
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    if sum(map(bool, (show is not None, compared, removed))) > 1:
+        raise UsageError("--show, --compare and --remove are three things: give one of them.")
+    if removed and json_file is not None:
+        raise UsageError("--remove writes nothing: leave out --json, or it.")
+    from pytest_modelperf.named_records import FLOPS
+
+    is_kept = removed or compared or show not in {None, FLOPS}
+    if is_kept and (batch is not None or dims or inputs):
+        raise UsageError(
+            "--batch, --dim and --input give flops its shapes, and what was kept has its own: "
+            "leave them out."
+        )
+    check_writable(json_file)
+    store = open_store(model, profile_dir)
+    if removed:
+        _remove(store, removed)
+        return
+    if compared:
+        _compare(store, compared, top, json_file)
+        return
+    request = read_request(batch, "1", dims, inputs)
+    operators = load_extensions(plugins).operators
+    if show is not None:
+        _show(store, show, request, operators, top, json_file)
+        return
+    _list(store, request, operators, json_file)
+
+
+def _list(
+    store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
+) -> None:
+    """Exit status 2 where something could not be listed."""
+    from pytest_modelperf.named_profiles.listing import list_profiles
+    from pytest_modelperf.report.named_text import render_list
+    from pytest_modelperf.serde.named import dump_profile_list
+
+    found = list_profiles(store, request, operators)
+    _put(render_list(found, terminal_style()), dump_profile_list(found), json_file)
+    if found.unusable:
+        raise SystemExit(_INCOMPLETE)
+
+
+def _show(  # noqa: PLR0913, PLR0917  # what, of what, at which shapes, and where to
+    store: ProfileStore,
+    name: str,
+    request: ProfileRequest,
+    operators: Operators,
+    top: int,
+    json_file: str | None,
+) -> None:
+    from pytest_modelperf.named_profiles.listing import count_flops, find_older
+    from pytest_modelperf.named_records import FLOPS
+    from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
+    from pytest_modelperf.report.named_text import render_named
+    from pytest_modelperf.report.text import LayerView
+    from pytest_modelperf.serde.named import dump_named
+
+    is_flops = name == FLOPS
+    if is_flops:
+        found = count_flops(store.model, request, operators)
+        is_older = False
+    else:
+        found = store.read(name)
+        is_older = name in (find_older(store.model, [found]) or ())
+    view = LayerView(
+        DEFAULT_COLUMNS if is_flops else MEASURED_COLUMNS,
+        ("macs" if is_flops else "ms") if top else None,
+        top or None,
+    )
+    text = render_named(found, view, terminal_style(), is_older=is_older)
+    _put(text, dump_named(found) if is_flops else store.read_text(name), json_file)
+
+
+def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: str | None) -> None:
+    from pytest_modelperf.named_profiles.side_by_side import put_beside_work, put_side_by_side
+    from pytest_modelperf.named_records import FLOPS
+    from pytest_modelperf.report.named_text import render_side_by_side, render_work_and_time
+    from pytest_modelperf.serde.named import dump_side_by_side, dump_work_and_time
+
+    if names[0] == names[1]:
+        raise UsageError(f"--compare takes two profiles, not {printable(names[0])} twice.")
+    before, after = (None if name == FLOPS else store.read(name) for name in names)
+    kept = before or after
+    if before is not None and after is not None:
+        pair = put_side_by_side(before, after)
+        text = render_side_by_side(pair, top or None, terminal_style())
+        _put(text, dump_side_by_side(pair), json_file)
+    elif kept is not None:
+        beside = put_beside_work(kept)
+        _put(render_work_and_time(beside, terminal_style()), dump_work_and_time(beside), json_file)
+
+
+def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
+    """All of them, or, where one is not there, none."""
+    unique = tuple(dict.fromkeys(names))
+    store.check_there(unique)
+    for name in unique:
+        store.remove(name)
+        click.echo(f"removed {printable(name)} of {printable(store.model)}")
+
+
+def _put(text: str, document: str, json_file: str | None) -> None:
+    """The text on standard output, unless the document goes there."""
+    if json_file != STDOUT:
+        click.echo(text, nl=False)
+    if json_file is not None:
+        write(json_file, document)

@@ -1,0 +1,419 @@
+"""A kept profile read back into records: nothing is guessed, nothing is passed over.
+
+The document around it has exactly its own keys. In the profile all keys have to be there, and more
+may be, for those of `modelperf profile --json` grow without a new schema. What is computed from
+other values (sums, shares, rates) is computed again, and not read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_modelperf.baselines.decode import read_machine_facts
+from pytest_modelperf.baselines.fields import MAX_INTEGER, Field
+from pytest_modelperf.baselines.strict_json import parse_json
+from pytest_modelperf.baselines.upgrades import upgrade
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import (
+    PERCENTS,
+    Block,
+    EngineFacts,
+    Latency,
+    LayerTime,
+    Measurement,
+    Noise,
+    Percentile,
+    Round,
+    RowKind,
+)
+from pytest_modelperf.named_records import NamedProfile
+from pytest_modelperf.records import (
+    Case,
+    CaseProfile,
+    ModelFacts,
+    Outcome,
+    Profile,
+    Shape,
+    Sparsity,
+    StaticLayer,
+    StaticProfile,
+    Uncounted,
+)
+from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
+from pytest_modelperf.serde.values import SCHEMA
+from pytest_modelperf.units import printable
+
+T = TypeVar("T")
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_NS_PER_MS = 1e6
+_MEASURED = "measured"
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_KINDS = {kind.value: kind for kind in RowKind}
+# Of what could not be counted a profile keeps how often, and not why.
+_NOT_KEPT = "the kept profile does not say"
+
+
+def decode_named(data: bytes, path: Path) -> NamedProfile:
+    """What the file of a profile says; BaselineError with its place where that is not valid."""
+    root = upgrade(Field(parse_json(data, path), path), NAMED_SCHEMA, {})
+    entries = root.entries("schema", "name", "date", "profile")
+    name = entries["name"].text()
+    if name != path.stem:
+        raise entries["name"].error(
+            f'the name is "{printable(name[:80])}", but the file is {printable(path.name)}',
+            "Name the file after the profile that is in it.",
+        )
+    return NamedProfile(
+        name=name, date=_date(entries["date"]), profile=_profile(entries["profile"])
+    )
+
+
+def _date(field: Field) -> dt.datetime:
+    text = field.matching(_DATE, "a time such as 2026-01-31T12:00:00Z")
+    try:
+        return dt.datetime.strptime(text, DATE_FORMAT).replace(tzinfo=dt.timezone.utc)
+    except ValueError:
+        raise field.error(f"{text} is no time") from None
+
+
+def _profile(field: Field) -> Profile:
+    upgrade(field, SCHEMA, {})
+    entries = _with(field, "model", "machine", "cases")
+    model = _with(entries["model"], "name", "path", "sha256", "bytes", "opsets", "producer")
+    return Profile(
+        ModelFacts(
+            name=model["name"].text(),
+            path=model["path"].optional(Field.text),
+            sha256=model["sha256"].optional(
+                lambda digest: digest.matching(_DIGEST, "64 hexadecimal digits")
+            ),
+            size_bytes=model["bytes"].optional(Field.integer),
+            opsets={key: value.integer() for key, value in model["opsets"].mapping().items()},
+            producer=model["producer"].text(),
+        ),
+        _sharing([_case(case) for case in _some(entries["cases"])]),
+        entries["machine"].optional(_machine),
+    )
+
+
+def _machine(field: Field) -> MachineFacts:
+    return read_machine_facts(_with(field, *MachineFacts.__dataclass_fields__))
+
+
+# -- a case
+
+
+def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
+    """The cases, where those that count the same have one record of it, as when they were made.
+
+    A report shows it once.
+    """
+    made: list[CaseProfile] = []
+    for case in cases:
+        same = (other.counted for other in made if other.counted == case.counted)
+        made.append(replace(case, counted=next(same, case.counted)))
+    return tuple(made)
+
+
+def _case(field: Field) -> CaseProfile:
+    entries = _with(
+        field,
+        *("id", "batch_size", "cores", "dims", "outcome", "reason", "engine", "processors"),
+        *("seconds", "notes", "static", "latency", "peak_rss_bytes", "engine_peak_bytes"),
+        *("layers", "raw"),
+    )
+    case = _identity(entries)
+    rows = [_with(row, *_LAYER_KEYS) for row in entries["layers"].items()]
+    counted = _static(entries["static"], rows)
+    outcome = entries["outcome"]
+    if outcome.value == _MEASURED:
+        return CaseProfile(case, counted, _measurement(entries, rows, case.batch_size))
+    why = _one_of(outcome, _OUTCOMES, _MEASURED)
+    timed = next((row["ms"] for row in rows if row["ms"].value is not None), None)
+    if timed is not None:
+        raise timed.error("expected null in a case that did not run, found a time")
+    return CaseProfile(case, counted, None, why, entries["reason"].text())
+
+
+def _identity(entries: dict[str, Field]) -> Case:
+    dims = tuple((name, size.integer()) for name, size in entries["dims"].mapping().items())
+    case = Case(entries["batch_size"].integer(least=1), entries["cores"].integer(least=1), dims)
+    found = entries["id"].text()
+    if found == case.id:
+        return case
+    # The engine is in the id where a request had several of them.
+    engine = found.removeprefix(f"{case.id}-")
+    if engine in {"", found}:
+        raise entries["id"].error(f"a case of this batch size, cores and dims is {case.id}")
+    return Case(case.batch_size, case.cores, dims, engine)
+
+
+def _static(field: Field, rows: Sequence[dict[str, Field]]) -> StaticProfile | None:
+    entries = _with(
+        field,
+        *("macs", "params", "weight_bytes", "peak_activation_bytes", "uncounted_ops", "notes"),
+    )
+    layers = tuple(_layer(row) for row in rows if _is_layer(row))
+    if entries["macs"].value is None:
+        if layers:
+            raise entries["macs"].error("expected the MACs of a case that has layers, found null")
+        return None
+    return StaticProfile(
+        layers=layers,
+        params=entries["params"].integer(),
+        weight_bytes=entries["weight_bytes"].integer(),
+        peak_activation_bytes=entries["peak_activation_bytes"].optional(Field.integer),
+        uncounted=tuple(
+            Uncounted(op, "", count.integer(), _NOT_KEPT)
+            for op, count in entries["uncounted_ops"].mapping().items()
+        ),
+        notes=_texts(entries["notes"]),
+    )
+
+
+# -- what running it told
+
+
+def _measurement(
+    entries: dict[str, Field], rows: Sequence[dict[str, Field]], batch_size: int
+) -> Measurement:
+    engine = _with(entries["engine"], "name", "version", "python", "options", "providers")
+    processors = entries["processors"].optional(lambda numbers: numbers.integers())
+    times = tuple(_times(rows))
+    return Measurement(
+        engine=EngineFacts(
+            name=engine["name"].text(),
+            version=engine["version"].optional(Field.text),
+            options={k: value.text() for k, value in engine["options"].mapping().items()},
+            providers=_texts(engine["providers"]),
+            python=engine["python"].optional(Field.text),
+        ),
+        rounds=tuple(_round(made) for made in _some(entries["raw"])),
+        latency=_latency(entries["latency"], batch_size),
+        seconds=_number(entries["seconds"]),
+        processors=processors,
+        peak_rss_bytes=entries["peak_rss_bytes"].optional(Field.integer),
+        engine_peak_bytes=entries["engine_peak_bytes"].optional(Field.integer),
+        layer_times=times or None,
+        notes=_texts(entries["notes"]),
+    )
+
+
+def _latency(field: Field, batch_size: int) -> Latency:
+    names = [f"p{percent:g}_ms" for percent in PERCENTS]
+    entries = _with(
+        field,
+        *("min_ms", "max_ms", "mean_ms", "samples", "rounds", "confidence", "needed"),
+        *("intervals_ms", *names),
+    )
+    needed, intervals = _with(entries["needed"], *names), _with(entries["intervals_ms"], *names)
+    percentiles = []
+    for percent, name in zip(PERCENTS, names, strict=True):
+        low_ns, high_ns = intervals[name].optional(_interval) or (None, None)
+        percentiles.append(
+            Percentile(
+                percent=percent,
+                needed=needed[name].integer(),
+                value_ns=entries[name].optional(_ns),
+                low_ns=low_ns,
+                high_ns=high_ns,
+            )
+        )
+    return Latency(
+        batch_size=batch_size,
+        confidence=_number(entries["confidence"]),
+        percentiles=tuple(percentiles),
+        samples=entries["samples"].integer(),
+        rounds=entries["rounds"].integer(),
+        min_ns=round(_ns(entries["min_ms"])),
+        max_ns=round(_ns(entries["max_ms"])),
+        mean_ns=_ns(entries["mean_ms"]),
+    )
+
+
+def _interval(field: Field) -> tuple[float, float]:
+    items = field.items()
+    if len(items) != 2:
+        raise field.error(f"expected [low, high], found {len(items)} values")
+    return _ns(items[0]), _ns(items[1])
+
+
+def _round(field: Field) -> Round:
+    entries = _with(field, "load_ms", "first_ms", "warmup_runs", "is_steady", "noise", "times_ns")
+    noise = _with(entries["noise"], *Noise.__dataclass_fields__)
+    _some(entries["times_ns"])
+    return Round(
+        load_ns=round(_ns(entries["load_ms"])),
+        first_ns=round(_ns(entries["first_ms"])),
+        warmup_runs=entries["warmup_runs"].integer(),
+        is_steady=entries["is_steady"].flag(),
+        block=Block(
+            times_ns=entries["times_ns"].integers(),
+            noise=Noise(
+                wall_ns=noise["wall_ns"].integer(),
+                cpu_ns=noise["cpu_ns"].optional(Field.integer),
+                involuntary_switches=noise["involuntary_switches"].optional(Field.integer),
+                # Ticks of a clock can make it a little less than 0.
+                others_ns=noise["others_ns"].optional(lambda ns: ns.integer(least=-MAX_INTEGER)),
+                stolen_ns=noise["stolen_ns"].optional(Field.integer),
+                throttled_ns=noise["throttled_ns"].optional(Field.integer),
+            ),
+        ),
+    )
+
+
+# -- its layers
+
+_LAYER_KEYS = (
+    *("kind", "id", "name", "op_type", "domain", "weight", "provider", "precision", "ms"),
+    *("macs", "elementwise_ops", "backward_macs", "effective_macs"),
+    *("params", "weight_bytes", "output_bytes", "input_shape", "output_shape"),
+    *("repeats", "sparsity", "kernel", "fused", "runs_in"),
+)
+
+
+def _is_layer(row: dict[str, Field]) -> bool:
+    return _one_of(row["kind"], _KINDS) is RowKind.LAYER
+
+
+def _layer(row: dict[str, Field]) -> StaticLayer:
+    def integer(key: str) -> int | None:
+        return row[key].optional(Field.integer)
+
+    return StaticLayer(
+        id=row["id"].text(),
+        name=row["name"].text(),
+        op_type=row["op_type"].text(),
+        domain=row["domain"].text(),
+        weight=row["weight"].optional(Field.text),
+        # That of the kernel, where the engine told: the report shows one or the other.
+        precision=row["precision"].optional(Field.text),
+        macs=integer("macs"),
+        elementwise_ops=integer("elementwise_ops"),
+        backward_macs=integer("backward_macs"),
+        params=row["params"].integer(),
+        weight_bytes=row["weight_bytes"].integer(),
+        output_bytes=integer("output_bytes"),
+        input_shape=row["input_shape"].optional(_shape),
+        output_shape=row["output_shape"].optional(_shape),
+        repeats=integer("repeats"),
+        sparsity=row["sparsity"].optional(_sparsity),
+        effective_macs=integer("effective_macs"),
+    )
+
+
+def _times(rows: Sequence[dict[str, Field]]) -> Iterator[LayerTime]:
+    """The times of the rows; a kernel's other layers are found by their ids and their `runs_in`."""
+    layers = [row for row in rows if _is_layer(row)]
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(layers):
+        places[row["id"].text()].append(place)
+    others = [row for row in rows if not _is_layer(row)]
+    placed: list[tuple[int | None, dict[str, Field]]] = [*enumerate(layers)]
+    for index, row in [*placed, *((None, row) for row in others)]:
+        if row["ms"].value is None:
+            continue
+        fused = (_place_of(name, row["id"].value, places, layers) for name in row["fused"].items())
+        yield LayerTime(
+            kind=_one_of(row["kind"], _KINDS),
+            kernel=row["kernel"].optional(Field.text) or "",
+            ns=_number(row["ms"]) * _NS_PER_MS,
+            layer=index,
+            fused=tuple(fused),
+            provider=row["provider"].optional(Field.text),
+            precision=None if index is not None else row["precision"].optional(Field.text),
+        )
+
+
+def _place_of(
+    name: Field,
+    kernel_of: object,
+    places: Mapping[str, Sequence[int]],
+    layers: Sequence[dict[str, Field]],
+) -> int:
+    """The index of a layer that runs in the kernel of another one.
+
+    Bodies of two loops may use one name; then the layer is meant that says where it runs.
+    """
+    found = places.get(name.text(), ())
+    if not found:
+        raise name.error(f'there is no layer "{printable(name.text()[:80])}"')
+    return next((i for i in found if layers[i]["runs_in"].value == kernel_of), found[0])
+
+
+def _shape(field: Field) -> Shape:
+    return tuple(size.optional(Field.integer) for size in field.items())
+
+
+def _sparsity(field: Field) -> Sparsity:
+    entries = _with(field, "zeros", "size", "pattern", "block_ratio", "n_of_m")
+    return Sparsity(
+        zeros=entries["zeros"].integer(),
+        size=entries["size"].integer(),
+        pattern=entries["pattern"].text(),
+        block_ratio=_number(entries["block_ratio"]),
+        n_of_m=entries["n_of_m"].optional(_n_of_m),
+    )
+
+
+def _n_of_m(field: Field) -> tuple[int, int]:
+    numbers = field.integers()
+    if len(numbers) != 2:
+        raise field.error(f"expected [n, m], found {len(numbers)} values")
+    return numbers[0], numbers[1]
+
+
+# -- values
+
+
+def _one_of(field: Field, choices: Mapping[str, T], *more: str) -> T:
+    """What the text stands for; `more` are others that could have been there."""
+    pattern = re.compile("|".join(map(re.escape, choices)))
+    return choices[field.matching(pattern, f"one of {', '.join((*more, *choices))}")]
+
+
+def _with(field: Field, *keys: str) -> dict[str, Field]:
+    """The entries of an object that has at least these keys."""
+    found = field.mapping()
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise field.error(f'the key "{missing[0]}" is missing')
+    return found
+
+
+def _some(field: Field) -> tuple[Field, ...]:
+    items = field.items()
+    if not items:
+        raise field.error("expected at least one value, found an empty list")
+    return items
+
+
+def _texts(field: Field) -> tuple[str, ...]:
+    return tuple(item.text() for item in field.items())
+
+
+def _number(field: Field) -> float:
+    """A number with all of its digits. What is left of a latency can be a little less than 0."""
+    value = field.value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= MAX_INTEGER:
+            return float(value)
+        raise field.error(f"expected a number of up to 2^63 - 1, found {value}")
+    # This says what was found in the place of a number.
+    return field.number()
+
+
+def _ns(field: Field) -> float:
+    """Of milliseconds."""
+    value = _number(field)
+    if value < 0:
+        raise field.error(f"expected a duration, found {value}")
+    return value * _NS_PER_MS

@@ -1,0 +1,56 @@
+"""All that there is of a model: what is counted now, and what was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.errors import ModelError, ModelPerfError
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.named_profiles.place import is_function
+from pytest_modelperf.named_profiles.store import ProfileStore
+from pytest_modelperf.named_records import FLOPS, NamedProfile, ProfileList, Unusable
+from pytest_modelperf.session import ProfileRequest, model_facts, profile_model
+
+
+def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
+    """The profile that is always there."""
+    return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
+
+
+def list_profiles(
+    store: ProfileStore, request: ProfileRequest, operators: Operators
+) -> ProfileList:
+    """What is counted and what is kept; what cannot be had is listed with its reason.
+
+    A model that is not there is a ModelError unless something is kept of it.
+    """
+    contents = store.read_all()
+    unusable = list(contents.unusable)
+    flops = None
+    if not is_function(store.model):
+        try:
+            flops = count_flops(store.model, request, operators)
+        except ModelPerfError as error:
+            if not contents.kept and not contents.unusable:
+                raise
+            unusable.insert(0, Unusable(FLOPS, str(error)))
+    return ProfileList(
+        model=store.model,
+        flops=flops,
+        kept=contents.kept,
+        unusable=tuple(unusable),
+        older=find_older(store.model, contents.kept),
+    )
+
+
+def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | None:
+    """The profiles of another file than the model is now; None where there is no such file."""
+    digests = {named.name: named.profile.model.sha256 for named in kept}
+    if not any(digests.values()):
+        return None
+    try:
+        now = model_facts(open_model(model), reads_all=True).sha256
+    except ModelError:
+        return None
+    return frozenset(name for name, digest in digests.items() if digest not in {None, now})

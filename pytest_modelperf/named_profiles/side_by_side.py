@@ -1,0 +1,126 @@
+"""Two kept profiles side by side, and one beside what it counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pytest_modelperf.differences import Differences
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.measurements import EngineFacts
+from pytest_modelperf.named_records import (
+    ENGINE,
+    MODEL_FILE,
+    CasePair,
+    NamedProfile,
+    SideBySide,
+    Unlike,
+    WorkAndTime,
+)
+from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.units import printable
+
+_DIGITS = 12
+# Two runs that did not take turns show no difference, whatever the intervals of each: this one
+# holds every ratio.
+_NOT_SHOWN = (0.0, math.inf)
+
+
+def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
+    """The cases that both have; where they share none and have one each, these two."""
+    old, new = _measured(before), _measured(after)
+    shared = [case_id for case_id in old if case_id in new]
+    chosen = [(old[case_id], new[case_id]) for case_id in shared]
+    if not chosen and len(old) == len(new) == 1:
+        chosen = list(zip(old.values(), new.values(), strict=True))
+    if not chosen:
+        raise UsageError(
+            f"{before.name} and {after.name} have no case in common: {_ids(before)}; "
+            f"{_ids(after)}. Measure one of them again with the --batch, --cores and --dim of the "
+            "other."
+        )
+    paired = {id(case) for pair in chosen for case in pair}
+    return SideBySide(
+        before=before,
+        after=after,
+        pairs=tuple(_pair(*cases) for cases in chosen),
+        single=tuple(
+            (named.name, case.case)
+            for named in (before, after)
+            for case in named.profile.cases
+            if id(case) not in paired
+        ),
+        unlike=_unlike(
+            _conditions(before, [old for old, _ in chosen]),
+            _conditions(after, [new for _, new in chosen]),
+        ),
+    )
+
+
+def put_beside_work(kept: NamedProfile) -> WorkAndTime:
+    """What each case counted, against its times."""
+    cases = [case for case in kept.profile.cases if case.counted is not None and _has_times(case)]
+    if not cases:
+        raise UsageError(
+            f"{kept.name} has no times of layers to hold against MACs: its engine told none, or "
+            "it is of a Python function."
+        )
+    missing = tuple(case.case for case in kept.profile.cases if case not in cases)
+    return WorkAndTime(kept=kept, cases=tuple(cases), without_times=missing)
+
+
+def _measured(named: NamedProfile) -> dict[str, CaseProfile]:
+    return {case.case.id: case for case in named.profile.cases if case.measured is not None}
+
+
+def _has_times(case: CaseProfile) -> bool:
+    return case.measured is not None and case.measured.layer_times is not None
+
+
+def _ids(named: NamedProfile) -> str:
+    measured = ", ".join(map(printable, _measured(named)))
+    return f"{named.name} has {measured}"
+
+
+def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
+    found = Differences.between(before, after, _NOT_SHOWN)
+    layers = sorted(
+        (change for change in found.of_layers() if change.time is not None),
+        key=lambda change: -abs(change.time.ns) if change.time is not None else 0.0,
+    )
+    return CasePair(
+        before=before, after=after, layer_types=found.of_layer_types(), layers=tuple(layers)
+    )
+
+
+# -- what was not the same
+
+
+def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Unlike, ...]:
+    """What differs; what one side does not tell is not known to differ."""
+    return tuple(
+        Unlike(what=what, before=text, after=after[what])
+        for what, text in before.items()
+        if what in after and after[what] != text
+    )
+
+
+def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, str]:
+    """What may make the times of one file differ, and which file it was, as far as it is known."""
+    model, machine = named.profile.model, named.profile.machine
+    engines = dict.fromkeys(_engine(case.measured.engine) for case in cases if case.measured)
+    found = {
+        MODEL_FILE: None if model.sha256 is None else f"sha256 {model.sha256[:_DIGITS]}",
+        "machine": None if machine is None else machine.key,
+        "processor": None if machine is None else machine.cpu,
+        "instruction sets": None
+        if machine is None or machine.instruction_sets is None
+        else " ".join(machine.instruction_sets),
+        ENGINE: ", ".join(engines),
+    }
+    return {what: text for what, text in found.items() if text is not None}
+
+
+def _engine(engine: EngineFacts) -> str:
+    options = (f"{key}={value}" for key, value in sorted(engine.options.items()))
+    return " ".join([engine.name, *([engine.version] if engine.version else []), *options])

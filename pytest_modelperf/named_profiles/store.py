@@ -1,0 +1,235 @@
+"""The folder of a model's profiles: which there are, what one says, keeping and removing.
+
+    profiles/<model>/<name>.json
+
+Whoever reads takes no lock: a file is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_modelperf.baselines.files import locked, read_file, remove_leftovers, write_file
+from pytest_modelperf.baselines.strict_json import RESTORE
+from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.named_profiles.decode import decode_named
+from pytest_modelperf.named_profiles.place import check_name, unknown_name
+from pytest_modelperf.named_records import NamedProfile, Unusable
+from pytest_modelperf.rooflines import Roofline
+from pytest_modelperf.serde.named import dump_named
+from pytest_modelperf.units import printable
+
+SUFFIX = ".json"
+# The samples of a case are some 100 kB, of which a profile may have many.
+_MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The profiles of a model that can be read, the first kept first; and those that cannot."""
+
+    kept: tuple[NamedProfile, ...]
+    unusable: tuple[Unusable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileStore:
+    """The profiles of one model, which need not have a folder yet.
+
+    `model` is how it was typed, and `is_elsewhere` that the folder of all was typed too: messages
+    say what to type.
+    """
+
+    root: Path
+    folder: str
+    model: str
+    is_elsewhere: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The folder of the model; UsageError where it is a link, which could lead anywhere."""
+        path = self.root / self.folder
+        if path.is_symlink():
+            raise UsageError(
+                f"{printable(str(path))} is a link, which could lead anywhere. "
+                "Put the folder itself there, or give another with --profile-dir."
+            )
+        return path
+
+    @property
+    def command(self) -> str:
+        """What lists these profiles."""
+        words = ["modelperf", "profiles", self.model]
+        if self.is_elsewhere:
+            words += ["--profile-dir", str(self.root)]
+        return printable(shlex.join(words))
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all profiles, whether they can be read or not."""
+        return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
+
+    def read_all(self) -> Contents:
+        kept: list[NamedProfile] = []
+        unusable: list[Unusable] = []
+        for file in sorted(self._files()):
+            name = file.removesuffix(SUFFIX)
+            try:
+                if name == file:
+                    raise UsageError(
+                        f"{printable(str(self.path / file))} is no profile: its name does not end "
+                        f"in {SUFFIX}. Move it to another folder."
+                    )
+                kept.append(self.read(name))
+            except ModelPerfError as error:
+                unusable.append(Unusable(name, str(error)))
+        kept.sort(key=lambda named: (_time(named), named.name))
+        return Contents(tuple(kept), tuple(unusable))
+
+    def read(self, name: str) -> NamedProfile:
+        """The profile of that name; UsageError where there is none, or none that is valid."""
+        with self._advising(name):
+            return decode_named(self._read_bytes(name), self._file(name))
+
+    def read_text(self, name: str) -> str:
+        """Its file as it is, with what a newer version may have put into it."""
+        with self._advising(name):
+            return self._read_bytes(name).decode("utf-8")
+
+    def check_there(self, names: Sequence[str]) -> None:
+        """UsageError for the first name that nothing is kept under."""
+        known = self.names()
+        for name in names:
+            check_name(name)
+            if name not in known:
+                raise unknown_name(name, known, self.command)
+
+    def check_free(self, name: str, *, replaces: bool = False) -> None:
+        """UsageError where something is kept that this would replace, or could be taken for it.
+
+        Some file systems do not tell `a` from `A`, and a project may be on several.
+        """
+        check_name(name)
+        for there in self.names():
+            if there == name and not replaces:
+                raise UsageError(
+                    f"{printable(self.model)} has a profile {name!r} already. To replace it add "
+                    f"--replace; to see it: {self.command} --show {name}"
+                )
+            if there != name and there.lower() == name.lower():
+                raise UsageError(
+                    f"{printable(self.model)} has a profile {printable(there)!r}, which some file "
+                    f"systems do not tell from {name!r}. Give another --name."
+                )
+
+    def check_writable(self) -> None:
+        """OutputError where nothing could be kept, before minutes are spent on measuring."""
+        there = next(p for p in (self.path, *self.path.parents) if p.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            raise OutputError(
+                f"no profile can be kept in {printable(str(self.path))}: "
+                f"{printable(str(there))} cannot be written. Give another --profile-dir."
+            )
+
+    def keep(
+        self,
+        named: NamedProfile,
+        rooflines: Mapping[str, Roofline] | None = None,
+        *,
+        replaces: bool = False,
+    ) -> dt.datetime | None:
+        """Write a profile, and return the date of the one that it replaced; None of none.
+
+        One that cannot be read is replaced like any other, and has the date of its file.
+        """
+        check_name(named.name)
+        path = self._file(named.name)
+        content = dump_named(named, rooflines).encode("ascii")
+        # What could not be read again is not written.
+        with self._advising(named.name):
+            decode_named(content, path)
+        with self._alone():
+            self.path.mkdir(exist_ok=True)
+            remove_leftovers(self.path)
+            self.check_free(named.name, replaces=replaces)
+            before = self._date_of(named.name)
+            write_file(path, content)
+        return before
+
+    def remove(self, name: str) -> None:
+        """Take a profile away, whether it can be read or not."""
+        check_name(name)
+        with self._alone():
+            try:
+                self._file(name).unlink()
+            except FileNotFoundError:
+                raise unknown_name(name, self.names(), self.command) from None
+            with contextlib.suppress(OSError):
+                # What else lies in it stays.
+                self.path.rmdir()
+
+    def _read_bytes(self, name: str) -> bytes:
+        check_name(name)
+        data = read_file(self._file(name), _MAX_BYTES)
+        if data is None:
+            raise unknown_name(name, self.names(), self.command)
+        return data
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}{SUFFIX}"
+
+    def _files(self) -> tuple[str, ...]:
+        """What lies in the folder. Hidden files are those of a writer, or of no concern."""
+        try:
+            return tuple(p.name for p in self.path.iterdir() if not p.name.startswith("."))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise UsageError(
+                f"{printable(str(self.path))} cannot be read as a folder of profiles: "
+                f"{error.strerror or error}. Give another with --profile-dir."
+            ) from error
+
+    def _date_of(self, name: str) -> dt.datetime | None:
+        try:
+            return self.read(name).date
+        except UsageError:
+            path = self._file(name)
+            if not path.exists():
+                return None
+            return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
+
+    @contextlib.contextmanager
+    def _advising(self, name: str) -> Iterator[None]:
+        """An error of the reader of baselines, with what to do about a profile."""
+        try:
+            yield
+        except BaselineError as error:
+            advice = (
+                f"Restore it from version control, or remove it with `{self.command} --remove "
+                f"{printable(name)}` and measure again."
+            )
+            raise UsageError(str(error).replace(RESTORE, advice)) from error
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Writers take turns; what the file system refuses is an OutputError."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with locked(self.root):
+                yield
+        except OSError as error:
+            raise OutputError(
+                f"the profiles in {printable(str(self.path))} could not be changed: "
+                f"{error.strerror or error}. Make the folder writable, or give another with "
+                "--profile-dir."
+            ) from error
+
+
+def _time(named: NamedProfile) -> dt.datetime:
+    return named.date or dt.datetime.min.replace(tzinfo=dt.timezone.utc)

@@ -1,0 +1,108 @@
+"""The records of profiles that are kept under names, and of two of them side by side."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+from pytest_modelperf.records import Case, CaseProfile, Profile
+from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
+
+# The name of what is counted, which is always there and never kept.
+FLOPS = "flops"
+# Of what may not be the same in two profiles, what tells how to judge their difference.
+MODEL_FILE, ENGINE = "model file", "engine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedProfile:
+    """A profile and the name that it is kept under; what is counted now has no `date`."""
+
+    name: str
+    date: dt.datetime | None
+    profile: Profile
+
+    @property
+    def is_flops(self) -> bool:
+        return self.date is None
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """What was to be listed and cannot be, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileList:
+    """All that there is of a model.
+
+    `older` names the profiles that were measured of another file than the model is now; it is
+    None where there is no file to compare them with. `flops` is None where nothing can be counted:
+    then `unusable` says why, or the model is a Python function.
+    """
+
+    model: str
+    flops: NamedProfile | None
+    kept: tuple[NamedProfile, ...]
+    unusable: tuple[Unusable, ...] = ()
+    older: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unlike:
+    """Something that was not the same when two profiles were measured."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasePair:
+    """One case in both profiles, and what its layers took more in the second.
+
+    The times come from two runs that did not take turns, so no change has an interval or a share.
+    """
+
+    before: CaseProfile
+    after: CaseProfile
+    layer_types: tuple[LayerTypeChange, ...]
+    layers: tuple[LayerChange, ...]
+
+    @property
+    def id(self) -> str:
+        """The id of the case; of two that differ, both."""
+        old, new = self.before.case.id, self.after.case.id
+        return old if old == new else f"{old} -> {new}"
+
+    @property
+    def ratio(self) -> float | None:
+        """The median now over the one before; None where either is not known."""
+        before, after = self.before.latency.p50_ms, self.after.latency.p50_ms
+        return after / before if before and after is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideBySide:
+    """Two profiles of one model that were measured at different times.
+
+    `single` are the cases that only one of them has, or that did not run in both.
+    """
+
+    before: NamedProfile
+    after: NamedProfile
+    pairs: tuple[CasePair, ...]
+    single: tuple[tuple[str, Case], ...]
+    unlike: tuple[Unlike, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkAndTime:
+    """What a profile counted against what it measured, in every case that has times of layers."""
+
+    kept: NamedProfile
+    cases: tuple[CaseProfile, ...]
+    without_times: tuple[Case, ...]

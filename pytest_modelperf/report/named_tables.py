@@ -1,0 +1,252 @@
+"""The tables of kept profiles: the list, two side by side, and one beside what it counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+
+from pytest_modelperf.measurements import Measurement
+from pytest_modelperf.named_records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
+from pytest_modelperf.records import CaseProfile, LayerType
+from pytest_modelperf.report.comparison_tables import layer_type_time_tables
+from pytest_modelperf.report.conditions import describe_instruction_sets
+from pytest_modelperf.report.layer_columns import layer_total_ns
+from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.units import (
+    UNKNOWN,
+    format_count,
+    format_ms,
+    format_rate,
+    format_share,
+    ms_decimals,
+    printable,
+)
+from pytest_modelperf.verdicts import CaseComparison, LayerChange
+
+OLDER = "*"
+_MINUTES = "%Y-%m-%d %H:%M"
+_DAY = "%Y-%m-%d"
+_ENGINE, _SETS = "engine", "instruction sets"
+_LEAST_NAME = 16
+_LEAST_DECIMALS = 3
+
+
+# -- the list
+
+
+def profile_list_tables(found: ProfileList) -> tuple[Table, ...]:
+    """A row for each case of each profile, what is counted first; and narrower tables."""
+    return (
+        _profile_list_table(found, _MINUTES, has_conditions=True),
+        _profile_list_table(found, _DAY, has_conditions=True),
+        _profile_list_table(found, _DAY, has_conditions=False),
+    )
+
+
+def _profile_list_table(found: ProfileList, date: str, *, has_conditions: bool) -> Table:
+    columns = (
+        Column("profile", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("date", is_text=True, least=len("2026-01-31 12:00")),
+        Column("batch"),
+        Column("cores"),
+        Column("dims", is_text=True),
+        Column("ms per batch"),
+        Column("items/s"),
+        Column("MACs"),
+        Column("params"),
+        Column(_ENGINE, is_text=True),
+        Column(_SETS, is_text=True, least=len(_SETS)),
+    )
+    shown = found.kept if found.flops is None else (found.flops, *found.kept)
+    rows = [row for named in shown for row in _rows(named, found, date)]
+    kept = [
+        index
+        for index, column in enumerate(columns)
+        if (has_conditions or column.title not in {_ENGINE, _SETS})
+        and any(row[index] for row in rows)
+    ]
+    return Table(
+        "profiles",
+        tuple(columns[index] for index in kept),
+        tuple(tuple(row[index] for index in kept) for row in rows),
+        None,
+        "\n".join(_captions(found, has_conditions=has_conditions)),
+    )
+
+
+def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
+    if found.older:
+        yield f"{OLDER} measured of another file than the model is now"
+    if found.kept and not has_conditions:
+        yield f"{_ENGINE} and {_SETS} left out: a wider terminal shows all"
+
+
+def _rows(named: NamedProfile, found: ProfileList, date: str) -> list[tuple[str, ...]]:
+    """Name and date are told once."""
+    is_older = found.older is not None and named.name in found.older
+    name = f"{printable(named.name)} {OLDER}" if is_older else printable(named.name)
+    when = "always there" if named.date is None else named.date.strftime(date)
+    machine = named.profile.machine
+    sets = "" if machine is None or named.is_flops else describe_instruction_sets(machine)
+    rows = []
+    for index, case in enumerate(named.profile.cases):
+        head = (name, when) if index == 0 else ("", "")
+        rows.append((*head, *_case_cells(case, is_flops=named.is_flops), printable(sets)))
+    return rows
+
+
+def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
+    counted, run = case.counted, case.measured
+    engine = "" if run is None else f"{run.engine.name} {run.engine.version or ''}".rstrip()
+    latency = "" if is_flops else case.outcome.value
+    return (
+        str(case.case.batch_size),
+        "" if is_flops else str(case.case.cores),
+        ", ".join(f"{printable(name)}={size}" for name, size in case.case.dims),
+        latency if run is None else format_ms(run.latency.percentile(50.0).value_ns),
+        "" if run is None else format_rate(run.latency.items_per_second),
+        "" if counted is None else format_count(counted.macs),
+        "" if counted is None else format_count(counted.params),
+        printable(engine),
+    )
+
+
+# -- side by side
+
+
+def case_pair_table(found: SideBySide) -> Table:
+    """A row for each case that both have."""
+    columns = (
+        Column("case", is_text=True, is_name=True, least=24),
+        Column("ms before"),
+        Column("ms now"),
+        Column("ratio"),
+        Column("items/s before"),
+        Column("items/s now"),
+        Column("rounds differ by"),
+    )
+    return Table(
+        "ms per batch",
+        columns,
+        tuple(_pair_row(pair) for pair in found.pairs),
+        None,
+        "rounds differ by: the slowest from the fastest, in their medians, before and now",
+    )
+
+
+def _pair_row(pair: CasePair) -> tuple[str, ...]:
+    sides = (pair.before, pair.after)
+    latencies = [side.latency for side in sides]
+    return (
+        printable(pair.id),
+        *(format_ms(latency.percentile(50.0).value_ns) for latency in latencies),
+        UNKNOWN if pair.ratio is None else f"{pair.ratio:.3f}",
+        *(format_rate(latency.items_per_second) for latency in latencies),
+        ", ".join(_round_spread(side.measured) for side in sides),
+    )
+
+
+def _round_spread(run: Measurement | None) -> str:
+    """How far the medians of the rounds are apart, as a share of the fastest."""
+    medians = [] if run is None else [median(made.times_ns) for made in run.rounds]
+    if len(medians) < 2 or not min(medians):
+        return UNKNOWN
+    return percent(max(medians) / min(medians) - 1)
+
+
+def type_pair_table(pair: CasePair) -> Table:
+    """What each operator took in both; no row explains anything, for nothing is shown."""
+    whole = CaseComparison(pair.after.case, (), pair.layer_types)
+    _, table = layer_type_time_tables(whole)
+    return replace(table, caption="")
+
+
+def layer_pair_table(pair: CasePair, top: int | None) -> Table:
+    """The layers whose times differ most, either way."""
+    totals = (layer_total_ns(case) or 0.0 for case in (pair.before, pair.after))
+    decimals = max(_LEAST_DECIMALS, *(ms_decimals(total) for total in totals))
+    shown = pair.layers[:top]
+    more = len(pair.layers) - len(shown)
+    columns = (
+        Column("layer", is_text=True, is_name=True, least=16),
+        Column("type", is_text=True, is_name=True),
+        Column("before"),
+        Column("now"),
+        Column("difference"),
+    )
+    return Table(
+        "layers that differ most, in ms",
+        columns,
+        tuple(_layer_row(change, decimals) for change in shown),
+        None,
+        f"{more} more rows: --top 0 shows all" if more else "",
+    )
+
+
+def _layer_row(change: LayerChange, decimals: int) -> tuple[str, ...]:
+    known = change.after or change.before
+    layer = None if known is None else known.static
+    kernel = "" if known is None or known.time is None else known.time.kernel
+    name = kernel or "(no kernel)" if layer is None else layer.name or layer.id
+    return (
+        printable(name),
+        "" if known is None else printable(known.qualified_op),
+        *(
+            "-" if row is None or row.ns is None else format_ms(row.ns, decimals)
+            for row in (change.before, change.after)
+        ),
+        "" if change.time is None else f"{change.time.ns / 1e6:+.{decimals}f}",
+    )
+
+
+# -- work and time
+
+
+def work_and_time_table(case: CaseProfile) -> Table:
+    """A row per operator: its share of the MACs and of the time, the longest first."""
+    total_ns = layer_total_ns(case)
+    macs = case.static.macs
+    decimals = max(_LEAST_DECIMALS, ms_decimals(total_ns or 0.0))
+    kinds = sorted(
+        case.layer_types.values(), key=lambda kind: (-(kind.ns or 0.0), kind.qualified_op)
+    )
+    columns = (
+        Column("layer type", is_text=True, is_name=True),
+        Column("count"),
+        Column("MACs"),
+        Column("share of MACs"),
+        Column("ms"),
+        Column("share of time"),
+    )
+
+    def row(kind: LayerType) -> tuple[str, ...]:
+        # What is no layer has no figures of the graph.
+        is_layer = kind.count > 0
+        return (
+            printable(kind.qualified_op),
+            str(kind.count) if is_layer else "",
+            format_count(kind.macs) if is_layer else "",
+            format_share(kind.macs, macs) if is_layer else "",
+            "" if kind.ns is None else format_ms(kind.ns, decimals),
+            "" if kind.ns is None else format_share(kind.ns, total_ns),
+        )
+
+    total = (
+        "total",
+        str(len(case.static.layers)),
+        format_count(macs),
+        "",
+        format_ms(total_ns, decimals),
+        "",
+    )
+    return Table(
+        f"{FLOPS} and time by layer type",
+        columns,
+        tuple(map(row, kinds)),
+        total,
+        "no ms: it runs in the kernels of other layers, or not at all"
+        if any(kind.ns is None for kind in kinds)
+        else "",
+    )

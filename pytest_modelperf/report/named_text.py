@@ -1,0 +1,200 @@
+"""What a terminal shows of kept profiles: the list, one of them, two side by side."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+
+from pytest_modelperf.measurements import EngineFacts
+from pytest_modelperf.named_records import (
+    ENGINE,
+    FLOPS,
+    MODEL_FILE,
+    CasePair,
+    NamedProfile,
+    ProfileList,
+    SideBySide,
+    WorkAndTime,
+)
+from pytest_modelperf.records import Case, CaseProfile
+from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.named_tables import (
+    case_pair_table,
+    layer_pair_table,
+    profile_list_tables,
+    type_pair_table,
+    work_and_time_table,
+)
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.static_tables import describe_model
+from pytest_modelperf.report.text import LayerView, render_profile
+from pytest_modelperf.units import printable
+
+# One standard deviation of the difference between two processes, from one real model to another,
+# each in 40 processes on a shared machine of 2 cores.
+APART = (0.06, 0.28)
+_TIME = "%Y-%m-%d %H:%M UTC"
+
+
+def render_list(found: ProfileList, style: TextStyle) -> str:
+    page = Page(style)
+    known = found.flops or next(reversed(found.kept), None)
+    page.line(printable(found.model) if known is None else describe_model(known.profile), "bold")
+    if known is not None:
+        page.table(*profile_list_tables(found), cuts_first=True)
+    if not found.kept:
+        page.line("")
+        page.item(f"none is kept: modelperf profile {_typed(found.model)} --name baseline")
+    if found.unusable:
+        page.line("")
+    for each in found.unusable:
+        page.item(f"{printable(each.name)}: {printable(each.reason)}", style="red")
+    return page.text()
+
+
+def render_named(
+    named: NamedProfile, view: LayerView, style: TextStyle, *, is_older: bool = False
+) -> str:
+    """A profile as `modelperf profile` shows it, and when it was kept."""
+    if named.is_flops:
+        return render_profile(named.profile, view, style)
+    page = Page(style)
+    page.line(_kept(named), "bold")
+    if is_older:
+        page.item("of another file than the model is now", style="yellow")
+    return page.text() + render_profile(named.profile, view, style)
+
+
+def render_side_by_side(found: SideBySide, top: int | None, style: TextStyle) -> str:
+    page = Page(style)
+    page.line(f"{printable(found.before.name)} -> {printable(found.after.name)}", "bold")
+    for word, named in (("before", found.before), ("now", found.after)):
+        page.item(f"{word}: {_kept(named)}")
+    for each in found.unlike:
+        text = f"{each.what}: {printable(each.before)} -> {printable(each.after)}"
+        page.item(text, style="yellow")
+    page.table(case_pair_table(found), cuts_first=True)
+    for name, case in found.single:
+        page.item(f"{printable(case.id)} was measured in {_single(found, name, case)}")
+    page.line("")
+    _write_doubt(page, found)
+    for pair in found.pairs:
+        if not pair.layers:
+            page.line("")
+            page.item(f"{printable(pair.id)}: no times of layers on both sides")
+            continue
+        if len(found.pairs) > 1:
+            page.line("")
+            page.line(printable(pair.id), "bold")
+        page.table(type_pair_table(pair))
+        page.table(layer_pair_table(pair, top))
+    return page.text()
+
+
+def render_work_and_time(found: WorkAndTime, style: TextStyle) -> str:
+    page = Page(style)
+    page.line(f"{FLOPS} and {_kept(found.kept)}", "bold")
+    for case in found.cases:
+        if len(found.cases) > 1:
+            page.line("")
+            page.line(printable(case.case.id), "bold")
+        page.table(work_and_time_table(case))
+    for each in found.without_times:
+        page.item(f"{printable(each.id)} has no times of layers")
+    return page.text()
+
+
+def describe_kept(name: str, folder: str, replaced: dt.date | None, command: str) -> str:
+    """Where a profile was kept, which one it replaced, and what lists it."""
+    instead = "" if replaced is None else f" in place of the one of {replaced}"
+    return f"kept as {name} in {printable(folder)}{instead}: {command}"
+
+
+def _kept(named: NamedProfile) -> str:
+    name = printable(named.name)
+    return name if named.date is None else f"{name}, kept {named.date.strftime(_TIME)}"
+
+
+def _single(found: SideBySide, name: str, case: Case) -> str:
+    other = found.after if name == found.before.name else found.before
+    is_there = any(each.case.id == case.id for each in other.profile.cases)
+    return f"{printable(name)} only" + (f": in {printable(other.name)} it failed" * is_there)
+
+
+# -- how sure that is
+
+
+def _write_doubt(page: Page, found: SideBySide) -> None:
+    """That nothing here is shown to be a change, and what would show it."""
+    least, most = (100 * share for share in APART)
+    text = (
+        "The two did not take turns. Runs of one model that are apart in time differ by "
+        f"{least:g} to {most:g} % though nothing changed"
+    )
+    large = [pair.id for pair in found.pairs if _is_large(pair)]
+    if not large:
+        text += ", so none of this is shown to be a change."
+    elif len(large) == len(found.pairs):
+        text += "; this is more, and not tested."
+    else:
+        text += f"; of {printable(', '.join(large))} it is more, and not tested, and nothing else "
+        text += "is shown to be a change."
+    page.sentence(text, style="yellow")
+    for line in fold_command("to know", _what_to_type(found), page.width):
+        page.line(f"  {line}")
+
+
+def _is_large(pair: CasePair) -> bool:
+    """Whether it differs by more than such runs do."""
+    most = 1 + APART[1]
+    return pair.ratio is not None and not 1 / most <= pair.ratio <= most
+
+
+def _what_to_type(found: SideBySide) -> str:
+    """The command that runs in turn what differs between the two."""
+    unlike = {each.what for each in found.unlike}
+    pair = found.pairs[0]
+    model = found.after.profile.model
+    now = _typed(model.path or model.name)
+    case = pair.after.case
+    options = " ".join(
+        [
+            f"--batch {case.batch_size} --cores {case.cores}",
+            *(f"--dim {_typed(f'{name}={size}')}" for name, size in case.dims),
+        ]
+    )
+    if MODEL_FILE in unlike:
+        before = found.before.profile.model.path
+        old = "OLD.onnx" if before in {None, model.path} else _typed(before or "")
+        return f"modelperf compare {old} {now} {options}"
+    if ENGINE in unlike and _is_other_version(pair):
+        return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
+    if ENGINE in unlike:
+        return f"modelperf whatif {now} --engine {_typed(_engine(pair.after).name)} {options}"
+    if pair.before.case != case:
+        batches, cores = (
+            ",".join(dict.fromkeys(map(str, sizes)))
+            for sizes in (
+                (pair.before.case.batch_size, case.batch_size),
+                (pair.before.case.cores, case.cores),
+            )
+        )
+        return f"modelperf sweep {now} --batch {batches} --cores {cores}"
+    return f"modelperf doctor {now} --cores {case.cores}"
+
+
+def _is_other_version(pair: CasePair) -> bool:
+    """Whether one engine ran both cases in the same way, in two versions."""
+    old, new = _engine(pair.before), _engine(pair.after)
+    return (old.name, old.options) == (new.name, new.options)
+
+
+def _engine(case: CaseProfile) -> EngineFacts:
+    """That of a case which ran, as those of a pair did."""
+    if case.measured is None:
+        raise ValueError("a pair of cases of which one did not run")
+    return case.measured.engine
+
+
+def _typed(text: str) -> str:
+    return printable(shlex.quote(text))
