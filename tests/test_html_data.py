@@ -154,7 +154,7 @@ class Markup(HTMLParser):
 
 def without_plotly(render: Any, result: object) -> str:  # noqa: ANN401  # any of the four
     """The page without the library, whose packing takes longer than all else."""
-    with patch("plotly.offline.get_plotlyjs", return_value="library"):
+    with patch("pytest_modelperf.report.html.render._packed_plotly", return_value=pack("library")):
         return str(render(result))
 
 
@@ -487,7 +487,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    with patch("plotly.offline.get_plotlyjs", return_value="library"):
+    with patch("pytest_modelperf.report.html.render._packed_plotly", return_value=pack("library")):
         page = render_comparison_page(comparison, machine=MACHINE, made=made)
     text = Markup(page).text
     for told in (

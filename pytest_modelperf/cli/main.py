@@ -15,9 +15,11 @@ from pytest_modelperf import __version__
 from pytest_modelperf.cli.compare import compare
 from pytest_modelperf.cli.doctor import doctor
 from pytest_modelperf.cli.profile import profile
+from pytest_modelperf.cli.profiles import profiles
 from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
+from pytest_modelperf.cli.whatif import whatif
 from pytest_modelperf.errors import ModelPerfError
 
 # What a shell gives to a program that was interrupted.
@@ -87,5 +89,5 @@ def main() -> None:
     """
 
 
-for command in (profile, compare, sweep, trace, doctor, shapes):
+for command in (profile, profiles, compare, sweep, whatif, trace, doctor, shapes):
     main.add_command(command)

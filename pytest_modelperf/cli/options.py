@@ -111,6 +111,13 @@ def measuring_options(command: _F) -> _F:
     return _measuring_options(command, 10.0, "The longest that the rounds of a case may take.")
 
 
+def variant_options(command: _F) -> _F:
+    """How each variant of a what-if is measured."""
+    return _measuring_options(
+        command, 10.0, "The longest that the rounds of a variant may take, at each case."
+    )
+
+
 def sweeping_options(command: _F) -> _F:
     """How each configuration of a sweep is measured."""
     return _measuring_options(

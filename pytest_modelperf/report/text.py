@@ -1,8 +1,8 @@
-"""The reports that a terminal shows: of a profile, of a comparison, and of a sweep."""
+"""The reports that a terminal shows: of a profile, a comparison, a sweep, and a what-if."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
@@ -20,6 +20,7 @@ from pytest_modelperf.report.measured_tables import (
     performance_table,
 )
 from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
 from pytest_modelperf.report.static_tables import (
     describe_model,
     layer_type_table,
@@ -28,14 +29,32 @@ from pytest_modelperf.report.static_tables import (
 )
 from pytest_modelperf.report.sweep_text import render_sweep
 from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
+from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
+from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
-__all__ = ["LayerView", "TextStyle", "render_comparison", "render_profile", "render_sweep"]
+__all__ = [
+    "LayerView",
+    "TextStyle",
+    "WhatIfView",
+    "render_comparison",
+    "render_profile",
+    "render_sweep",
+    "render_whatif",
+]
 
 
-def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
-    """The whole report of a profile: what running it told, if it ran, and what it counts."""
+def render_profile(
+    profile: Profile,
+    view: LayerView,
+    style: TextStyle,
+    rooflines: Mapping[str, Roofline] | None = None,
+) -> str:
+    """The whole report of a profile: what running it told, if it ran, and what it counts.
+
+    `rooflines` are by the ids of its cases.
+    """
     page = Page(style)
     page.line(describe_model(profile), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
@@ -46,7 +65,8 @@ def render_profile(profile: Profile, view: LayerView, style: TextStyle) -> str:
         if len(shown) > 1:
             page.line("")
             page.line(printable(case.case.id), "bold")
-        _write_case(page, case, view, is_counted=id(case.counted) in known)
+        roofline = (rooflines or {}).get(case.case.id)
+        _write_case(page, case, view, roofline, is_counted=id(case.counted) in known)
         known.add(id(case.counted))
     return page.text()
 
@@ -126,7 +146,9 @@ def _has_layer_times(case: CaseProfile) -> bool:
     return case.measured is not None and case.measured.layer_times is not None
 
 
-def _write_case(page: Page, case: CaseProfile, view: LayerView, *, is_counted: bool) -> None:
+def _write_case(
+    page: Page, case: CaseProfile, view: LayerView, roofline: Roofline | None, *, is_counted: bool
+) -> None:
     """The tables of one case; those that count the graph only if no case before had them."""
     if case.counted is not None and not is_counted:
         page.table(summary_table(case))
@@ -139,4 +161,7 @@ def _write_case(page: Page, case: CaseProfile, view: LayerView, *, is_counted: b
         page.table(layer_type_time_table(case))
     elif case.counted is not None:
         page.table(layer_type_table(case.counted))
+    if roofline is not None:
+        _write_items(page, peak_lines(roofline.peaks), "")
+        page.table(roofline_table(roofline, view.top), cuts_first=True)
     page.table(layer_table(case, view))

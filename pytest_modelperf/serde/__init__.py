@@ -6,6 +6,7 @@ from pytest_modelperf.serde.profile import dump_profile, profile_to_json
 from pytest_modelperf.serde.run import dump_run, run_to_json
 from pytest_modelperf.serde.sweep import dump_sweep, sweep_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json
+from pytest_modelperf.serde.whatif import dump_whatif, whatif_to_json
 
 __all__ = [
     "SCHEMA",
@@ -16,7 +17,9 @@ __all__ = [
     "dump_profile",
     "dump_run",
     "dump_sweep",
+    "dump_whatif",
     "profile_to_json",
     "run_to_json",
     "sweep_to_json",
+    "whatif_to_json",
 ]

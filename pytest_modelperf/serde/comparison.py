@@ -46,7 +46,7 @@ def case_comparison_to_json(case: CaseComparison) -> dict[str, Json]:
         "layer_types": [_layer_type_change(change) for change in case.layer_types],
         "layers": [_layer_change(change) for change in case.layers],
         "reasons": list(case.reasons),
-        "outputs": [_output(output) for output in case.outputs],
+        "outputs": [output_to_json(output) for output in case.outputs],
         "notes": list(case.notes),
     }
 
@@ -103,7 +103,7 @@ def _time_change(time: TimeChange | None) -> dict[str, Json]:
     }
 
 
-def _output(output: OutputChange) -> dict[str, Json]:
+def output_to_json(output: OutputChange) -> dict[str, Json]:
     return {
         "name": output.name,
         "max_absolute": number(output.max_absolute),

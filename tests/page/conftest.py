@@ -39,8 +39,11 @@ def open_data(open_page: OpenPage) -> OpenData:
 
     def open_built(data: Data, *, draws: bool = True, **options: object) -> Page:
         html = render_page(data)
-        if not draws:
-            html = _PLOTLY.sub(lambda found: found[1] + pack(_NO_CHARTS), html)
-        return open_page(html, **options)
+        return open_page(html if draws else without_charts(html), **options)
 
     return open_built
+
+
+def without_charts(html: str) -> str:
+    """The page with a library that draws nothing."""
+    return _PLOTLY.sub(lambda found: found[1] + pack(_NO_CHARTS), html)

@@ -6,6 +6,7 @@ from pytest_modelperf.report.html.pages import (
     render_profile_page,
     render_run_page,
     render_sweep_page,
+    render_whatif_page,
 )
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "render_profile_page",
     "render_run_page",
     "render_sweep_page",
+    "render_whatif_page",
 ]

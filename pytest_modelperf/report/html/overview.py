@@ -17,6 +17,26 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part that the scripts draw, under its heading; they find their place by its id."""
+
+    id: str
+    heading: str
+
+
+# What may be drawn of a profile, a comparison, a sweep or a run.
+PARTS = (
+    Part("chart", "Latency and throughput"),
+    Part("time", "Inference time"),
+    Part("rounds", "Samples by round"),
+    Part("types", "Performance summary"),
+    Part("depth", "Layers by depth"),
+    Part("kernels", "Kernels"),
+    Part("transitions", "Precisions"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSection:
     """One case: its verdict in a sentence, its figures, and what explains them.
@@ -52,3 +72,4 @@ class Overview:
     sections: tuple[CaseSection, ...] = ()
     facts: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = PARTS

@@ -1,4 +1,4 @@
-"""Profiles, comparisons, sweeps and runs as the data that the scripts of a page draw.
+"""Profiles, comparisons, sweeps, what-ifs and runs as the data that the scripts of a page draw.
 
 What is in it is said where it is made: numbers are plain, times in ms, and a number that is not
 known is null. Every list of a model that is about its sides has A, what was before, and then B.
@@ -30,9 +30,11 @@ from pytest_modelperf.report.html.layer_data import (
     profile_layers,
     profile_types,
 )
+from pytest_modelperf.report.html.whatif_data import whatif_entry
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.verdict_lines import verdict_word
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.variants import WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric
 
 _P50 = f"{LATENCY}p50"
@@ -100,6 +102,18 @@ def sweep_data(sweep: Sweep) -> Entry:
         changes={c.id: change_entry(c.latency, c.throughput) for c in sweep.changes},
         cases=_cases_at_best(sweep),
         threshold_ms=sweep.threshold_ms,
+    )
+    return {"models": [model]}
+
+
+def whatif_data(whatif: WhatIf) -> Entry:
+    name = whatif.model.name
+    engine = "" if whatif.engine is None else engine_name(whatif.engine)
+    model = _model_entry(
+        name,
+        sides=[_side_entry("", name, engine)],
+        points=[[]],
+        cases=[_tried_case(case) for case in whatif.cases],
     )
     return {"models": [model]}
 
@@ -315,3 +329,11 @@ def _cases_at_best(sweep: Sweep) -> list[Entry]:
     if sweep.comparison is not None:
         return [_compared_case(each, 2) for each in _compared(sweep.comparison)]
     return [] if sweep.profile is None else [_profile_case(case) for case in sweep.profile.cases]
+
+
+# -- a what-if
+
+
+def _tried_case(case: WhatIfCase) -> Entry:
+    entry = _case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
+    return {**entry, "whatif": whatif_entry(case)}

@@ -18,9 +18,12 @@ from pytest_modelperf.report.html.page_data import (
     profile_data,
     run_data,
     sweep_data,
+    whatif_data,
 )
 from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.whatif_overview import whatif_overview
 from pytest_modelperf.sweeps import Sweep
+from pytest_modelperf.variants import WhatIf
 from pytest_modelperf.verdicts import Comparison
 
 
@@ -40,6 +43,10 @@ def render_comparison_page(
 
 def render_sweep_page(sweep: Sweep, *, made: dt.datetime | None = None) -> str:
     return render_page(sweep_data(sweep), sweep_overview(sweep, made))
+
+
+def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
+    return render_page(whatif_data(whatif), whatif_overview(whatif, made))
 
 
 def render_run_page(report: RunReport) -> str:

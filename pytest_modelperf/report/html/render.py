@@ -28,6 +28,7 @@ STYLES = (
     "kernels.css",
     "kernel_details.css",
     "precisions.css",
+    "whatif.css",
 )
 SCRIPTS = (
     "page.js",
@@ -45,6 +46,11 @@ SCRIPTS = (
     "kernels.js",
     "precisions.js",
     "depth.js",
+    "row_window.js",
+    "whatif_levels.js",
+    "whatif_types.js",
+    "whatif_layers.js",
+    "whatif.js",
 )
 
 

@@ -1,0 +1,243 @@
+"""`modelperf whatif`: what a model would gain by pruning, INT8, or another precision; measured."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.options import (
+    Measuring,
+    load_extensions,
+    model_options,
+    read_request,
+    variant_options,
+)
+from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.variants import Variant, VariantKind, WhatIf
+
+DEFAULT_TOP = 20
+_NOT_MEASURED = 3
+# What is tried where nothing is asked for.
+_USUAL_SHARES, _USUAL_QUANTIZATION = "0.5,0.9", "int8"
+_QUANTIZATIONS = {
+    "int8": ("dynamic", "static"),
+    "int8-dynamic": ("dynamic",),
+    "int8-static": ("static",),
+}
+_PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
+
+
+@click.command()
+@click.argument("model", type=click.Path())
+@click.option(
+    "--prune",
+    metavar="SHARE[,SHARE...]",
+    help="Set such shares of each weight to zero, the smallest first: 0.5,0.9.",
+)
+@click.option(
+    "--prune-channels",
+    metavar="SHARE[,SHARE...]",
+    help="Remove such shares of the channels, so that the model is narrower: 0.25,0.5.",
+)
+@click.option(
+    "--quantize",
+    metavar="FORM[,FORM...]",
+    help="Quantize weights and activations: int8-dynamic, int8-static, or int8 for both.",
+)
+@click.option(
+    "--precision",
+    metavar="NAME[,NAME...]",
+    help="Have the engine compute in bf16, f16 or f32.",
+)
+@click.option(
+    "--estimate",
+    metavar="SHARE[,SHARE...]",
+    help="Estimate other shares of pruning between those that are measured: 0.7.",
+)
+@click.option("--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]")
+@click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
+@model_options
+@click.option(
+    "--input-file",
+    metavar="F.npz",
+    help="Arrays to run the model on, by the names of its inputs; INT8 is calibrated by them.",
+)
+@variant_options
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=DEFAULT_TOP,
+    show_default=True,
+    help="How many layers to show; 0 for all.",
+)
+@click.option(
+    "--view",
+    type=click.Choice(["ms", "percent", "speedup"]),
+    default="ms",
+    show_default=True,
+    help="What to show of the times of layers.",
+)
+@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option(
+    "--csv", "csv_file", metavar="F", help="Write levels and layers as CSV; - for stdout."
+)
+@click.option("--html", "html_file", metavar="F", help="Write a page with charts; - for stdout.")
+def whatif(  # noqa: PLR0913  # one parameter per option
+    *,
+    model: str,
+    prune: str | None,
+    prune_channels: str | None,
+    quantize: str | None,
+    precision: str | None,
+    estimate: str | None,
+    batch: str | None,
+    cores: str,
+    dims: tuple[str, ...],
+    inputs: tuple[str, ...],
+    plugins: tuple[str, ...],
+    input_file: str | None,
+    engine: str,
+    engine_options: tuple[str, ...],
+    gateway: str,
+    max_seconds: float,
+    timeout: float,
+    top: int,
+    view: str,
+    json_file: str | None,
+    csv_file: str | None,
+    html_file: str | None,
+) -> None:
+    """Try what would make MODEL faster: every variant is made, and measured beside MODEL.
+
+    Each runs in turn with the model as it is, so the noise of this machine is that of both. Only
+    speed is measured: what a variant does to accuracy is not.
+
+    \b
+    modelperf whatif model.onnx --prune 0.5,0.8,0.9 --estimate 0.7 --quantize int8
+    modelperf whatif model.onnx --prune-channels 0.25,0.5 --batch 1,8 --cores 2
+    modelperf whatif model.onnx --engine openvino --precision bf16 --quantize int8-static
+    modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
+    to_stdout = [option for option, target in targets.items() if target == STDOUT]
+    if len(to_stdout) > 1:
+        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    if all(text is None for text in (prune, prune_channels, quantize, precision)):
+        prune, quantize = _USUAL_SHARES, _USUAL_QUANTIZATION
+        click.echo(
+            f"trying --prune {prune} --quantize {quantize}, as no variant is named", err=True
+        )
+    variants = _read_variants(prune, prune_channels, quantize, precision)
+    estimates = () if estimate is None else parse_shares("--estimate", estimate)
+    if html_file is not None:
+        from pytest_modelperf.report.html import check_html_extra
+
+        check_html_extra("--html")
+
+    from pytest_modelperf.speedups import check_asked
+
+    check_asked(variants, estimates)
+    check_writable(*targets.values())
+    extensions = load_extensions(plugins)
+    request = read_request(batch, cores, dims, inputs, input_file)
+    setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
+
+    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+    from pytest_modelperf.whatif import ask_what_if
+
+    if setup.engine.name == CALLABLE_ENGINE:
+        raise UsageError("a what-if is of ONNX models: a Python function has modelperf profile.")
+    progress = ProgressLine()
+    try:
+        result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)
+    finally:
+        progress.clear()
+    is_shown = not to_stdout
+    if is_shown:
+        from pytest_modelperf.report.text import WhatIfView, render_whatif
+        from pytest_modelperf.report.whatif_tables import View
+
+        shown = WhatIfView(top or None, View(view))
+        click.echo(render_whatif(result, shown, terminal_style()), nl=False)
+    _write_whatif(result, json_file, csv_file, html_file)
+    _end_unless_measured(result, is_shown=is_shown)
+
+
+def _read_variants(
+    prune: str | None, prune_channels: str | None, quantize: str | None, precision: str | None
+) -> tuple[Variant, ...]:
+    from pytest_modelperf.variants import Variant, VariantKind
+
+    def of_shares(kind: VariantKind, option: str, text: str | None) -> list[Variant]:
+        shares = () if text is None else parse_shares(option, text)
+        return [Variant(kind, share) for share in shares]
+
+    def of_forms(
+        kind: VariantKind, option: str, text: str | None, known: Mapping[str, tuple[str, ...]]
+    ) -> list[Variant]:
+        forms = () if text is None else _parse_forms(option, text, known)
+        return [Variant(kind, form=form) for form in forms]
+
+    return (
+        *of_shares(VariantKind.PRUNED, "--prune", prune),
+        *of_shares(VariantKind.NARROWED, "--prune-channels", prune_channels),
+        *of_forms(VariantKind.QUANTIZED, "--quantize", quantize, _QUANTIZATIONS),
+        *of_forms(VariantKind.PRECISION, "--precision", precision, _PRECISIONS),
+    )
+
+
+def parse_shares(option: str, text: str) -> tuple[float, ...]:
+    """The shares of a comma-separated list, from the smallest; each of them once."""
+    try:
+        shares = [float(part) for part in text.split(",")]
+    except ValueError:
+        shares = [-1.0]
+    if not all(0.0 <= share < 1.0 for share in shares):
+        raise UsageError(f"{option} takes shares from 0 to below 1, such as 0.5,0.9; not {text!r}.")
+    return tuple(sorted(set(shares)))
+
+
+def _parse_forms(option: str, text: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    names = [part.strip().lower() for part in text.split(",")]
+    if not all(name in known for name in names):
+        raise UsageError(f"{option} takes {', '.join(known)}; not {text!r}.")
+    return tuple(dict.fromkeys(form for name in names for form in known[name]))
+
+
+def _write_whatif(
+    result: WhatIf, json_file: str | None, csv_file: str | None, html_file: str | None
+) -> None:
+    if json_file is not None:
+        from pytest_modelperf.serde import dump_whatif
+
+        write(json_file, dump_whatif(result))
+    if csv_file is not None:
+        from pytest_modelperf.report.whatif_csv import render_whatif_csv
+
+        write(csv_file, render_whatif_csv(result))
+    if html_file is not None:
+        from pytest_modelperf.report.html import render_whatif_page
+
+        write(html_file, render_whatif_page(result, made=dt.datetime.now(dt.timezone.utc)))
+
+
+def _end_unless_measured(result: WhatIf, *, is_shown: bool) -> None:
+    """Exit status 3 where a level could not be had.
+
+    The report says why; where none is shown, that is said here.
+    """
+    if not any(case.has_failed for case in result.cases):
+        return
+    if not is_shown:
+        from pytest_modelperf.report.whatif_text import failed_lines
+
+        for case in result.cases:
+            for line in failed_lines(case):
+                click.echo(f"{case.id}: {line}", err=True)
+    raise SystemExit(_NOT_MEASURED)

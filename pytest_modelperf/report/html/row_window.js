@@ -1,0 +1,132 @@
+// Rows of a table that scrolls in a window of its own: only those in view are in the document.
+modelperf.rowWindow = (() => {
+  "use strict";
+
+  const { el } = modelperf;
+  const { wholeText } = modelperf.figures;
+  const { note } = modelperf.tables;
+
+  const MARGIN_ROWS = 12;
+  const PRINTED_ROWS = 100;
+
+  class RowWindow {
+    element;
+    #makeRow;
+    #rows = [];
+    #columns = 1;
+    #table;
+    #body = el("tbody", {});
+    #window;
+    #none;
+    #printNote = el("p", { class: "print-note" });
+    #rowHeight = 30;
+    #drawn = "";
+    #isOnPaper = false;
+
+    // `makeRow` makes the line of a row; `none` is said where there is no row.
+    constructor(label, makeRow, none) {
+      this.#makeRow = makeRow;
+      this.#none = note(none);
+      this.#table = el("table", { class: "kernels-table" }, this.#body);
+      const attributes = { role: "region", tabindex: "0", "aria-label": label };
+      this.#window = el(
+        "div",
+        { class: "layers-scroll kernels-window", ...attributes },
+        this.#table,
+        this.#none,
+      );
+      this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
+      this.element = el("div", {}, this.#window, this.#printNote);
+      // Also when it is shown for the first time, or the phone is turned.
+      new ResizeObserver(() => this.#draw()).observe(this.#window);
+    }
+
+    // Of other columns: `widths` has the class of each.
+    setHead(head, widths) {
+      this.#columns = widths.length;
+      const columns = widths.map((width) => el("col", { class: `width-${width}` }));
+      this.#table.replaceChildren(el("colgroup", {}, ...columns), head, this.#body);
+      this.#window.style.setProperty("--figures", widths.filter((w) => w === "level").length);
+    }
+
+    show(rows) {
+      this.#rows = rows;
+      this.#table.setAttribute("aria-rowcount", rows.length + 1);
+      this.#none.hidden = rows.length > 0;
+      this.#window.scrollTop = 0;
+      if (this.#isOnPaper) this.showForPrint();
+      else this.#draw();
+    }
+
+    // The window is as high as this many rows, should they be few: filtering moves nothing below.
+    reserve(count) {
+      this.#window.style.setProperty("--rows", count);
+    }
+
+    showForPrint() {
+      this.#isOnPaper = true;
+      const printed = this.#rows.slice(0, PRINTED_ROWS);
+      this.#body.replaceChildren(...printed.map((row, index) => this.#line(row, index)));
+      const isCut = this.#rows.length > printed.length;
+      this.#printNote.textContent = isCut
+        ? `The first ${PRINTED_ROWS} of ${wholeText(this.#rows.length)} layers.`
+        : "";
+    }
+
+    showForScreen() {
+      this.#isOnPaper = false;
+      this.#draw();
+    }
+
+    #draw() {
+      this.#drawn = "";
+      this.#render();
+    }
+
+    // On paper the table grows, but its first rows are all that it has.
+    #render() {
+      if (this.#isOnPaper) return;
+      const { scrollTop, clientHeight } = this.#window;
+      const inView = Math.ceil(clientHeight / this.#rowHeight);
+      const top = Math.floor(scrollTop / this.#rowHeight);
+      const first = Math.max(0, Math.min(top, this.#rows.length - inView) - MARGIN_ROWS);
+      const end = Math.min(this.#rows.length, top + inView + MARGIN_ROWS);
+      const drawn = `${first} ${end}`;
+      if (drawn === this.#drawn) return;
+      this.#drawn = drawn;
+      const rows = this.#rows.slice(first, end);
+      this.#body.replaceChildren(
+        this.#spacer(first),
+        ...rows.map((row, index) => this.#line(row, first + index)),
+        this.#spacer(this.#rows.length - end),
+      );
+      this.#measure();
+    }
+
+    // The style sheet decides how high a row is; fonts and zoom may change it.
+    #measure() {
+      const line = this.#body.querySelector("tr:not(.spacer)");
+      const height = line?.getBoundingClientRect().height;
+      if (!height || Math.abs(height - this.#rowHeight) < 0.01) return;
+      this.#rowHeight = height;
+      this.#draw();
+    }
+
+    #line(row, index) {
+      const line = this.#makeRow(row);
+      line.setAttribute("aria-rowindex", index + 2);
+      return line;
+    }
+
+    #spacer(count) {
+      const row = el("tr", { class: "spacer", "aria-hidden": "true" });
+      const cell = el("td", { colspan: this.#columns });
+      cell.style.height = `${count * this.#rowHeight}px`;
+      row.hidden = count === 0;
+      row.append(cell);
+      return row;
+    }
+  }
+
+  return { RowWindow };
+})();

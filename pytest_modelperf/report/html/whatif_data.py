@@ -1,0 +1,107 @@
+"""A case of a what-if as the scripts of a page read it: levels, and what each says of the layers.
+
+Every list of times has one for each level, in their order: the first is the model as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pytest_modelperf.measurements import Ratio, RowKind
+from pytest_modelperf.records import LayerRow
+from pytest_modelperf.report.html.latency_data import Entry
+from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.variants import Level, WhatIfCase
+
+_BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
+
+
+def whatif_entry(case: WhatIfCase) -> Entry:
+    return {
+        "levels": [_level_entry(level) for level in case.levels],
+        "types": _type_entries(case),
+        "layers": _layer_entries(case),
+    }
+
+
+def _level_entry(level: Level) -> Entry:
+    return {
+        "title": level.title,
+        "is_estimate": level.is_estimate,
+        "ms": level.ms,
+        "speedup": None if level.speedup is None else _ratio_entry(level.speedup),
+        "failure": level.failure,
+    }
+
+
+def _ratio_entry(ratio: Ratio) -> list[float | None]:
+    return [ratio.value, ratio.low, ratio.high]
+
+
+# -- layer types
+
+
+def operators_of(case: WhatIfCase) -> tuple[str, ...]:
+    """Every operator of the model and of what was made of it, as they come."""
+    counted = case.baseline.layer_types
+    of_levels = (op for level in case.levels for op in level.layer_types)
+    return tuple(dict.fromkeys((*counted, *of_levels)))
+
+
+def _type_entries(case: WhatIfCase) -> list[Entry]:
+    counted = case.baseline.layer_types
+    return [
+        {
+            "type": op,
+            "is_layer": op not in _BESIDE_LAYERS,
+            # Of the model as it is: quantizing one brings operators that it does not have.
+            "count": counted[op].count if op in counted and op not in _BESIDE_LAYERS else None,
+            "ms": [level.layer_types.get(op) for level in case.levels],
+        }
+        for op in operators_of(case)
+    ]
+
+
+# -- layers
+
+
+def _layer_entries(case: WhatIfCase) -> list[Entry]:
+    """The layers of the model in the order of its graph, then what the levels tell besides."""
+    rows = [row for row in case.baseline.layers if row.static is not None]
+    ids = [row.static.id for row in rows if row.static is not None]
+    known = set(ids)
+    beside = dict.fromkeys(
+        layer for level in case.levels for layer in level.layers if layer not in known
+    )
+    outside = [frozenset(level.outside) for level in case.levels]
+    found = [
+        _layer_entry(layer_id, row, depth, case.levels, outside)
+        for depth, (layer_id, row) in enumerate(zip(ids, rows, strict=True))
+    ]
+    found.extend(
+        _layer_entry(layer_id, None, depth, case.levels, outside)
+        for depth, layer_id in enumerate(beside, len(found))
+    )
+    return found
+
+
+def _layer_entry(
+    layer_id: str,
+    row: LayerRow | None,
+    depth: int,
+    levels: Sequence[Level],
+    outside: Iterable[frozenset[str]],
+) -> Entry:
+    layer = None if row is None else row.static
+    return {
+        "id": layer_id,
+        "is_layer": layer is not None,
+        "depth": depth,
+        "name": "" if layer is None else layer.name,
+        "type": "" if layer is None else layer.qualified_op,
+        "weight": None if layer is None else layer.weight,
+        "precision": None if row is None else LAYER_COLUMNS["precision"].read(row),
+        "runs_in": None if row is None else row.runs_in,
+        "ms": [level.layers.get(layer_id) for level in levels],
+        "outside": [layer_id in ids for ids in outside],
+    }

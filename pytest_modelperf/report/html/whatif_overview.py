@@ -1,0 +1,199 @@
+"""A what-if as what a page says of it without JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from pytest_modelperf.report.html.facts import (
+    ModelRow,
+    format_share,
+    models_table,
+    run_table,
+    without_empty_columns,
+)
+from pytest_modelperf.report.html.latency_data import engine_name
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
+from pytest_modelperf.report.html.whatif_data import operators_of
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.report.whatif_tables import (
+    format_speedup,
+    format_speedup_interval,
+    output_change_table,
+    verdict_of,
+)
+from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
+from pytest_modelperf.units import format_bytes, format_count, format_ms, format_rate, ms_decimals
+from pytest_modelperf.variants import Level, VariantKind, WhatIf, WhatIfCase
+
+_PARTS = (Part("whatif", "What if"),)
+# These have to be trained again before their outputs mean anything.
+_CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})
+_MAX_NAMED = 5
+_NS_PER_MS = 1e6
+
+
+def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview:
+    failed = sum(level.failure is not None for case in whatif.cases for level in case.levels)
+    levels = sum(len(case.levels) for case in whatif.cases)
+    rule = [
+        ("confidence", format_share(whatif.confidence)),
+        ("took", f"{whatif.seconds:.1f} s"),
+    ]
+    engine = "" if whatif.engine is None else engine_name(whatif.engine)
+    return Overview(
+        title=f"{whatif.model.name}: what if",
+        headline=f"{failed} of {levels} levels failed" if failed else "",
+        tone=Tone.BAD if failed else Tone.PLAIN,
+        lines=(SPEED_ONLY, *(_describe_best(case, whatif) for case in whatif.cases)),
+        cases=_levels_table(whatif),
+        tones=tuple(_tone(level) for case in whatif.cases for level in case.levels),
+        sections=tuple(
+            _section(case, is_open=index == 0) for index, case in enumerate(whatif.cases)
+        ),
+        facts=(
+            models_table([ModelRow("", whatif.model, engine)]),
+            run_table([] if whatif.machine is None else [whatif.machine], rule, made),
+        ),
+        parts=_PARTS,
+    )
+
+
+def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
+    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, of what is shown to be faster.
+
+    An estimate has no interval, so it is never the one.
+    """
+    name = f"{case.id}: " if len(whatif.cases) > 1 else ""
+    faster = [level for level in case.levels if level.is_faster]
+    if not faster:
+        return f"{name}nothing that was measured is shown to be faster"
+    best = max(faster, key=lambda level: level.speedup.value if level.speedup else 0.0)
+    interval = format_speedup_interval(best.speedup)
+    return f"{name}{best.title} is the fastest, {format_speedup(best.speedup)} ({interval})"
+
+
+# -- levels
+
+
+def _levels_table(whatif: WhatIf) -> Table:
+    """A row for each level of each case; columns that have nothing to show are left out."""
+    columns = (
+        # Its colour is that of the row.
+        Column("level", is_text=True, is_name=True),
+        Column("ms a batch"),
+        Column("items/s"),
+        Column("speedup"),
+        Column("interval"),
+        Column("", is_text=True),
+        Column("MACs"),
+        Column("params"),
+        Column("size"),
+        Column("zeros"),
+    )
+    rows = [(case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels]
+    caption = (
+        f"interval: {format_share(whatif.confidence)}, of the speedup\n"
+        "neither: shown to be neither faster nor slower"
+    )
+    table = Table("", (Column("case", is_text=True), *columns), tuple(rows))
+    if len(whatif.cases) == 1:
+        table = Table("", columns, tuple(row[1:] for row in rows))
+    shown = without_empty_columns(table)
+    return Table(shown.title, shown.columns, shown.rows, None, caption)
+
+
+def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
+    rate = case.items_per_second(level)
+    return (
+        level.title,
+        "" if level.ms is None else format_ms(level.ms * _NS_PER_MS),
+        "" if rate is None else format_rate(rate),
+        "" if level.speedup is None else format_speedup(level.speedup),
+        format_speedup_interval(level.speedup),
+        "estimate" if level.is_estimate and level.ms is not None else verdict_of(level),
+        "" if level.macs is None else format_count(level.macs),
+        "" if level.params is None else format_count(level.params),
+        "" if level.size_bytes is None else format_bytes(level.size_bytes),
+        "" if level.zeros is None else f"{100 * level.zeros:.1f} %",
+    )
+
+
+def _tone(level: Level) -> Tone:
+    if level.failure is not None or level.is_slower:
+        return Tone.BAD
+    return Tone.GOOD if level.is_faster else Tone.PLAIN
+
+
+# -- a case
+
+
+def _section(case: WhatIfCase, *, is_open: bool) -> CaseSection:
+    failure = tuple(failed_lines(case))
+    tables = (_types_table(case), output_change_table(case))
+    return CaseSection(
+        name=case.id,
+        sentence="by layer type",
+        tone=Tone.BAD if failure else Tone.PLAIN,
+        failure=failure,
+        tables=tuple(table for table in tables if table is not None),
+        facts=tuple(_facts(case)),
+        is_open=is_open or bool(failure),
+    )
+
+
+def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
+    yield from (("note", note) for note in case.notes)
+    for level in case.levels:
+        yield from ((level.title, note) for note in level.notes)
+        yield from (
+            (level.title, f"output {output.name}: {output.difference}")
+            for output in level.outputs
+            if output.difference is not None
+        )
+        if level.outside:
+            yield level.title, _describe_outside(level.outside)
+    if any(level.variant is not None and level.variant.kind in _CUT for level in case.levels):
+        yield "note", "outputs of what was pruned say nothing, so that they are not compared"
+
+
+def _describe_outside(layers: tuple[str, ...]) -> str:
+    """`2 layers ran outside the accelerated engine, so no speedup is given for them: a, b`."""
+    named = ", ".join(layers[:_MAX_NAMED])
+    left = len(layers) - _MAX_NAMED
+    more = f" and {left} more" if left > 0 else ""
+    what = "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
+    them = "it" if len(layers) == 1 else "them"
+    return (
+        f"{what} ran outside the accelerated engine, so no speedup is given for {them}: "
+        f"{named}{more}"
+    )
+
+
+def _types_table(case: WhatIfCase) -> Table | None:
+    """The milliseconds of each operator at every level that has them, the most at first."""
+    levels = [level for level in case.levels if level.layer_types]
+    if not levels:
+        return None
+    counted = case.baseline.layer_types
+    totals = [sum(level.layer_types.values()) for level in levels]
+    decimals = max(3, ms_decimals(max(totals) * _NS_PER_MS))
+
+    def cells(times: list[float | None]) -> tuple[str, ...]:
+        return tuple("" if ms is None else f"{ms:.{decimals}f}" for ms in times)
+
+    times = {op: [level.layer_types.get(op) for level in levels] for op in operators_of(case)}
+    timed = [op for op, found in times.items() if any(ms is not None for ms in found)]
+    timed.sort(key=lambda op: max(ms for ms in times[op] if ms is not None), reverse=True)
+    rows = (
+        (op, str(counted[op].count or "") if op in counted else "", *cells(times[op]))
+        for op in timed
+    )
+    heads = (Column(f"{level.title} ms") for level in levels)
+    return Table(
+        "",
+        (Column("layer type", is_text=True, is_name=True), Column("layers"), *heads),
+        tuple(rows),
+        ("all", "", *cells([*totals])),
+        "layers: of the model as it is",
+    )

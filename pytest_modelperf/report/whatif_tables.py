@@ -1,0 +1,362 @@
+"""The tables of a what-if: its levels, and what layer types and layers take at each of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_modelperf.measurements import Ratio
+from pytest_modelperf.records import StaticLayer
+from pytest_modelperf.report.tables import Column, Table, least_width, table_width
+from pytest_modelperf.units import (
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    format_share,
+    ms_decimals,
+    printable,
+)
+from pytest_modelperf.variants import Level, WhatIfCase
+
+_NS_PER_MS = 1e6
+_NOTHING = "-"
+_OUTSIDE = "*"
+_ESTIMATE = "~"
+_NEITHER = "neither"
+_LEAST_NAME = 16
+_WIDEST = 100.0
+# So small that no kernel's clock sees less.
+_LEAST_DECIMALS = 3
+
+
+class View(enum.Enum):
+    """What the tables of layers show of a time."""
+
+    MS = "ms"
+    PERCENT = "percent"
+    SPEEDUP = "speedup"
+
+
+_TITLES = {
+    View.MS: "in ms",
+    View.PERCENT: "in percent of the whole model as it is",
+    View.SPEEDUP: "in ms, then how many times as fast",
+}
+
+
+def format_speedup(ratio: Ratio | None) -> str:
+    """`x1.93`."""
+    if ratio is None:
+        return UNKNOWN
+    return f"x{ratio.value:.2f}"
+
+
+def format_speedup_interval(ratio: Ratio | None) -> str:
+    """`1.85 … 2.02`; `?` where it is so wide that it says nothing."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    if ratio.high > _WIDEST * ratio.low:
+        return UNKNOWN
+    return f"{ratio.low:.2f} … {ratio.high:.2f}"
+
+
+# -- the levels
+
+
+def level_tables(case: WhatIfCase, confidence: float, width: int) -> list[Table]:
+    """A row for each level: its time, what it gains, its size; apart where that is wide."""
+    times, sizes = _speed_table(case, confidence), _size_table(case)
+    columns = sizes.columns[1:]
+    whole = Table(
+        "",
+        (*times.columns, *columns),
+        tuple((*row, *more[1:]) for row, more in zip(times.rows, sizes.rows, strict=True)),
+        None,
+        times.caption,
+    )
+    return [whole] if table_width(whole) <= width else [times, sizes]
+
+
+def _speed_table(case: WhatIfCase, confidence: float) -> Table:
+    columns = (
+        Column("", is_text=True, least=24),
+        Column("ms per batch"),
+        Column("items/s"),
+        Column("speedup"),
+        Column("interval"),
+        Column("", is_text=True),
+    )
+    caption = f"interval: {100 * confidence:.4g} %, of the speedup"
+    rows = tuple(_speed_row(case, level) for level in case.levels)
+    if any(row[-1] == _NEITHER for row in rows):
+        caption += f"\n{_NEITHER}: not shown to be faster or slower"
+    return Table("", columns, rows, None, caption)
+
+
+def _speed_row(case: WhatIfCase, level: Level) -> tuple[str, ...]:
+    if level.ms is None:
+        return (printable(level.title), *(_NOTHING,) * 3, "", verdict_of(level))
+    has_speedup = level.variant is not None
+    return (
+        printable(level.title),
+        format_ms(level.ms * _NS_PER_MS),
+        format_rate(case.items_per_second(level)),
+        format_speedup(level.speedup) if has_speedup else "",
+        format_speedup_interval(level.speedup) if has_speedup else "",
+        verdict_of(level),
+    )
+
+
+def _size_table(case: WhatIfCase) -> Table:
+    columns = (
+        Column("", is_text=True, least=24),
+        Column("MACs"),
+        Column("params"),
+        Column("size"),
+        Column("zeros"),
+    )
+    return Table("", columns, tuple(_size_row(level) for level in case.levels))
+
+
+def _size_row(level: Level) -> tuple[str, ...]:
+    return (
+        printable(level.title),
+        _NOTHING if level.macs is None else format_count(level.macs),
+        _NOTHING if level.params is None else format_count(level.params),
+        _NOTHING if level.size_bytes is None else format_bytes(level.size_bytes),
+        _NOTHING if level.zeros is None else format_share(level.zeros, 1.0),
+    )
+
+
+def verdict_of(level: Level) -> str:
+    """`faster`, `slower`, or that neither was shown; nothing of what was not measured."""
+    if level.failure is not None:
+        return "failed"
+    if level.variant is None or level.is_estimate or level.ms is None:
+        return ""
+    if level.is_faster:
+        return "faster"
+    return "slower" if level.is_slower else _NEITHER
+
+
+# -- what layer types and layers take
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row of times: what stands before them, and the time at each level, None for no time."""
+
+    head: tuple[str, ...]
+    times: tuple[float | None, ...]
+    outside: tuple[bool, ...]
+
+    @property
+    def base(self) -> float | None:
+        return self.times[0]
+
+    @property
+    def gain(self) -> float:
+        """The most that a level saves of what it takes in the model as it is."""
+        if self.base is None:
+            return -max((time for time in self.times if time is not None), default=0.0)
+        return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """A table of times that can be parted by levels."""
+
+    title: str
+    head: tuple[Column, ...]
+    levels: tuple[Level, ...]
+    rows: tuple[_Row, ...]
+    rest: _Row | None
+    caption: str
+
+    def table(self, chosen: Sequence[int], view: View) -> Table:
+        """The levels at these places, behind the model as it is."""
+        places = (0, *chosen)
+        whole = self.levels[0].ms
+        decimals = max(_LEAST_DECIMALS, ms_decimals((whole or 0.0) * _NS_PER_MS))
+        show = _SHOW[view]
+
+        def cells(row: _Row) -> tuple[str, ...]:
+            return (*row.head, *(show(row, at, whole, decimals) for at in places))
+
+        shown = [row for row in self.rows if any(row.times[at] is not None for at in places)]
+        rows = [cells(row) for row in (*shown, *([self.rest] if self.rest else []))]
+        blank = ("",) * (len(self.head) - 1)
+        total = _Row(
+            ("total", *blank), tuple(level.ms for level in self.levels), (False,) * len(self.levels)
+        )
+        notes = [self.caption]
+        if any(self.levels[at].is_estimate for at in places):
+            notes.append(f"{_ESTIMATE}: an estimate, between two levels that were measured")
+        if any(row.outside[at] for row in shown for at in places):
+            notes.append(f"{_OUTSIDE}: it ran outside of the accelerated engine: no speedup")
+        return Table(
+            f"{self.title}, {_TITLES[view]}",
+            (*self.head, *(Column(_short_title(self.levels[at])) for at in places)),
+            tuple(rows),
+            cells(total),
+            "\n".join(filter(None, notes)),
+        )
+
+
+def _short_title(level: Level) -> str:
+    if level.is_estimate and level.variant is not None:
+        return f"{level.variant.title} {_ESTIMATE}"
+    return printable(level.title)
+
+
+_Show: TypeAlias = Callable[[_Row, int, "float | None", int], str]
+
+
+def _show_ms(row: _Row, at: int, _: float | None, decimals: int) -> str:
+    time = row.times[at]
+    text = _NOTHING if time is None else format_ms(time * _NS_PER_MS, decimals)
+    return f"{text}{_OUTSIDE}" if row.outside[at] else text
+
+
+def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
+    time = row.times[at]
+    text = _NOTHING if time is None else format_share(time, whole)
+    return f"{text}{_OUTSIDE}" if row.outside[at] else text
+
+
+def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
+    """The time itself of the model as it is, and what it is over that of each other level."""
+    if at == 0:
+        return _show_ms(row, at, whole, decimals)
+    if row.outside[at]:
+        return _OUTSIDE
+    time, base = row.times[at], row.base
+    return f"x{base / time:.2f}" if time and base is not None else _NOTHING
+
+
+_SHOW: Mapping[View, _Show] = {
+    View.MS: _show_ms,
+    View.PERCENT: _show_percent,
+    View.SPEEDUP: _show_speedup,
+}
+
+
+def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Table]:
+    """What each operator takes at each level: as many levels beside each other as there is room."""
+    levels = _with_times(case, lambda level: level.layer_types)
+    if not levels:
+        return []
+    counted = case.baseline.layer_types
+    names = dict.fromkeys(op for level in levels for op in level.layer_types)
+    rows = []
+    for op in names:
+        is_layer = op in counted and counted[op].count > 0
+        count = str(counted[op].count) if is_layer else ""
+        times = tuple(level.layer_types.get(op) for level in levels)
+        rows.append(_Row((printable(op), count), times, (False,) * len(levels)))
+    rows.sort(key=lambda row: (-(row.base or 0.0), -max(time or 0.0 for time in row.times)))
+    head = (Column("layer type", is_text=True, is_name=True, least=_LEAST_NAME), Column("count"))
+    return _parted(_Grid("by layer type", head, levels, tuple(rows), None, ""), view, width)
+
+
+def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None) -> list[Table]:
+    """The layers that gain most at some level, and what all else takes."""
+    levels = _with_times(case, lambda level: level.layers)
+    counted = case.baseline.counted
+    if not levels or counted is None:
+        return []
+    known = {layer.id: layer for layer in counted.layers}
+    names = [name for name in known if any(name in level.layers for level in levels)]
+    rows = [_layer_row(known[name], levels) for name in names]
+    rows.sort(key=lambda row: -row.gain)
+    shown = rows if top is None else rows[:top]
+    hidden = len(rows) - len(shown)
+    rest = _rest(shown, levels)
+    more = f"{hidden} more layer{'s' if hidden > 1 else ''}: --top 0 shows all" if hidden else ""
+    head = (
+        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("type", is_text=True, is_name=True),
+    )
+    return _parted(
+        _Grid("by layer, what gains most first", head, levels, tuple(shown), rest, more),
+        view,
+        width,
+    )
+
+
+def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
+    return _Row(
+        (printable(layer.name or layer.id), printable(layer.qualified_op)),
+        tuple(level.layers.get(layer.id) for level in levels),
+        tuple(layer.id in level.outside for level in levels),
+    )
+
+
+def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:
+    """What the other layers take, those that only a variant has, and what belongs to no layer."""
+    times = []
+    for at, level in enumerate(levels):
+        spent = sum(row.times[at] or 0.0 for row in shown)
+        times.append(None if level.ms is None else max(0.0, level.ms - spent))
+    return _Row(("(all else)", ""), tuple(times), (False,) * len(levels))
+
+
+def _with_times(
+    case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
+) -> tuple[Level, ...]:
+    """The model as it is and the levels that have such times; none where it has none itself."""
+    first, *others = case.levels
+    if not read(first):
+        return ()
+    return (first, *(level for level in others if read(level)))
+
+
+def _parted(grid: _Grid, view: View, width: int) -> list[Table]:
+    """The grid as one table, or as several with some of its levels each."""
+    tables: list[Table] = []
+    chosen: list[int] = []
+    for at in range(1, len(grid.levels)):
+        wider = grid.table([*chosen, at], view)
+        if chosen and least_width(wider) > width:
+            tables.append(grid.table(chosen, view))
+            chosen = []
+        chosen.append(at)
+    tables.append(grid.table(chosen, view))
+    return tables
+
+
+# -- outputs
+
+
+def output_change_table(case: WhatIfCase) -> Table | None:
+    """How far outputs are from those of the model as it is; None where none can be told."""
+    rows = [
+        (
+            printable(level.title),
+            printable(output.name),
+            _small(output.max_absolute),
+            _small(output.max_relative),
+            "" if output.cosine is None else f"{output.cosine:.6f}",
+        )
+        for level in case.levels
+        for output in level.outputs
+        if output.difference is None
+    ]
+    columns = (
+        Column("", is_text=True),
+        Column("output on the same inputs", is_text=True, is_name=True),
+        Column("largest difference"),
+        Column("relative"),
+        Column("cosine"),
+    )
+    return (
+        Table("outputs against those of the model as it is", columns, tuple(rows)) if rows else None
+    )
+
+
+def _small(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

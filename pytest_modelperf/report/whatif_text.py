@@ -1,0 +1,118 @@
+"""The report of a what-if that a terminal shows: its levels, and layer types and layers at each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_modelperf.records import Profile
+from pytest_modelperf.report.case_text import write_fact
+from pytest_modelperf.report.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.static_tables import describe_model
+from pytest_modelperf.report.whatif_tables import (
+    View,
+    layer_level_tables,
+    layer_type_level_tables,
+    level_tables,
+    output_change_table,
+    verdict_of,
+)
+from pytest_modelperf.units import printable
+from pytest_modelperf.variants import VariantKind, WhatIf, WhatIfCase
+
+SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
+_STYLES = {"faster": "green", "slower": "red", "failed": "red"}
+_CHANGED = {
+    VariantKind.PRUNED: "pruned weights",
+    VariantKind.NARROWED: "removed channels",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfView:
+    """What is shown of the layers: how many, and what of their times."""
+
+    top: int | None = None
+    times: View = View.MS
+
+
+def render_whatif(whatif: WhatIf, view: WhatIfView, style: TextStyle) -> str:
+    """The whole report: the levels of each case, what explains them, and how that was found."""
+    page = Page(style)
+    page.line(describe_model(Profile(whatif.model, ())), "bold")
+    if whatif.machine is not None:
+        page.item(describe_machine_line(whatif.machine))
+    if whatif.engine is not None:
+        page.item(describe_engine(whatif.engine))
+    for case in whatif.cases:
+        if len(whatif.cases) > 1:
+            page.line("")
+            page.line(printable(case.id), "bold")
+        _write_case(page, whatif, case, view)
+    page.line("")
+    write_fact(page, "how", _method(whatif))
+    page.sentence(SPEED_ONLY, style="yellow")
+    return page.text()
+
+
+def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) -> None:
+    styles = [_STYLES.get(verdict_of(level), "") for level in case.levels]
+    for table in level_tables(case, whatif.confidence, page.width):
+        page.table(table, row_styles=styles)
+    lines = list(failed_lines(case))
+    if lines:
+        page.line("")
+    for line in lines:
+        page.item(line, style="red")
+    for table in layer_type_level_tables(case, view.times, page.width):
+        page.table(table)
+    for table in layer_level_tables(case, view.times, page.width, view.top):
+        page.table(table)
+    outputs = output_change_table(case)
+    if outputs is not None:
+        page.table(outputs)
+    page.line("")
+    for line in _notes(case):
+        write_fact(page, "note", line)
+
+
+def failed_lines(case: WhatIfCase) -> Iterator[str]:
+    """Which levels have no time, and why: those with the same reason together."""
+    about: dict[str, list[str]] = {}
+    for level in case.levels:
+        if level.failure is not None:
+            about.setdefault(level.failure, []).append(level.title)
+    for reason, titles in about.items():
+        first, *more = reason.splitlines() or [""]
+        yield f"{printable(', '.join(titles))}: {printable(first)}"
+        yield from (f"  {printable(line)}" for line in more)
+
+
+def _notes(case: WhatIfCase) -> Iterator[str]:
+    """What was noted of the case and of its levels, once, and what of outputs is not shown."""
+    about: dict[str, list[str]] = {}
+    for level in case.levels:
+        for note in level.notes:
+            about.setdefault(note, []).append(level.title)
+    yield from map(printable, case.notes)
+    for note, titles in about.items():
+        yield printable(f"{', '.join(titles)}: {note}")
+    for level in case.levels:
+        for output in level.outputs:
+            if output.difference is not None:
+                yield printable(f"{level.title}: output {output.name}: {output.difference}")
+    kinds = {level.variant.kind for level in case.levels if level.variant and level.ms is not None}
+    changed = [words for kind, words in _CHANGED.items() if kind in kinds]
+    if changed:
+        yield f"outputs with {' and '.join(changed)} say nothing, so that they are not compared"
+
+
+def _method(whatif: WhatIf) -> str:
+    levels = [level for case in whatif.cases for level in case.levels if level.rounds is not None]
+    rounds = sum(level.rounds or 0 for level in levels)
+    count = f"{len(levels)} duet{'s' if len(levels) != 1 else ''}"
+    return (
+        f"{rounds} rounds in {count} of a variant and the model as it is, {whatif.seconds:.1f} s; "
+        "the times of a variant are those of the model as it is, changed by their ratio"
+    )

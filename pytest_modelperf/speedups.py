@@ -1,0 +1,378 @@
+"""What the duets of a what-if say together: its levels on one scale, and estimates between them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pytest_modelperf.differences import Differences
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.measurements import EngineFacts, Ratio, RowKind
+from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind
+from pytest_modelperf.verdicts import OutputChange
+
+_NS_PER_MS = 1e6
+# A factor that nobody would prune a model for.
+_NO_GAIN = 1.1
+_OVERHEAD = RowKind.OVERHEAD.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A variant that was tried: what its duet told, or why there was none.
+
+    `ratio` is how many times as long as the model as it is the variant took.
+    """
+
+    variant: Variant
+    before: CaseProfile | None = None
+    after: CaseProfile | None = None
+    ratio: Ratio | None = None
+    size_bytes: int | None = None
+    zeros: float | None = None
+    outputs: tuple[OutputChange, ...] = ()
+    rounds: int | None = None
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels of a case, and of all duets the model as it is where that was most typical."""
+
+    baseline: CaseProfile
+    levels: tuple[Level, ...]
+
+
+def check_asked(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
+    """Raise UsageError where a level cannot be made, or an estimate would not be between two."""
+    if not variants:
+        raise UsageError(
+            "nothing is asked for: give --prune, --prune-channels, --quantize or --precision."
+        )
+    for variant in variants:
+        _check_share(variant)
+    measured = _pruned_shares(variants)
+    if estimates and not measured:
+        raise UsageError(
+            "an estimate lies between levels of pruning that are measured: give some with --prune, "
+            "such as --prune 0.5,0.9."
+        )
+    for share in estimates:
+        if not 0.0 <= share <= max(measured):
+            raise UsageError(
+                f"an estimate at {share:g} would not lie between two levels of pruning: they are "
+                f"measured from 0 to {max(measured):g}. Add one beyond it to --prune."
+            )
+        if share in {0.0, *measured}:
+            raise UsageError(f"{share:g} is measured: leave it out of the estimates.")
+
+
+def _check_share(variant: Variant) -> None:
+    share = variant.level
+    if share is None:
+        return
+    is_pruned = variant.kind is VariantKind.PRUNED
+    if not 0.0 <= share < 1.0 or (share == 0.0 and not is_pruned):
+        least = "0 or more" if is_pruned else "above 0"
+        raise UsageError(
+            f"{variant.title}: a share is {least} and below 1, such as 0.5; not {share:g}."
+        )
+
+
+def _pruned_shares(variants: Sequence[Variant]) -> list[float]:
+    return [v.level for v in variants if v.kind is VariantKind.PRUNED and v.level is not None]
+
+
+def make_levels(
+    baseline: CaseProfile,
+    size_bytes: int | None,
+    zeros: float | None,
+    tried: Sequence[Tried],
+    estimates: Sequence[float] = (),
+) -> Levels:
+    """The model as it is, then each variant and estimate; those of pruning by their shares.
+
+    The time of the model as it is is the median over all duets. That of a variant is as many
+    times as long as it was in its own duet, so that what the machine did meanwhile cancels.
+    """
+    measured = [each for each in tried if each.before is not None and each.ratio is not None]
+    ms = None
+    if measured:
+        ms = statistics.median(_median_ms(each.before) for each in measured)
+        typical = min(measured, key=lambda each: abs(_median_ms(each.before) - ms))
+        assert typical.before is not None  # noqa: S101  # for mypy
+        baseline = typical.before
+    first = _level_as_it_is(baseline, ms, size_bytes, zeros)
+    levels = [_level_of(each, first) for each in tried]
+    pruned = [level for level in levels if _share_of(level) is not None]
+    known = [first, *(level for level in pruned if level.ms is not None)]
+    pruned += [estimate_level(known, share) for share in estimates]
+    pruned.sort(key=lambda level: _share_of(level) or 0.0)
+    others = [level for level in levels if _share_of(level) is None]
+    return Levels(baseline, (first, *pruned, *others))
+
+
+def _share_of(level: Level) -> float | None:
+    variant = level.variant
+    is_pruned = variant is not None and variant.kind is VariantKind.PRUNED
+    return variant.level if variant is not None and is_pruned else None
+
+
+def _median_ms(profile: CaseProfile | None) -> float:
+    return 0.0 if profile is None else profile.latency.median_ns / _NS_PER_MS
+
+
+# -- what was measured
+
+
+def _level_as_it_is(
+    profile: CaseProfile, ms: float | None, size_bytes: int | None, zeros: float | None
+) -> Level:
+    counted = profile.counted
+    level = Level(
+        title=BASELINE,
+        ms=ms,
+        macs=None if counted is None else counted.macs,
+        params=None if counted is None else counted.params,
+        size_bytes=size_bytes,
+        zeros=zeros,
+    )
+    if ms is None:
+        return level
+    scale = ms / _median_ms(profile)
+    return replace(
+        level,
+        layer_types=_times_by_type(profile, scale),
+        layers={
+            row.static.id: row.ms * scale
+            for row in profile.layers
+            if row.static is not None and row.ms is not None
+        },
+        outside=tuple(_ran_outside(profile)),
+    )
+
+
+def _level_of(each: Tried, first: Level) -> Level:
+    level = Level(
+        title=each.variant.title,
+        variant=each.variant,
+        size_bytes=each.size_bytes,
+        zeros=each.zeros,
+        notes=each.notes,
+        failure=each.failure,
+    )
+    before, after, ratio = each.before, each.after, each.ratio
+    if before is None or after is None or ratio is None or first.ms is None:
+        return level
+    ms = first.ms * ratio.value
+    differences = Differences.between(before, after)
+    times = _times_on_scale(differences, first, ms)
+    counted = after.counted
+    return replace(
+        level,
+        ms=ms,
+        speedup=inverted(ratio),
+        macs=None if counted is None else counted.macs,
+        params=None if counted is None else counted.params,
+        layer_types=times.by_type,
+        layers=times.by_layer,
+        outside=_outside(differences),
+        outputs=each.outputs,
+        rounds=each.rounds,
+    )
+
+
+def inverted(ratio: Ratio) -> Ratio:
+    """How many times as fast, of how many times as long."""
+    low = None if not ratio.high else 1.0 / ratio.high
+    high = None if not ratio.low else 1.0 / ratio.low
+    return Ratio(1.0 / ratio.value, low, high)
+
+
+def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
+    return {op: kind.ms * scale for op, kind in profile.layer_types.items() if kind.ms is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The times of a variant, in milliseconds: by operator, and by layer of the model as it is."""
+
+    by_type: Mapping[str, float]
+    by_layer: Mapping[str, float]
+
+
+def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times:
+    """What a variant takes where the model as it is takes what `first` says, and it `ms` in all.
+
+    Both sides of a duet had their layers timed in turn, so what one layer gained is the ratio of
+    its two times there. What the model as it is has not is held against all of its kernels. The
+    overhead of the runtime is what is left, so that all of it adds up.
+    """
+    before = _kernel_times(differences.before.profile)
+    after = differences.after.profile
+    own = {row.static.id: row.ms for row in differences.before.rows if row.static is not None}
+    total = sum(spent for op, spent in first.layer_types.items() if op != _OVERHEAD)
+    usual = total / sum(before) if any(before) else 1.0
+    owners = _owners(differences)
+    types: dict[str, float] = {}
+    layers: dict[str, float] = {}
+    for row in after.layers:
+        if row.ms is None or row.qualified_op == _OVERHEAD:
+            continue
+        owner = None if row.static is None else owners.get(row.static.id)
+        spent = row.ms * usual
+        if owner is not None:
+            old, known = own.get(owner), first.layers.get(owner)
+            spent = row.ms * known / old if old and known is not None else spent
+            layers[owner] = layers.get(owner, 0.0) + spent
+        types[row.qualified_op] = types.get(row.qualified_op, 0.0) + spent
+    spent = sum(types.values())
+    if _OVERHEAD in after.layer_types and spent <= ms:
+        return _Times({**types, _OVERHEAD: ms - spent}, layers)
+    shrunk = ms / spent if spent else 1.0
+    return _Times(_scaled(types, shrunk), _scaled(layers, shrunk))
+
+
+def _kernel_times(profile: CaseProfile) -> list[float]:
+    """Those of all that ran but the overhead of the runtime."""
+    return [
+        row.ms for row in profile.layers if row.ms is not None and row.qualified_op != _OVERHEAD
+    ]
+
+
+def _owners(differences: Differences) -> dict[str, str]:
+    """For each layer of a variant the one of the model as it is that its time belongs to.
+
+    A quantizer puts layers before the one that they serve, and where it takes several for one,
+    the last of them has its output: so what the model as it is does not have belongs to the
+    next layer that it has. Of layers that share a kernel there, to the one that has its time.
+    """
+    before = differences.before
+    mates = {new: old for old, new in differences.pairs.items()}
+    indexes = {layer.id: index for index, layer in enumerate(before.layers)}
+    owners: dict[str, str] = {}
+    waiting: list[str] = []
+    for index, layer in enumerate(differences.after.layers):
+        waiting.append(layer.id)
+        mate = mates.get(index, indexes.get(layer.id))
+        if mate is not None:
+            head = before.layers[before.heads.get(mate, mate)]
+            owners.update(dict.fromkeys(waiting, head.id))
+            waiting = []
+    return owners
+
+
+def _ran_outside(profile: CaseProfile) -> Iterator[str]:
+    """The layers that an engine of several providers did not run by the first of them."""
+    measured = profile.measured
+    if measured is None or len(measured.engine.providers) < 2:
+        return
+    for row in profile.layers:
+        provider = None if row.time is None else row.time.provider
+        is_first = provider is None or provider == measured.engine.providers[0]
+        if row.static is not None and not is_first:
+            yield row.static.id
+
+
+def _outside(differences: Differences) -> tuple[str, ...]:
+    """The same of a variant, by the ids of the model as it is where a layer belongs to one."""
+    owners = _owners(differences)
+    ran = _ran_outside(differences.after.profile)
+    return tuple(dict.fromkeys(owners.get(layer_id, layer_id) for layer_id in ran))
+
+
+# -- what lies between
+
+
+def estimate_level(known: Sequence[Level], share: float) -> Level:
+    """The level at a share of pruning between two that were measured.
+
+    Sparsify's formula: est_time = T_base * est_prune / T_prune0, where est_prune = T_prune0 -
+    sum(t_0 - t_s), with t_s of each layer interpolated between its times at both. What runs
+    beside the layers counts like one of them; so the times add up, and est_prune is what lies
+    between the two levels. `known` begins with the model as it is; that stands for no pruning
+    where nothing was pruned by 0.
+    """
+    variant = Variant(VariantKind.PRUNED, share)
+    base, *pruned = known
+    title = f"{variant.title} (estimate)"
+    points = {0.0: base} | {_share_of(level) or 0.0: level for level in pruned}
+    shares = sorted(points)
+    if base.ms is None or share > shares[-1]:
+        failure = "no level of pruning at or above it was measured"
+        return Level(title=title, variant=variant, is_estimate=True, failure=failure)
+    low = max(at for at in shares if at <= share)
+    high = min(at for at in shares if at >= share)
+    weight = 0.0 if high == low else (share - low) / (high - low)
+    between = _Between(points[low], points[high], weight)
+    scale = base.ms / (points[0.0].ms or base.ms)
+    ms = between.of(between.low.ms or 0.0, between.high.ms or 0.0) * scale
+    return Level(
+        title=title,
+        variant=variant,
+        is_estimate=True,
+        ms=ms,
+        speedup=Ratio(base.ms / ms, None, None) if ms > 0 else None,
+        macs=base.macs,
+        params=base.params,
+        layer_types=_scaled(between.times(lambda level: level.layer_types), scale),
+        layers=_scaled(between.times(lambda level: level.layers), scale),
+        outside=tuple(dict.fromkeys((*between.low.outside, *between.high.outside))),
+        notes=(f"between {between.low.title} and {between.high.title}",),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Two levels that were measured, and how far it is from one to the other."""
+
+    low: Level
+    high: Level
+    weight: float
+
+    def of(self, low: float, high: float) -> float:
+        return low + (high - low) * self.weight
+
+    def times(self, read: Callable[[Level], Mapping[str, float]]) -> dict[str, float]:
+        """What has no time of its own on one side runs in another kernel there, and takes 0.
+
+        Nothing, where one side has no times of layers at all.
+        """
+        low, high = read(self.low), read(self.high)
+        if not low or not high:
+            return {}
+        return {name: self.of(low.get(name, 0.0), high.get(name, 0.0)) for name in {**low, **high}}
+
+
+def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
+    return {name: spent * scale for name, spent in times.items()}
+
+
+# -- what zeros brought
+
+
+def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
+    """That pruning brought nothing on this engine; None where it did, or was not measured."""
+    speedups = [
+        level.speedup
+        for level in levels
+        if _share_of(level) and not level.is_estimate and level.speedup is not None
+    ]
+    if not speedups or any(level.is_faster for level in levels if _share_of(level)):
+        return None
+    name = " ".join(part for part in (engine.name, engine.version) if part)
+    if all(map(_is_none, speedups)):
+        return (
+            f"{name} ran sparse weights at dense speed: no gain. Zeros alone save time only where "
+            "kernels skip them"
+        )
+    return f"no gain from zeros was shown on {name}; --max-seconds makes time to see a smaller one"
+
+
+def _is_none(speedup: Ratio) -> bool:
+    """Whether it is known to be none to speak of."""
+    low, high = speedup.low, speedup.high
+    return low is not None and high is not None and high / _NO_GAIN < 1.0 < low * _NO_GAIN

@@ -1,0 +1,383 @@
+"""What if a model were pruned, narrowed, quantized, or run in another precision: tried, measured.
+
+Each variant is written, runs as a duet against the model as it is, and is removed again. One that
+cannot be made or run says why, and the others go on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pytest_modelperf.dueling import Duel, Pair, fight
+from pytest_modelperf.errors import (
+    BindingError,
+    MeasureError,
+    ModelError,
+    OutputError,
+    UsageError,
+)
+from pytest_modelperf.gates import Gate, rounds_within
+from pytest_modelperf.graph.binding import Binding, InputSpec
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.narrowing import write_narrowed
+from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
+from pytest_modelperf.graph.rewrite import external_files
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.limits import Tolerances
+from pytest_modelperf.measurements import Progress, Ratio
+from pytest_modelperf.profiler.inputs import input_types, make_inputs
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.outputs import compare_outputs
+from pytest_modelperf.profiler.quantizing import Form, quantize
+from pytest_modelperf.profiler.variant_options import Kind, variant_options
+from pytest_modelperf.records import Case, CaseProfile, Outcome
+from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, start_on
+from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
+from pytest_modelperf.units import printable
+from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.verdicts import OutputChange
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+# Whatever is as fast as before within so much is called equal: then no more rounds are taken.
+_NO_DIFFERENCE = 0.03
+_MEDIAN = 50.0
+# So many inputs, all of them made from other seeds, tell the ranges for a static quantization.
+_CALIBRATIONS = 8
+# Those whose weights are other numbers, and so their files.
+_REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
+# Those that are meant to give out what the model gives out.
+_FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
+# What making a variant can fail by, a precision that this machine does not have among them. An
+# engine that is not there at all ends everything.
+_FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
+
+
+def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, which variants, with what, for whom
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    variants: Sequence[Variant],
+    estimates: Sequence[float] = (),
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> WhatIf:
+    """Every variant of a model at every case, beside the model as it is."""
+    check_asked(variants, estimates)
+    extensions = extensions or Extensions()
+    begun = time.monotonic()
+    file = open_model(source)
+    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    total = len(models) * len(request.cores) * len(variants)
+    gate = Gate(
+        tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
+        rounds=rounds_within(setup.policy.max_seconds),
+    ).divided(total)
+    trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch)
+    cases = [case for model in models for case in trial.cases_of(model)]
+    ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
+    return WhatIf(
+        model=model_facts(file, reads_all=True),
+        machine=next((m.machine for m in ran if m.machine), None) or describe_machine(),
+        engine=ran[0].engine if ran else None,
+        cases=tuple(cases),
+        confidence=gate.confidence,
+        seconds=time.monotonic() - begun,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The model that variants are made of and run against.
+
+    `stored` is a file with all of its weights, which a quantizer can read; None where no variant
+    needs one.
+    """
+
+    model: Model
+    size_bytes: int
+    zeros: float | None = None
+    stored: Path | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A variant that is ready to run: a model of its own or the same, and options of the engine."""
+
+    model: Model
+    options: Mapping[str, str] = field(default_factory=dict)
+    size_bytes: int | None = None
+    zeros: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Trial:
+    """All variants at all cases, one after the other."""
+
+    setup: Setup
+    gate: Gate
+    variants: tuple[Variant, ...]
+    estimates: tuple[float, ...]
+    total: int
+    watch: Watch
+    done: int = 0
+
+    def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
+        """The cases of a model at one set of dimensions, for every number of cores."""
+        cases = [
+            Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
+        ]
+        tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
+        with tempfile.TemporaryDirectory(prefix="modelperf-whatif-") as folder:
+            base = self._base(model, Path(folder), cases[0])
+            for variant in self.variants:
+                with tempfile.TemporaryDirectory(prefix="variant-", dir=folder) as own:
+                    for case, each in self._try(variant, base, Path(own), cases):
+                        tried[case.id].append(each)
+        for case in cases:
+            yield self._sum_up(case, base, tried[case.id])
+
+    def _base(self, model: Model, folder: Path, case: Case) -> _Base:
+        """The model as it is; its weights stored, where a graph without them generates them.
+
+        An engine computes such weights as it loads, and may know that they are all the same. What
+        is made of the model stores its weights, so that against this more than a variant would
+        be measured.
+        """
+        size = model.file.size_bytes + sum(
+            path.stat().st_size for path in external_files(model.bound)
+        )
+        if not any(variant.kind in _REWRITTEN for variant in self.variants):
+            return _Base(model, size)
+        self._place(case, None).tell("storing its weights")
+        path = folder / "stored.onnx"
+        zeros, generated = _store(model, path)
+        if not generated:
+            return _Base(model, size, zeros, path)
+        are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
+        note = (
+            f"{generated} {are}: random numbers are stored instead, also in the model as it is, so "
+            "that an engine treats both alike"
+        )
+        return _Base(_reopened(model, path), _size_of(folder), zeros, path, (note,))
+
+    def _try(
+        self, variant: Variant, base: _Base, folder: Path, cases: Sequence[Case]
+    ) -> Iterator[tuple[Case, Tried]]:
+        """A variant made once, and run at each number of cores."""
+        try:
+            made: _Made | None = self._make(variant, base, folder, cases[0])
+            failure = None
+        except _FAILURES as error:
+            made, failure = None, _in_words(error)
+        for case in cases:
+            self.done += 1
+            if made is None:
+                yield case, Tried(variant=variant, failure=failure)
+            else:
+                yield case, self._measure(variant, base, made, case)
+
+    def _make(self, variant: Variant, base: _Base, folder: Path, case: Case) -> _Made:
+        self._place(case, variant, is_next=True).tell("making it")
+        path = folder / f"{variant.id}.onnx"
+        made = _MAKERS[variant.kind](self, variant, base, path)
+        if made.model is base.model:
+            return replace(made, size_bytes=base.size_bytes, zeros=base.zeros)
+        return replace(made, size_bytes=_size_of(folder))
+
+    def engine_options(self, kind: Kind, value: str | float) -> Mapping[str, str] | None:
+        """What makes the engine do something beside; None where it has no option for it."""
+        with start_on(self.setup, 1) as worker:
+            worker.use_engine(self.setup.engine, self.setup.options)
+            return variant_options(worker, kind, value, self.setup.options)
+
+    def _measure(self, variant: Variant, base: _Base, made: _Made, case: Case) -> Tried:
+        setup = replace(self.setup, options={**self.setup.options, **made.options})
+        pair = Pair(base.model, made.model, self.setup, setup)
+        place = self._place(case, variant)
+        try:
+            check_cores(case.cores, self.setup)
+            with alone_at(place):
+                duel = fight(pair, self.gate, place, lambda _: True)
+        except MeasureError as error:
+            return Tried(variant=variant, failure=_in_words(error))
+        return _told(variant, made, duel)
+
+    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> Place:
+        """The case among all, and its variant in front of its name for who is watching."""
+
+        def watch(progress: Progress) -> None:
+            name = progress.case_id
+            self.watch(
+                replace(progress, case_id=name if variant is None else f"{variant.title}, {name}")
+            )
+
+        number = min(self.done + (is_next or variant is None), self.total)
+        return Place(case, number, self.total, watch)
+
+    def _sum_up(self, case: Case, base: _Base, tried: Sequence[Tried]) -> WhatIfCase:
+        reason = next((each.failure for each in tried if each.failure), "")
+        unmeasured = CaseProfile(case, base.model.static, None, Outcome.FAILED, reason)
+        found = make_levels(unmeasured, base.size_bytes, base.zeros, tried, self.estimates)
+        measured = found.baseline.measured
+        notes = [*base.notes, *base.model.static.notes]
+        if measured is not None:
+            notes += measured.notes
+            zeros = describe_zeros(found.levels, measured.engine)
+            notes += [zeros] if zeros is not None else []
+        return WhatIfCase(
+            case=case,
+            baseline=found.baseline,
+            levels=found.levels,
+            notes=tuple(dict.fromkeys(notes)),
+        )
+
+
+def _told(variant: Variant, made: _Made, duel: Duel) -> Tried:
+    """What a duet says of a variant."""
+    metric = next(metric for metric in duel.metrics if metric.name == f"latency_p{_MEDIAN:g}")
+    before, after = duel.before, duel.after
+    outputs: tuple[OutputChange, ...] = ()
+    if variant.kind in _FAITHFUL and before.outputs is not None and after.outputs is not None:
+        outputs = compare_outputs(before.outputs, after.outputs)
+    known = () if before.profile.measured is None else before.profile.measured.notes
+    own = () if after.profile.measured is None else after.profile.measured.notes
+    low, high = metric.interval or (None, None)
+    return Tried(
+        variant=variant,
+        before=before.profile,
+        after=after.profile,
+        ratio=None if metric.ratio is None else Ratio(metric.ratio, low, high),
+        size_bytes=made.size_bytes,
+        zeros=made.zeros,
+        outputs=outputs,
+        rounds=len(duel.rounds),
+        notes=(*made.notes, *(note for note in own if note not in known)),
+        failure=None if metric.ratio is not None else "too few inferences to tell its median",
+    )
+
+
+# -- what is made
+
+
+def _store(model: Model, path: Path) -> tuple[float | None, int]:
+    """Write a model with all of its weights; their zeros, and how many were not stored before."""
+    try:
+        stored = write_pruned(model.bound, path, 0.0)
+    except ModelError:
+        # Nothing of it can be pruned, which is no reason not to quantize it.
+        return None, write_stored(model.bound, path)
+    return _share(stored.zeros, stored.elements), stored.generated
+
+
+def _prune(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+    pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
+    notes = [*_describe_spared(pruned.skipped)]
+    zeros = _share(pruned.zeros, pruned.elements)
+    options = trial.engine_options("sparsity", zeros or 0.0) or {}
+    if options:
+        notes.append(f"run with {_listed(options)}")
+    return _Made(_reopened(base.model, path), options, None, zeros, tuple(notes))
+
+
+def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+    narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
+    channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
+    notes = [f"{channels}, {narrowed.layers} layer{'s' if narrowed.layers != 1 else ''} smaller"]
+    if narrowed.kept:
+        first = narrowed.kept[0]
+        more = f"{len(narrowed.kept)} layer{'s keep' if len(narrowed.kept) > 1 else ' keeps'}"
+        notes.append(f"{more} all channels, such as {printable(first.name)}: {first.reason}")
+    return _Made(_reopened(base.model, path), notes=tuple(notes))
+
+
+def _quantize(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+    assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
+    form: Form = "static" if variant.form == "static" else "dynamic"
+    quantized = quantize(base.stored, path, form, _calibrations(base.model))
+    return _Made(_reopened(base.model, path), notes=quantized.notes)
+
+
+def _change_precision(trial: _Trial, variant: Variant, base: _Base, _: Path) -> _Made:
+    options = trial.engine_options("precision", variant.form)
+    if options is None:
+        raise MeasureError(
+            f"{trial.setup.engine.name} knows no option for another precision than the one that a "
+            "model is stored in. Give another --engine, such as openvino."
+        )
+    return _Made(base.model, options, notes=(f"run with {_listed(options)}",))
+
+
+def _describe_spared(spared: Sequence[Spared]) -> Iterator[str]:
+    if spared:
+        count = f"{len(spared)} weight{'s were' if len(spared) > 1 else ' was'}"
+        first = spared[0]
+        yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
+
+
+_Maker: TypeAlias = Callable[[_Trial, Variant, _Base, Path], _Made]
+_MAKERS: Mapping[VariantKind, _Maker] = {
+    VariantKind.PRUNED: _prune,
+    VariantKind.NARROWED: _narrow,
+    VariantKind.QUANTIZED: _quantize,
+    VariantKind.PRECISION: _change_precision,
+}
+
+
+def _reopened(model: Model, path: Path) -> Model:
+    """What was written of a model, at the very same inputs."""
+    bound = model.bound
+    specs = tuple(
+        InputSpec(name, dtype, shape)
+        for name, (dtype, shape) in input_types(bound.graph, bound.inputs, model.file.name).items()
+    )
+    given = {**{spec.name: spec for spec in specs}, **bound.inputs.values}
+    binding = Binding(inputs=tuple(given.values()))
+    return Model.bind(open_model(str(path)), binding, model.request, model.extensions)
+
+
+def _calibrations(model: Model) -> list[Arrays]:
+    """Inputs to find the ranges of activations with: the given ones, the others ever different."""
+    bound, request = model.bound, model.request
+    given = request.given
+    made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
+    return [
+        {
+            name: feed.array
+            for name, feed in make_inputs(
+                bound.graph, bound.inputs, request.seed + index, made, model.file.name
+            ).items()
+        }
+        for index in range(_CALIBRATIONS)
+    ]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _size_of(folder: Path) -> int:
+    """Of all files in it: a model may keep its weights beside itself."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in options.items())
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"it cannot be written: {error.strerror or error}"
+    return str(error)
