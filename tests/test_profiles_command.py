@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from inline_snapshot import snapshot
 
+from pytest_modelperf.peak_files import cache_folder, keep_peaks
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.rooflines import Bandwidth
 from tests.command import Result, run
 from tests.small_models import parse
+from tests.test_rooflines import make_peaks
 
 MODEL = """
     g (float[N,64] x) => (float[N,32] y) {
@@ -143,6 +150,62 @@ def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
     assert compared["single"] == [{"profile": "b", "id": "b2-c1"}]
 
 
+@pytest.fixture
+def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Peaks of this machine that are kept: of two days on one core, the later on two engines."""
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path))
+    key = describe_machine().key
+    slow = make_peaks(machine_key=key, engine="onnxruntime", measured=dt.date(2026, 1, 1))
+    fast = replace(
+        slow, version="99", bandwidths=(Bandwidth(1, 50e9),), measured=dt.date(2026, 2, 1)
+    )
+    for each in (slow, fast, replace(fast, engine="openvino", bandwidths=(Bandwidth(1, 25e9),))):
+        assert keep_peaks(cache_folder(), each) is None
+    return tmp_path
+
+
+@pytest.mark.usefixtures("peaks")
+@pytest.mark.parametrize(("engine", "gigabytes"), [("onnxruntime", 50), ("openvino", 25)])
+def test_flops_have_the_least_time_that_the_latest_peaks_of_an_engine_allow(
+    engine: str, gigabytes: int
+) -> None:
+    shown = document_of("--show", "flops", "--batch", "3", "--engine", engine)
+    (case,) = shown["profile"]["cases"]
+    # Weights, and what goes in and out, all of them float32: so few rows are bound by memory.
+    moved = [4 * (64 * 128 + 3 * 64 + 3 * 128), 4 * 2 * 3 * 128, 4 * (128 * 32 + 3 * 128 + 3 * 32)]
+    roofs = case["roofline"]["layers"]
+    assert [roof["bytes_moved"] for roof in roofs] == moved
+    least = [nbytes / gigabytes / 1e6 for nbytes in moved]
+    assert [roof["least_ms"] for roof in roofs] == pytest.approx(least)
+    assert case["roofline"]["least_ms"] == pytest.approx(sum(least))
+    assert {roof["ms"] for roof in roofs} == {None}
+
+
+@pytest.mark.usefixtures("peaks")
+def test_the_roofline_of_flops_begins_with_what_takes_longest() -> None:
+    done = profiles("--show", "flops", "--batch", "3", "--top", "2")
+    (table,) = re.findall(r"by layer, the least time(?:.|\n)*?--top 0 shows all", done.out)
+    assert table == snapshot("""\
+by layer, the least time that these peaks allow
+layer   type    least ms   share  bound   MAC/B   roof     MACs
+───────────────────────────────────────────────────────────────
+first   MatMul     0.001  62.1 %  memory  0.701  35.04  24.58 k
+second  MatMul     0.000  32.4 %  memory  0.671  33.57  12.29 k
+
+total              0.001                                36.86 k
+roof: the GMAC/s that its MACs and bytes allow at these peaks
+an engine that fuses layers moves less, and can be faster
+1 more layer: --top 0 shows all\
+""")
+
+
+@pytest.mark.usefixtures("peaks")
+def test_flops_without_the_peaks_of_so_many_cores_say_what_measures_them() -> None:
+    done = profiles("--show", "flops", "--cores", "1,2")
+    assert "no roofline of b1-c2: the peaks of onnxruntime" in " ".join(done.out.split())
+    assert done.out.count("by layer, the least time") == 1
+
+
 def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:
     done = profiles("--compare", "flops", "a")
     assert done.exit_code == 0
@@ -269,6 +332,7 @@ def test_a_function_is_kept_without_figures_of_a_graph() -> None:
         (("--show", "a", "--batch", "2"), "give flops its shapes"),
         (("--compare", "a", "c"), "there is no profile 'c'. "),
         (("--remove", "flops"), "always there"),
+        (("--show", "a", "--cores", "2"), "roofline of flops"),
     ],
 )
 def test_what_means_nothing_is_refused(arguments: tuple[str, ...], message: str) -> None:

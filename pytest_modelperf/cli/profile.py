@@ -73,8 +73,8 @@ _NOT_MEASURED = 3
     "--trace",
     "trace_file",
     metavar="F",
-    help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Durations are "
-    "measured; spans stand one after another.",
+    help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Rounds stand where "
+    "they ran; of layers durations are measured, and they stand one after another.",
 )
 @click.option(
     "--name", metavar="NAME", help="Keep the profile under this name, for `modelperf profiles`."

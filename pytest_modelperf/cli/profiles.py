@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.session import ProfileRequest
 
 DEFAULT_TOP = 20
+_USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
 _INCOMPLETE = 2
 
 
@@ -34,6 +35,20 @@ _INCOMPLETE = 2
 @click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove it; repeatable.")
 @click.option(
     "--batch", metavar="N[,N...]", help="Batch sizes of flops.  [default: the model's own, or 1]"
+)
+@click.option(
+    "--cores",
+    metavar="N[,N...]",
+    default=_USUAL_CORES,
+    show_default=True,
+    help="Core counts of the roofline of flops.",
+)
+@click.option(
+    "--engine",
+    metavar="NAME",
+    default=_USUAL_ENGINE,
+    show_default=True,
+    help="The engine whose peaks the roofline of flops is made of.",
 )
 @model_options
 @click.option(
@@ -52,6 +67,8 @@ def profiles(  # noqa: PLR0913  # one parameter per option
     compared: tuple[str, str] | None,
     removed: tuple[str, ...],
     batch: str | None,
+    cores: str,
+    engine: str,
     dims: tuple[str, ...],
     inputs: tuple[str, ...],
     plugins: tuple[str, ...],
@@ -83,6 +100,8 @@ def profiles(  # noqa: PLR0913  # one parameter per option
             "--batch, --dim and --input give flops its shapes, and what was kept has its own: "
             "leave them out."
         )
+    if show != FLOPS and (cores != _USUAL_CORES or engine != _USUAL_ENGINE):
+        raise UsageError("--cores and --engine are for the roofline of flops: add --show flops.")
     check_writable(json_file)
     store = open_store(model, profile_dir)
     if removed:
@@ -91,12 +110,14 @@ def profiles(  # noqa: PLR0913  # one parameter per option
     if compared:
         _compare(store, compared, top, json_file)
         return
-    request = read_request(batch, "1", dims, inputs)
+    request = read_request(batch, cores, dims, inputs)
     operators = load_extensions(plugins).operators
-    if show is not None:
-        _show(store, show, request, operators, top, json_file)
-        return
-    _list(store, request, operators, json_file)
+    if show == FLOPS:
+        _show_flops(store, request, operators, engine, top, json_file)
+    elif show is not None:
+        _show(store, show, top, json_file)
+    else:
+        _list(store, request, operators, json_file)
 
 
 def _list(
@@ -113,35 +134,42 @@ def _list(
         raise SystemExit(_INCOMPLETE)
 
 
-def _show(  # noqa: PLR0913, PLR0917  # what, of what, at which shapes, and where to
+def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which engine, where to
     store: ProfileStore,
-    name: str,
     request: ProfileRequest,
     operators: Operators,
+    engine: str,
     top: int,
     json_file: str | None,
 ) -> None:
-    from pytest_modelperf.named_profiles.listing import count_flops, find_older
-    from pytest_modelperf.named_records import FLOPS
-    from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS, MEASURED_COLUMNS
-    from pytest_modelperf.report.named_text import render_named
+    """What is counted, and the least time that the peaks of this machine allow it."""
+    from pytest_modelperf.named_profiles.listing import count_flops
+    from pytest_modelperf.named_profiles.roofs import find_theoretical_rooflines
+    from pytest_modelperf.peak_files import cache_folder
+    from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS
+    from pytest_modelperf.report.named_text import render_flops
     from pytest_modelperf.report.text import LayerView
     from pytest_modelperf.serde.named import dump_named
 
-    is_flops = name == FLOPS
-    if is_flops:
-        found = count_flops(store.model, request, operators)
-        is_older = False
-    else:
-        found = store.read(name)
-        is_older = name in (find_older(store.model, [found]) or ())
-    view = LayerView(
-        DEFAULT_COLUMNS if is_flops else MEASURED_COLUMNS,
-        ("macs" if is_flops else "ms") if top else None,
-        top or None,
-    )
+    found = count_flops(store.model, request, operators)
+    roofs = find_theoretical_rooflines(found.profile, describe_machine(), cache_folder(), engine)
+    view = LayerView(DEFAULT_COLUMNS, "macs" if top else None, top or None)
+    text = render_flops(found, view, terminal_style(), roofs.by_case, roofs.notes)
+    _put(text, dump_named(found, roofs.by_case), json_file)
+
+
+def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
+    from pytest_modelperf.named_profiles.listing import find_older
+    from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+    from pytest_modelperf.report.named_text import render_named
+    from pytest_modelperf.report.text import LayerView
+
+    found = store.read(name)
+    is_older = name in (find_older(store.model, [found]) or ())
+    view = LayerView(MEASURED_COLUMNS, "ms" if top else None, top or None)
     text = render_named(found, view, terminal_style(), is_older=is_older)
-    _put(text, dump_named(found) if is_flops else store.read_text(name), json_file)
+    _put(text, store.read_text(name), json_file)
 
 
 def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
+from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.named_records import (
@@ -28,6 +29,7 @@ from pytest_modelperf.report.named_tables import (
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.text import LayerView, render_profile
+from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.units import printable
 
 # One standard deviation of the difference between two processes, from one real model to another,
@@ -56,13 +58,27 @@ def render_named(
     named: NamedProfile, view: LayerView, style: TextStyle, *, is_older: bool = False
 ) -> str:
     """A profile as `modelperf profile` shows it, and when it was kept."""
-    if named.is_flops:
-        return render_profile(named.profile, view, style)
     page = Page(style)
     page.line(_kept(named), "bold")
     if is_older:
         page.item("of another file than the model is now", style="yellow")
     return page.text() + render_profile(named.profile, view, style)
+
+
+def render_flops(
+    named: NamedProfile,
+    view: LayerView,
+    style: TextStyle,
+    rooflines: Mapping[str, Roofline],
+    notes: Sequence[str] = (),
+) -> str:
+    """What is counted, each case under its roofline, and why there is none."""
+    page = Page(style)
+    if notes:
+        page.line("")
+    for note in notes:
+        page.item(printable(note), style="yellow")
+    return render_profile(named.profile, view, style, rooflines) + page.text()
 
 
 def render_side_by_side(found: SideBySide, top: int | None, style: TextStyle) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.rooflines import Bound, LayerRoof, Peaks, Roofline
@@ -19,8 +19,8 @@ _GIGA = 1e9
 # Those of the table of layers beside it.
 _DECIMALS = 3
 _WORDS = (
-    "roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, "
-    "or, without MACs, of the bandwidth"
+    "roof: the GMAC/s that its MACs and bytes allow at these peaks",
+    "share: of the roof, or, without MACs, of the bandwidth",
 )
 _LEAST_NAME, _LEAST_TYPE = 12, 8
 
@@ -45,7 +45,9 @@ def peak_lines(peaks: Peaks) -> tuple[str, str]:
 
 
 def roofline_table(roofline: Roofline, top: int | None) -> Table:
-    """A row per layer, the one with the most to gain first."""
+    """A row per layer: the one with the most to gain first, or where nothing ran the longest."""
+    if all(roof.ns is None for roof in roofline.layers):
+        return _least_table(roofline, top)
     columns = (
         Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
         Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
@@ -79,6 +81,45 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     )
 
 
+def _least_table(roofline: Roofline, top: int | None) -> Table:
+    columns = (
+        Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
+        Column("type", is_text=True, is_name=True, least=_LEAST_TYPE),
+        Column("least ms"),
+        Column("share"),
+        Column("bound", is_text=True),
+        Column("MAC/B"),
+        Column("roof"),
+        Column("MACs"),
+    )
+    ordered = sorted(roofline.layers, key=lambda roof: -roof.least_ns)
+    shown = ordered[:top]
+    macs = format_count(sum(roof.work.macs for roof in ordered))
+    lines = [_WORDS[0], "an engine that fuses layers moves less, and can be faster"]
+    lines += _left_out(roofline, len(ordered) - len(shown))
+    return Table(
+        "by layer, the least time that these peaks allow",
+        columns,
+        tuple(_least_row(roof, roofline.least_ns) for roof in shown),
+        ("total", "", format_ms(roofline.least_ns, _DECIMALS), *("",) * 4, macs),
+        "\n".join(lines),
+    )
+
+
+def _least_row(roof: LayerRoof, total_ns: float) -> tuple[str, ...]:
+    has_macs = roof.work.macs > 0
+    return (
+        printable(roof.name or roof.id),
+        printable(roof.op_type),
+        format_ms(roof.least_ns, _DECIMALS),
+        format_share(roof.least_ns, total_ns),
+        roof.bound.value,
+        _intensity(roof) if has_macs else "",
+        _giga(roof.attainable_per_second) if has_macs else "",
+        format_count(roof.work.macs) if has_macs else "",
+    )
+
+
 def _row(roof: LayerRoof) -> tuple[str, ...]:
     has_macs = roof.work.macs > 0
     return (
@@ -108,7 +149,7 @@ def _intensity(roof: LayerRoof) -> str:
 
 
 def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
-    lines = [_WORDS]
+    lines = ["; ".join(_WORDS)]
     beyond = [roof for roof in roofline.layers if roof.is_beyond]
     if beyond:
         noun = "layer" if len(beyond) == 1 else "layers"
@@ -116,11 +157,14 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
             f">100 %: {len(beyond)} {noun} faster than these peaks, of which the true ones are at "
             f"least {_best_of(beyond)}; --measure-peaks measures them anew"
         )
+    return [*lines, *_left_out(roofline, hidden)]
+
+
+def _left_out(roofline: Roofline, hidden: int) -> Iterator[str]:
     for reason, count in roofline.unplaced.items():
-        lines.append(f"{count} layer{'s' if count > 1 else ''} left out: {printable(reason)}")
+        yield f"{count} layer{'s' if count > 1 else ''} left out: {printable(reason)}"
     if hidden:
-        lines.append(f"{hidden} more layers: --top 0 shows all")
-    return lines
+        yield f"{hidden} more layer{'s' if hidden > 1 else ''}: --top 0 shows all"
 
 
 def _best_of(beyond: Sequence[LayerRoof]) -> str:

@@ -59,7 +59,7 @@ def render_profile(
     page.line(describe_model(profile), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
-    shown = _worth_showing(profile.cases)
+    shown = _worth_showing(profile.cases, rooflines or {})
     known: set[int] = set()
     for case in shown:
         if len(shown) > 1:
@@ -130,13 +130,18 @@ def _write_items(page: Page, lines: Sequence[str], style: str) -> None:
         page.item(line, style=style)
 
 
-def _worth_showing(cases: Sequence[CaseProfile]) -> list[CaseProfile]:
-    """The cases with tables of their own: those with layer times, and one of each other graph."""
+def _worth_showing(
+    cases: Sequence[CaseProfile], rooflines: Mapping[str, Roofline]
+) -> list[CaseProfile]:
+    """The cases with tables of their own.
+
+    Those with layer times or a roofline, and one of each other graph.
+    """
     known = {id(case.counted) for case in cases if _has_layer_times(case)}
     shown: list[CaseProfile] = []
     for case in cases:
         is_new = case.counted is not None and id(case.counted) not in known
-        if is_new or _has_layer_times(case):
+        if is_new or _has_layer_times(case) or case.case.id in rooflines:
             shown.append(case)
             known.add(id(case.counted))
     return shown
@@ -159,9 +164,10 @@ def _write_case(
             page.table(uncounted, style="yellow")
     if _has_layer_times(case):
         page.table(layer_type_time_table(case))
-    elif case.counted is not None:
+    elif case.counted is not None and not is_counted:
         page.table(layer_type_table(case.counted))
     if roofline is not None:
         _write_items(page, peak_lines(roofline.peaks), "")
         page.table(roofline_table(roofline, view.top), cuts_first=True)
-    page.table(layer_table(case, view))
+    if _has_layer_times(case) or not is_counted:
+        page.table(layer_table(case, view))

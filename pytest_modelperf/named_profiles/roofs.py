@@ -1,0 +1,50 @@
+"""The roofline of what is counted: the least time that this machine would take, without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.peak_files import find_peaks
+from pytest_modelperf.records import Profile
+from pytest_modelperf.rooflines import Peaks, Roofline, theoretical_roofs
+
+
+@dataclass(frozen=True, slots=True)
+class TheoreticalRooflines:
+    """The roofline of each case, by its id, and why some have none."""
+
+    by_case: Mapping[str, Roofline] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def find_theoretical_rooflines(
+    counted: Profile, machine: MachineFacts, folder: Path, engine: str
+) -> TheoreticalRooflines:
+    """Every counted case under the peaks that are kept of this machine; nothing is measured.
+
+    Peaks are of an engine on so many cores. Of several versions and options of an engine the
+    peaks that were measured last are taken.
+    """
+    kept = find_peaks(folder, machine.key)
+    found: dict[str, Roofline] = {}
+    notes = {} if kept.note is None else {kept.note: None}
+    for case in counted.cases:
+        peaks = _latest(kept.peaks, engine, case.case.cores)
+        if peaks is None:
+            notes[
+                f"no roofline of {case.case.id}: the peaks of {engine} on this machine with "
+                f"--cores {case.case.cores} are not known. `modelperf profile MODEL --roofline` "
+                "measures them"
+            ] = None
+        else:
+            found[case.case.id] = theoretical_roofs(case.static, peaks)
+    return TheoreticalRooflines(found, tuple(notes))
+
+
+def _latest(kept: tuple[Peaks, ...], engine: str, cores: int) -> Peaks | None:
+    fitting = [peaks for peaks in kept if (peaks.engine, peaks.cores) == (engine, cores)]
+    # Those that were measured later stand later in the file.
+    return max(reversed(fitting), key=lambda peaks: peaks.measured, default=None)
