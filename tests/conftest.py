@@ -31,6 +31,8 @@ MEASURING = (
 )
 
 
+# Before pytest-xdist asks which group each test is in.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that measure first, as one group for pytest-xdist: they take longest."""
     measuring = {item for item in items if {item.path, *item.path.parents} & set(MEASURING)}
