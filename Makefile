@@ -20,7 +20,7 @@ demo: $(STAMP) ## Show a failing build from start to end
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
 test: $(STAMP) ## Run every test
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 lint: style types layers ## Check everything that can be checked without running it
 

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
 
@@ -31,17 +36,32 @@ MEASURING = (
 )
 
 
-# Before pytest-xdist asks which group each test is in.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests that measure first, as one group for pytest-xdist: they take longest."""
-    measuring = {item for item in items if {item.path, *item.path.parents} & set(MEASURING)}
-    for item in measuring:
-        item.add_marker(pytest.mark.xdist_group("measuring"))
-    for item in items:
-        if PAGES in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("pages"))
-    items.sort(key=lambda item: item not in measuring)
+    """The tests that measure first: they take longest."""
+    items.sort(key=lambda item: _group_of(item.path) != "measuring")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """What belongs together for one worker: the tests of a group, or those of a file.
+
+    Marks of pytest-xdist would say so in the ids of tests, which pytest 9.2 does not let them.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return _group_of(config.rootpath / file) or file
+
+    return Scheduling(config, log)
+
+
+def _group_of(path: Path) -> str | None:
+    within = {path, *path.parents}
+    if within & set(MEASURING):
+        return "measuring"
+    return "pages" if PAGES in within else None
 
 
 @pytest.fixture(scope="session", autouse=True)
