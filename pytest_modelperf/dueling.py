@@ -44,6 +44,7 @@ from pytest_modelperf.rigging import (
     start_on,
     telling,
 )
+from pytest_modelperf.stats import get_ready
 from pytest_modelperf.verdicts import Metric
 
 
@@ -87,6 +88,7 @@ def fight(
     pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
 ) -> Duel:
     """The duet of a case; its layers and outputs too, where its figures want them explained."""
+    get_ready()
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
     return run(pair, gate, place, wants_details)
 

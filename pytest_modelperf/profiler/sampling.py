@@ -228,7 +228,7 @@ class _Stopwatch:
 
 
 def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> _Subject[Block]:
-    # scipy takes half a second to load, which is nobody's measuring time.
+    # scipy takes its time to load, which is nobody's measuring time.
     from pytest_modelperf import stats
 
     def estimate(blocks: Sequence[Block]) -> Percentile:

@@ -8,6 +8,7 @@ once, so that what the simulation proves is what runs. docs/statistics.md has th
 from __future__ import annotations
 
 import bisect
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats as scipy_stats
 
 from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.stats.estimates import (
@@ -29,6 +29,7 @@ from pytest_modelperf.stats.estimates import (
     shift_to_detect,
 )
 from pytest_modelperf.stats.looks import LOOKS, Look, spend_level
+from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # What is detectable is what is found so often.
 POWER = 0.9
@@ -80,6 +81,12 @@ class Sequences:
 
 
 _ANSWERS = {1: Answer.WORSE, 0: Answer.OPEN, -1: Answer.NOT_WORSE, -2: Answer.BETTER}
+
+
+def get_ready() -> None:
+    """Import now what the tests are made of, which takes a second, and not between two rounds."""
+    for module in ("integrate", "optimize", "stats"):
+        importlib.import_module(f"scipy.{module}")
 
 
 def judge_duet(
@@ -139,7 +146,7 @@ def find_bounds(differences: Floats, level: float) -> Bounds:
 def _t_bounds(differences: Floats, level: float) -> Bounds:
     count = differences.shape[-1]
     centre = differences.mean(axis=-1)
-    half = scipy_stats.t.isf(level, count - 1) * scipy_stats.sem(differences, axis=-1)
+    half = t_critical(level, count - 1) * standard_error(differences)
     return Bounds(centre, centre - half, centre + half)
 
 
@@ -162,6 +169,7 @@ def _rank_bounds(differences: Floats, level: float) -> Bounds:
 @cache
 def _critical_rank_sum(count: int, level: float) -> int:
     """The smallest sum of positive ranks that scipy's exact test rejects at this level."""
+    from scipy.stats import wilcoxon
 
     def rejects(rank_sum: int) -> bool:
         ranks = np.arange(1.0, count + 1.0)
@@ -171,7 +179,7 @@ def _critical_rank_sum(count: int, level: float) -> int:
                 left -= rank
             else:
                 ranks[rank - 1] *= -1.0
-        test = scipy_stats.wilcoxon(ranks, alternative="greater", method="exact")
+        test = wilcoxon(ranks, alternative="greater", method="exact")
         return bool(test.pvalue <= level)
 
     return bisect.bisect_left(range(count * (count + 1) // 2 + 1), 1, key=rejects)
@@ -288,7 +296,7 @@ def _describe(ended: Sequences, looks: Sequence[Look], rule: DuetRule) -> Decisi
     )
     # What a t test would have needed to see for an interval as wide: for ranks it is a spread in
     # which the disturbed rounds do not count.
-    critical = float(scipy_stats.t.isf(look.level, look.units - 1))
+    critical = float(t_critical(look.level, look.units - 1))
     spread = (high - low) / 2.0 / critical * math.sqrt(look.units)
     seen = _shift(spread, look.level, look.units)
     needed = None

@@ -15,9 +15,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 from scipy import special
-from scipy import stats as scipy_stats
 
 from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, RoundSpread, Spread
+from pytest_modelperf.stats.quantiles import (
+    beta_quantile,
+    binomial_chance,
+    standard_error,
+    t_critical,
+    t_quantile,
+)
 
 Times: TypeAlias = Sequence[int]
 PairedTimes: TypeAlias = tuple[Sequence[int], Sequence[int]]
@@ -184,7 +190,7 @@ def effective_samples(
     variance = count / (count - 1) * float(excess @ excess) / total**2
     independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
     upper = (1.0 + confidence) / 2.0
-    few_rounds = scipy_stats.t.ppf(upper, total - 1) / scipy_stats.t.ppf(upper, count - 1)
+    few_rounds = t_quantile(upper, total - 1) / t_quantile(upper, count - 1)
     # More independent samples than were taken is chance; less than one is no sample.
     return min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
 
@@ -206,7 +212,7 @@ def bounded_exp(value: float) -> float:
 def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) -> Floats:
     """The shift, in standard deviations, at which a t test of so many values rejects this often."""
     freedom = counts - 1
-    critical = scipy_stats.t.isf(level, freedom)
+    critical = t_critical(level, freedom)
     # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
     noncentral = special.nctdtrinc(freedom, 1.0 - power, critical)
     return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
@@ -222,7 +228,7 @@ def _typical(seen: Floats, confidence: float) -> Ratio:
 
 
 def _has_two_above(count: int, above: float, confidence: float) -> bool:
-    return bool(scipy_stats.binom.cdf(1, count, above) <= 1.0 - confidence)
+    return binomial_chance(1, count, above) <= 1.0 - confidence
 
 
 def _pool(rounds: Sequence[Times]) -> Floats:
@@ -230,8 +236,8 @@ def _pool(rounds: Sequence[Times]) -> Floats:
 
 
 def _t_half_width(values: Floats, confidence: float) -> float:
-    quantile = scipy_stats.t.ppf((1.0 + confidence) / 2.0, len(values) - 1)
-    return float(quantile * scipy_stats.sem(values))
+    quantile = t_quantile((1.0 + confidence) / 2.0, len(values) - 1)
+    return float(quantile * standard_error(values))
 
 
 def _median_interval(
@@ -257,8 +263,8 @@ def _tail_interval(
     effective = effective_samples(rounds, value, share, confidence)
     upper = (1.0 + confidence) / 2.0
     hits = share * effective
-    low = scipy_stats.beta.ppf(1.0 - upper, hits, effective - hits + 1.0)
-    high = scipy_stats.beta.ppf(upper, hits + 1.0, effective - hits)
+    low = beta_quantile(1.0 - upper, hits, effective - hits + 1.0)
+    high = beta_quantile(upper, hits + 1.0, effective - hits)
     return float(np.quantile(pooled, low)), float(np.quantile(pooled, high))
 
 

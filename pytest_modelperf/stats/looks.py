@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy import integrate, optimize, special
+from scipy import special
 
 from pytest_modelperf.stats.estimates import Floats
 
@@ -99,6 +99,9 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
         return budget
     if units <= before.units:
         return before.level + budget
+
+    from scipy import integrate, optimize
+
     shared = math.sqrt(before.units / units)
     own = math.sqrt(1.0 - shared**2)
     bound = float(special.ndtri(1.0 - before.level))

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 
 from scipy import special
-from scipy import stats as scipy_stats
 
 from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.stats.duet import POWER
 from pytest_modelperf.stats.estimates import bounded_exp, logs
+from pytest_modelperf.stats.quantiles import t_critical
 
 FEWEST_PROCESSES = 5
 # Processes that were recorded one after the other agree by chance, or because nobody disturbed
@@ -43,7 +43,7 @@ def judge_stored(
     recorded = logs(recorded_ns)
     centre = float(logs([now_ns])[0] - recorded.mean())
     spread = max(float(recorded.std(ddof=1)), _LEAST_SPREAD) * math.sqrt(1.0 + 1.0 / count)
-    critical = float(scipy_stats.t.isf(level, count - 1))
+    critical = float(t_critical(level, count - 1))
     margin = math.log1p(tolerance)
     low, high = centre - critical * spread, centre + critical * spread
     answer = Answer.OPEN

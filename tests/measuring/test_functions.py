@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import sys
 
@@ -74,3 +75,10 @@ def test_a_function_has_no_graph_to_count() -> None:
 def test_a_function_has_no_named_dimensions() -> None:
     with pytest.raises(UsageError, match="leave --dim out"):
         measure_function(functions.work, ProfileRequest(dims={"seq": (4,)}), SETUP)
+
+
+def test_what_was_there_is_set_aside_from_the_collector_only_while_it_is_measured() -> None:
+    seen = []
+    measure_function(lambda: seen.append(gc.get_freeze_count()), ProfileRequest(), SETUP)
+    assert min(seen) > 0
+    assert gc.get_freeze_count() == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +24,13 @@ from pytest_modelperf.stats import (
     needed_samples,
     rounds_to_detect,
     summarize,
+)
+from pytest_modelperf.stats.quantiles import (
+    beta_quantile,
+    binomial_chance,
+    standard_error,
+    t_critical,
+    t_quantile,
 )
 
 # Repeated, so that there are enough for the tail without drawing each of them.
@@ -296,3 +305,32 @@ def test_the_spread_of_inferences_is_told_from_that_of_sessions() -> None:
     assert spread.inferences == pytest.approx(0.01, rel=0.05)
     assert spread.sessions == pytest.approx(0.03, rel=0.1)
     assert describe_spread([[100]]) == Spread(inferences=None, sessions=None)
+
+
+LEVELS = st.floats(1e-12, 0.5)
+
+
+@given(LEVELS, st.integers(1, 500))
+def test_quantiles_of_t_are_those_of_scipy(level: float, freedom: int) -> None:
+    expected = scipy_stats.t.isf(level, freedom)
+    assert t_critical(level, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert t_quantile(level, freedom) == pytest.approx(-expected, rel=1e-9, abs=1e-12)
+
+
+@given(LEVELS, st.floats(0.1, 500.0), st.floats(0.1, 500.0))
+def test_quantiles_of_beta_are_those_of_scipy(level: float, a: float, b: float) -> None:
+    assert beta_quantile(level, a, b) == pytest.approx(scipy_stats.beta.ppf(level, a, b))
+
+
+@given(st.integers(1, 10_000), st.floats(0.0, 1.0))
+def test_chances_and_errors_are_those_of_scipy(count: int, share: float) -> None:
+    assert binomial_chance(1, count, share) == pytest.approx(scipy_stats.binom.cdf(1, count, share))
+    values = np.random.default_rng(count).normal(size=(2, 1 + count % 50 + 1))
+    assert standard_error(values) == pytest.approx(scipy_stats.sem(values, axis=-1))
+
+
+def test_a_profile_needs_no_tests() -> None:
+    """They take a second to import."""
+    said = "import sys, pytest_modelperf.measuring; print('scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -21,12 +21,12 @@ OTHER = "1.20.1"
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter that has another ONNX Runtime, and nothing of ours."""
     place = tmp_path_factory.mktemp("other") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
     python = place / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [*install, f"onnxruntime=={OTHER}", "numpy"], capture_output=True, text=True, check=False
-    )
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    # Of all that the runtime names, a run needs numpy alone.
+    wanted = ["--no-deps", "--disable-pip-version-check", f"onnxruntime=={OTHER}", "numpy"]
+    done = subprocess.run([*install, *wanted], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"onnxruntime {OTHER} cannot be installed: {done.stderr.strip()[-300:]}")
     return python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import platform
@@ -57,7 +58,23 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelperf-")))
         processors = stack.enter_context(_pinned(cores))
+        stack.enter_context(_garbage_set_aside())
         yield InlineWorker(folder, processors)
+
+
+@contextmanager
+def _garbage_set_aside() -> Iterator[None]:
+    """What this process holds already is not gone through before each block."""
+    if gc.get_freeze_count():
+        # Whoever froze it did so for good.
+        yield
+        return
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

@@ -332,7 +332,9 @@ const modelperf = (() => {
 
   async function unpack(id) {
     const packed = document.getElementById(id).textContent;
-    const bytes = Uint8Array.from(atob(packed.trim()), (char) => char.charCodeAt(0));
+    const text = atob(packed.trim());
+    const bytes = new Uint8Array(text.length);
+    for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     return new Response(stream).text();
   }
