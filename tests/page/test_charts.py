@@ -40,17 +40,24 @@ FORMATTED = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_drawn_in_both_themes_and_is_no_wider_than_a_phone(
-    open_data: OpenData, name: str
-) -> None:
+def test_every_page_is_drawn_and_is_no_wider_than_a_phone(open_data: OpenData, name: str) -> None:
+    page = open_data(PAGES[name], viewport={"width": 360, "height": 740})
+    _assert_drawn(page)
+    page.wait_for_function("document.documentElement.scrollWidth === 360")
+
+
+@pytest.mark.parametrize("name", ["comparison", "sweep with layers"])
+def test_a_page_is_drawn_in_both_themes(open_data: OpenData, name: str) -> None:
     page = open_data(PAGES[name])
     for background in (LIGHT, DARK):
         assert _background(page) == background
-        assert page.evaluate("document.documentElement.dataset.state") == "ready"
-        assert page.get_by_text("could not be drawn").count() == 0
+        _assert_drawn(page)
         page.click("#controls .theme")
-    page.set_viewport_size({"width": 360, "height": 740})
-    page.wait_for_function("document.documentElement.scrollWidth === 360")
+
+
+def _assert_drawn(page: Page) -> None:
+    assert page.evaluate("document.documentElement.dataset.state") == "ready"
+    assert page.get_by_text("could not be drawn").count() == 0
 
 
 def test_a_page_of_2000_layers_is_below_6_mb() -> None:

@@ -524,13 +524,13 @@ def test_rows_are_reached_opened_and_closed_by_keys(open_data: OpenData) -> None
 
 
 def test_only_rows_in_view_are_in_the_document(open_data: OpenData) -> None:
-    data = sample_data.big(2000)
+    data = sample_data.big(600)
     order = in_order(layers_of(data), delta, is_descending=True)
     page = open_data(data, draws=False)
     rows, window = page.locator("#kernels tbody tr"), page.locator(".kernels-window")
     assert rows.count() < 80
     window.evaluate("box => { box.scrollTop = box.scrollHeight; }")
-    last = page.locator(f'#kernels tr[id="layer-{order[-1]["depth"]}-1999"]')
+    last = page.locator(f'#kernels tr[id="layer-{order[-1]["depth"]}-599"]')
     last.wait_for(state="visible")
     assert rows.count() < 80
     seen, box = last.bounding_box(), window.bounding_box()
