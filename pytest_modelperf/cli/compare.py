@@ -18,7 +18,13 @@ from pytest_modelperf.cli.options import (
     model_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import (
+    ProgressLine,
+    check_writable,
+    leaves_stdout,
+    terminal_style,
+    write,
+)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.units import printable
 
@@ -89,9 +95,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--html": html_file, "--markdown": markdown_file}
-    to_stdout = [option for option, target in targets.items() if target == STDOUT]
-    if len(to_stdout) > 1:
-        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    is_shown = leaves_stdout(targets)
     if html_file is not None:
         from pytest_modelperf.report.html import check_html_extra
 
@@ -117,7 +121,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
         from pytest_modelperf.report.markdown import render_markdown
 
         write(markdown_file, render_markdown(result))
-    if not to_stdout:
+    if is_shown:
         from pytest_modelperf.report.text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.errors import OutputError
+from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -21,6 +22,17 @@ STDOUT = "-"
 WAITING = "waiting for another measurement on this machine to end"
 # Back to the start of the line, and clear to its end (ECMA-48).
 _CLEAR_LINE = "\r\x1b[K"
+
+
+def leaves_stdout(targets: Mapping[str, str | None]) -> bool:
+    """Whether none of these documents, by their options, goes to standard output: a report can.
+
+    UsageError where several of them want to.
+    """
+    wanting = [option for option, target in targets.items() if target == STDOUT]
+    if len(wanting) > 1:
+        raise UsageError(f"only one of {' and '.join(wanting)} can go to standard output.")
+    return not wanting
 
 
 def check_writable(*targets: str | None) -> None:

@@ -17,7 +17,13 @@ from pytest_modelperf.cli.options import (
     model_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import (
+    ProgressLine,
+    check_writable,
+    leaves_stdout,
+    terminal_style,
+    write,
+)
 from pytest_modelperf.cli.profile_store import Keeping, profile_dir_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.units import printable
@@ -131,9 +137,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
         "--html": html_file,
         "--trace": trace_file,
     }
-    to_stdout = [option for option, target in targets.items() if target == STDOUT]
-    if len(to_stdout) > 1:
-        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    is_shown = leaves_stdout(targets)
     if static:
         _check_static(trace_file, input_file, has_roofline=roofline or measures_peaks)
 
@@ -164,7 +168,6 @@ def profile(  # noqa: PLR0913  # one parameter per option
         if roofline or measures_peaks
         else {}
     )
-    is_shown = not to_stdout
     if is_shown:
         from pytest_modelperf.report.text import LayerView, render_profile
 

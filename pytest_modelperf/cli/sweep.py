@@ -18,7 +18,13 @@ from pytest_modelperf.cli.options import (
     read_request,
     sweeping_options,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import (
+    ProgressLine,
+    check_writable,
+    leaves_stdout,
+    terminal_style,
+    write,
+)
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,9 +92,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
-    to_stdout = [option for option, target in targets.items() if target == STDOUT]
-    if len(to_stdout) > 1:
-        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    is_shown = leaves_stdout(targets)
     if against is None and against_python is not None:
         raise UsageError("--against-python is for the model of --against: give both, or neither.")
     counts = parse_numbers("--streams", streams)
@@ -119,7 +123,6 @@ def sweep(  # noqa: PLR0913  # one parameter per option
         result = sweep_models(sources, request, counts, threshold_ms, extensions, progress)
     finally:
         progress.clear()
-    is_shown = not to_stdout
     if is_shown:
         from pytest_modelperf.report.text import render_sweep
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from pytest_modelperf.cli.output import STDOUT, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import (
+    STDOUT,
+    check_writable,
+    leaves_stdout,
+    terminal_style,
+    write,
+)
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.units import printable
 
@@ -113,9 +119,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
 
 
 def _check_targets(file: str, targets: dict[str, str | None]) -> None:
-    to_stdout = [option for option, target in targets.items() if target == STDOUT]
-    if len(to_stdout) > 1:
-        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    leaves_stdout(targets)
     for option, target in targets.items():
         if target not in (None, STDOUT) and _is_same(file, target):
             raise UsageError(f"{option} would overwrite {printable(file)}: give another file.")

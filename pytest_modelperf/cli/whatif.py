@@ -15,7 +15,13 @@ from pytest_modelperf.cli.options import (
     read_request,
     variant_options,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import (
+    ProgressLine,
+    check_writable,
+    leaves_stdout,
+    terminal_style,
+    write,
+)
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,9 +131,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
-    to_stdout = [option for option, target in targets.items() if target == STDOUT]
-    if len(to_stdout) > 1:
-        raise UsageError(f"only one of {' and '.join(to_stdout)} can go to standard output.")
+    is_shown = leaves_stdout(targets)
     if all(text is None for text in (prune, prune_channels, quantize, precision)):
         prune, quantize = _USUAL_SHARES, _USUAL_QUANTIZATION
         click.echo(
@@ -158,7 +162,6 @@ def whatif(  # noqa: PLR0913  # one parameter per option
         result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)
     finally:
         progress.clear()
-    is_shown = not to_stdout
     if is_shown:
         from pytest_modelperf.report.text import WhatIfView, render_whatif
         from pytest_modelperf.report.whatif_tables import View
