@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from pytest_modelperf.hookspecs import (
     import_plugin,
     make_plugin_manager,
 )
-from pytest_modelperf.measurements import Progress
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.measurements import Block, Progress
+from pytest_modelperf.profiler.measure import Rig, Setup
 from pytest_modelperf.profiler.sampling import SamplingPolicy
 from pytest_modelperf.records import Outcome
 from pytest_modelperf.session import ProfileRequest
@@ -171,20 +172,30 @@ def test_models_at_different_batches_cannot_be_compared(
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_real_engines_run_several_requests_on_one_session(
-    engine: str, tmp_path: Path, extensions: Extensions
+    engine: str, tmp_path: Path, extensions: Extensions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = parse(
         "g (float[512,512] x) => (float[512,512] y) { [product] y = MatMul(x, w) }",
         weights={"w": ones(512, 512)},
     )
     (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
+    under_way: dict[int, list[float]] = {1: [], 3: []}
+    take = Rig.blocks
 
+    def watched(
+        rig: Rig, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
+    ) -> tuple[Block, ...]:
+        (block,) = taken = take(rig, sides, count, max_ns, seed)
+        # How many are under way is what comes a second times how long it stays (Little's law).
+        # A block that warms up can have fewer inferences than there are streams.
+        if len(block.times_ns) >= rig.streams:
+            mean_ns = statistics.fmean(block.times_ns)
+            under_way[rig.streams].append(block.per_second * mean_ns / 1e9)
+        return taken
+
+    monkeypatch.setattr(Rig, "blocks", watched)
     found = sweep(tmp_path, ["large.onnx"], extensions, engine, batch=(512,), streams=(1, 3))
-
-    # How many are under way is what comes a second times how long it stays (Little's law).
-    under_way = []
-    for point in found.sides[0].points:
-        assert point.throughput is not None, point.reason
-        assert point.latency is not None
-        under_way.append(point.throughput.value / 512 * point.latency.mean_ns / 1e9)
-    assert under_way == [pytest.approx(1, abs=0.2), pytest.approx(3, abs=0.8)]
+    assert [point.reason for point in found.sides[0].points] == [None, None]
+    # Whatever else the machine does, it does to both factors of a block.
+    assert statistics.median(under_way[1]) == pytest.approx(1)
+    assert statistics.median(under_way[3]) == pytest.approx(3, abs=0.5)
