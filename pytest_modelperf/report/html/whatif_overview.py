@@ -94,7 +94,7 @@ def _levels_table(whatif: WhatIf) -> Table:
     rows = [(case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels]
     caption = (
         f"interval: {format_share(whatif.confidence)}, of the speedup\n"
-        "neither: shown to be neither faster nor slower"
+        "neither: not shown to be faster or slower"
     )
     table = Table("", (Column("case", is_text=True), *columns), tuple(rows))
     if len(whatif.cases) == 1:
