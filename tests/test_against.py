@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from pytest_modelperf import against
 from pytest_modelperf.against import check_against, older_version
+from pytest_modelperf.against.commits import is_inside
+from pytest_modelperf.against.git import ask_git
 from pytest_modelperf.errors import ModelError, UsageError
 from tests.small_models import ones, parse
 
@@ -296,7 +297,7 @@ def test_external_data_outside_of_the_folder_is_never_written(
 @given(st.lists(st.sampled_from(["..", ".", "a", "", "b.bin"]), max_size=6).map("/".join))
 def test_a_place_is_inside_where_the_path_it_makes_is_below_the_folder(place: str) -> None:
     made = os.path.normpath(os.path.join("/top/folder", place))  # noqa: PTH118  # as text only
-    assert against._is_inside(place) == made.startswith("/top/folder/")
+    assert is_inside(place) == made.startswith("/top/folder/")
 
 
 def test_a_file_that_is_no_model_is_refused_by_its_place_and_ref(repository: Repository) -> None:
@@ -421,7 +422,7 @@ def test_a_git_that_does_not_answer_is_ended(
 ) -> None:
     programs(tmp_path, monkeypatch, git="/bin/sleep 1000 & wait")
     with pytest.raises(UsageError, match=r"`git status` did not end within 0\.01 s"):
-        against._git(tmp_path, "status", seconds=0.01)
+        ask_git(tmp_path, "status", seconds=0.01)
 
 
 # -- Git LFS

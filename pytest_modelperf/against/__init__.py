@@ -1,0 +1,45 @@
+"""The older version of a model that `--modelperf-against` names, by a path or by a git ref."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pytest_modelperf.against.commits import (
+    UnknownCommitError,
+    find_commit,
+    has_commit,
+    submodules,
+    taken_from_git,
+)
+from pytest_modelperf.against.paths import file_named, named_path
+
+
+@contextmanager
+def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
+    """The file of the model as it was, by a path or a git ref; it goes with the context.
+
+    A file is the older version of any model. In a folder it lies where the model lies in `root`,
+    or else at its name. A path goes before a ref of the same name.
+    """
+    named = named_path(text, root)
+    if named is not None:
+        yield file_named(named, text, model, root)
+        return
+    with taken_from_git(text, model) as path:
+        yield path
+
+
+def check_against(text: str, root: Path) -> None:
+    """UsageError at the start of a run where `text` names neither a path nor a commit.
+
+    A commit may also be one of a submodule, in which a model may lie.
+    """
+    if named_path(text, root) is not None:
+        return
+    try:
+        find_commit(text, root)
+    except UnknownCommitError:
+        if not any(has_commit(text, folder) for folder in submodules(root)):
+            raise

@@ -1,0 +1,126 @@
+"""What git is asked, without its settings, its language or its questions coming between."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.options import AGAINST
+from pytest_modelperf.units import printable
+
+# To look something up; to get a file, which a filter may have to download.
+_LOOK_SECONDS = 60.0
+FETCH_SECONDS = 1800.0
+_END_SECONDS = 5.0
+_TROUBLE = ("fatal: ", "error: ", "error downloading ")
+
+# Inside of a hook git says in these which repository it works on; the model may lie in another.
+_FOREIGN_VARIABLES = (
+    "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_NAMESPACE",
+    "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE",
+    # Set to make checkouts fast; here the file itself is wanted.
+    "GIT_LFS_SKIP_SMUDGE",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a git command ended: its output, and what it said on the side."""
+
+    code: int
+    output: bytes
+    words: str
+
+    @property
+    def reason(self) -> str:
+        """The first line in which git, or Git LFS, says what went wrong."""
+        lines = [line.strip() for line in self.words.splitlines() if line.strip()]
+        told = (line for line in lines if line.lower().startswith(_TROUBLE))
+        first = next(told, lines[-1] if lines else f"it ended with {self.code}")
+        return printable(first.removeprefix("fatal: ").removeprefix("error: ")).rstrip(".")
+
+
+def ask_git(
+    folder: Path,
+    *arguments: str,
+    source: BinaryIO | None = None,
+    output: BinaryIO | None = None,
+    seconds: float = _LOOK_SECONDS,
+) -> Answer:
+    """The answer of one git command in `folder`; with `output`, what it prints goes there."""
+    program = shutil.which("git")
+    if program is None:
+        raise UsageError(
+            "git is not installed, or not on the PATH. Install it, or give the path of an older "
+            f"version: {AGAINST.flag} old.onnx."
+        )
+    command = (program, "--no-pager", "--literal-pathspecs", "-C", str(folder), *arguments)
+    try:
+        # Files and not pipes: what git starts in the background may keep a pipe open for ever.
+        with TemporaryFile() as printed, TemporaryFile() as said:
+            code = _wait_for(command, source, output or printed, said, seconds)
+            return Answer(code, _content(printed), _content(said).decode("utf-8", "replace"))
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"`git {printable(shlex.join(arguments))}` did not end within {seconds:g} s in "
+            f"{printable(str(folder))}. Try it by hand, or give the path of an older version."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"git cannot be run: {printable(str(error))}.") from error
+
+
+def _wait_for(
+    command: tuple[str, ...],
+    source: BinaryIO | None,
+    output: BinaryIO,
+    words: BinaryIO,
+    seconds: float,
+) -> int:
+    process = subprocess.Popen(  # noqa: S603  # git, with a list of arguments and no shell
+        command,
+        stdin=subprocess.DEVNULL if source is None else source,
+        stdout=output,
+        stderr=words,
+        env=_environment(),
+        # No terminal, so that nothing can ask for a password, and a group that can be ended.
+        start_new_session=True,
+    )
+    try:
+        return process.wait(seconds)
+    finally:
+        _end(process)
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _FOREIGN_VARIABLES}
+    # Its words are read, so they are those of no language; and nothing is asked or refreshed.
+    return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command that still runs, with all that it started."""
+    if process.poll() is not None:
+        return
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        # It may be over by now, and macOS does not let anyone signal what is.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _content(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()

@@ -1,0 +1,94 @@
+"""An older version by its path: a file, or a folder that holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.options import AGAINST
+from pytest_modelperf.units import printable
+
+# Folders of copies and of packages, in which nobody's models lie.
+_COPIES = frozenset({"build", "dist", "node_modules", "venv", "__pycache__"})
+
+
+def named_path(text: str, root: Path) -> Path | None:
+    """What lies at the path `text`, seen from here or else from `root`; None where nothing does."""
+    if not text.strip():
+        raise UsageError(f"{AGAINST.flag} takes a path or a git ref, such as HEAD~1 or old.onnx.")
+    given = Path(text).expanduser() if text.startswith("~/") else Path(text)
+    return next((path.absolute() for path in (given, root / given) if _exists(path)), None)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        # Too long for a path, or no text that can be one.
+        return False
+
+
+def file_named(named: Path, text: str, model: Path, root: Path) -> Path:
+    path = _file_in_folder(named, text, model, root) if named.is_dir() else named
+    if _place(path) == _place(model):
+        raise UsageError(
+            f"{AGAINST.flag} {printable(text)} names the model {printable(str(model))} itself. "
+            "Give an older version of it: another file, or a git ref such as HEAD~1."
+        )
+    return path
+
+
+def _file_in_folder(folder: Path, text: str, model: Path, root: Path) -> Path:
+    place, top = _place(model), root.resolve()
+    wanted = folder / model.name
+    if place.is_relative_to(top):
+        wanted = folder / place.relative_to(top)
+        if wanted.is_file():
+            return wanted
+    by_name = folder / model.name
+    if not by_name.is_file():
+        near = sorted(p for pattern in ("*.onnx", "*/*.onnx") for p in folder.glob(pattern))[:5]
+        hint = f" There are: {', '.join(printable(str(path)) for path in near)}." if near else ""
+        tried = dict.fromkeys((str(wanted.relative_to(folder)), model.name))
+        raise UsageError(
+            f"{AGAINST.flag} names the folder {printable(text)}, in which there is no "
+            f"{' and no '.join(map(printable, tried))}.{hint} "
+            f"Put the older version there, or give its path.{_ref_hint(text)}"
+        )
+    for other in _namesakes(model.name, top, folder.resolve()):
+        if other != place:
+            raise UsageError(
+                f"{printable(str(by_name))} may be the older version of "
+                f"{printable(str(model))} or of {printable(str(other))}. "
+                f"Put it at {printable(str(wanted))}, or give {AGAINST.flag} the path of a file."
+            )
+    return by_name
+
+
+def _ref_hint(text: str) -> str:
+    if "/" in text or text.startswith("."):
+        return ""
+    return f" If you mean the branch of that name, type refs/heads/{printable(text)}."
+
+
+def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
+    """Files of that name below `top`, without those in `but` and in what is not the project's."""
+    for where, folders, files in os.walk(top):
+        here = Path(where)
+        folders[:] = [
+            each
+            for each in folders
+            if not each.startswith(".")
+            and each not in _COPIES
+            and here / each != but
+            and not (here / each / "pyvenv.cfg").exists()
+        ]
+        if name in files:
+            yield here / name
+
+
+def _place(path: Path) -> Path:
+    """Where a file lies, all links of its folder followed, but not one that it is itself."""
+    return path.parent.resolve() / path.name
