@@ -87,7 +87,8 @@ def test_the_list_has_what_is_counted_and_a_row_for_each_case() -> None:
     done = profiles()
     assert (done.exit_code, done.err) == (0, "")
     assert names(done.out) == ["flops", "a", "b"]
-    row = re.compile(r"^(?:[ab] +20\S+ \S+)? +(\d) +1 +[0-9.]+ .* onnxruntime \d", re.MULTILINE)
+    # A machine that is taken away meanwhile gives too few samples for a time: that is a "?".
+    row = re.compile(r"^(?:[ab] +20\S+ \S+)? +(\d) +1 +[0-9.?]+ .* onnxruntime \d", re.MULTILINE)
     assert row.findall(done.out) == ["1", "1", "2"]
 
 
