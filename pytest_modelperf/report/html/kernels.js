@@ -1,18 +1,15 @@
-// Layers one by one, as the kernels that ran: a table of which only the rows in view are in the
-// document.
+// Layers one by one, as the kernels that ran.
 modelperf.kernels = (() => {
   "use strict";
 
   const { UNKNOWN, el, format } = modelperf;
   const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
-  const { decimalsFor, largest, msText, ratioText, sum, wholeText } = modelperf.figures;
-  const { changeCell, nameText, note, numberCell, sortableHead, sortedBy } = modelperf.tables;
+  const { decimalsFor, largest, msText, ratioText, sum } = modelperf.figures;
+  const { changeCell, nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
   const { hasTimeOfItsOwn, rowOf, whyNoTime } = modelperf.layers;
   const { KernelDetails } = modelperf.kernelDetails;
   const { KernelFilters } = modelperf.kernelFilters;
-
-  const MARGIN_ROWS = 12;
-  const PRINTED_ROWS = 100;
+  const { RowWindow } = modelperf.rowWindow;
 
   class KernelTable {
     element;
@@ -24,14 +21,12 @@ modelperf.kernels = (() => {
     #shown = [];
     #filters;
     #details;
-    #window;
-    #table;
-    #body = el("tbody", {});
-    #none = note("No layer is like that.");
-    #printNote = el("p", { class: "print-note" });
-    #rowHeight = 30;
-    #drawn = "";
-    #isOnPaper = false;
+    #window = new RowWindow(
+      "layers",
+      (row, index) => this.#row(row, index),
+      "No layer is like that.",
+      { isGrid: true, afterDrawing: () => this.#mark() },
+    );
     #current = null;
 
     constructor(view) {
@@ -68,102 +63,45 @@ modelperf.kernels = (() => {
     }
 
     showForPrint() {
-      this.#isOnPaper = true;
-      const printed = this.#shown.slice(0, PRINTED_ROWS);
-      this.#body.replaceChildren(...printed.map((row, index) => this.#row(row, index)));
-      const left = this.#shown.length - printed.length;
-      this.#printNote.textContent = left
-        ? `The first ${PRINTED_ROWS} of ${wholeText(this.#shown.length)} layers.`
-        : "";
+      this.#window.showForPrint();
     }
 
     showForScreen() {
-      this.#isOnPaper = false;
-      this.#draw();
+      this.#window.showForScreen();
     }
 
     #build() {
       const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      const widths = this.#columns.map((column) => el("col", { class: `width-${column.width}` }));
-      this.#table = el(
-        "table",
-        { class: "kernels-table", role: "grid", tabindex: "0", "aria-label": "layers" },
-        el("colgroup", {}, ...widths),
-        head,
-        this.#body,
-      );
+      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      this.#window.reserve(this.#rows.length);
+      this.#window.mark(hasTwo(this.#view) ? "two-sides" : "one-side");
+      if (this.#rows.some(({ names }) => names.length > 1)) this.#window.mark("two-lines");
       this.#table.addEventListener("keydown", (event) => this.#onKey(event));
-      this.#body.addEventListener("click", (event) => this.#onClick(event));
-      this.#window = el("div", { class: "layers-scroll kernels-window" }, this.#table, this.#none);
-      this.#window.classList.add(hasTwo(this.#view) ? "two-sides" : "one-side");
-      if (this.#rows.some(({ names }) => names.length > 1)) this.#window.classList.add("two-lines");
-      this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
-      // As high as all rows, should they be few: filtering moves nothing below.
-      this.#window.style.setProperty("--rows", this.#rows.length);
-      const both = el("div", { class: "kernels-both" }, this.#window, this.#details.element);
-      this.element = el("div", {}, this.#filters.element, both, this.#printNote);
-      // Also when the section is shown for the first time, or the phone is turned.
-      new ResizeObserver(() => this.#draw()).observe(this.#window);
+      this.#table.tBodies[0].addEventListener("click", (event) => this.#onClick(event));
+      const both = el(
+        "div",
+        { class: "kernels-both" },
+        this.#window.element,
+        this.#details.element,
+      );
+      this.element = el("div", {}, this.#filters.element, both);
       this.#update();
+    }
+
+    get #table() {
+      return this.#window.table;
     }
 
     #update() {
       const column = this.#columns.find(({ id }) => id === this.#sort.id);
       this.#shown = sortedBy(this.#filters.select(), column.read, this.#sort.isDescending);
       this.#filters.say(this.#shown.length);
-      this.#table.setAttribute("aria-rowcount", this.#shown.length + 1);
-      this.#none.hidden = this.#shown.length > 0;
-      this.#window.scrollTop = 0;
-      this.#draw();
-    }
-
-    #draw() {
-      this.#drawn = "";
-      this.#render();
-    }
-
-    // On paper the table grows, but its first rows are all that it has.
-    #render() {
-      if (this.#isOnPaper) return;
-      const { scrollTop, clientHeight } = this.#window;
-      const inView = Math.ceil(clientHeight / this.#rowHeight);
-      const top = Math.floor(scrollTop / this.#rowHeight);
-      const first = Math.max(0, Math.min(top, this.#shown.length - inView) - MARGIN_ROWS);
-      const end = Math.min(this.#shown.length, top + inView + MARGIN_ROWS);
-      const drawn = `${first} ${end}`;
-      if (drawn === this.#drawn) return;
-      this.#drawn = drawn;
-      const rows = this.#shown.slice(first, end);
-      this.#body.replaceChildren(
-        this.#spacer(first),
-        ...rows.map((row, index) => this.#row(row, first + index)),
-        this.#spacer(this.#shown.length - end),
-      );
-      this.#measure();
-      this.#mark();
-    }
-
-    // The style sheet decides how high a row is; fonts and zoom may change it.
-    #measure() {
-      const height = this.#body.querySelector("tr[id]")?.getBoundingClientRect().height;
-      if (!height || Math.abs(height - this.#rowHeight) < 0.01) return;
-      this.#rowHeight = height;
-      this.#draw();
-    }
-
-    #spacer(count) {
-      const row = el("tr", { class: "spacer", "aria-hidden": "true" });
-      const cell = el("td", { colspan: this.#columns.length });
-      cell.style.height = `${count * this.#rowHeight}px`;
-      row.hidden = count === 0;
-      row.append(cell);
-      return row;
+      this.#window.show(this.#shown);
     }
 
     #row(row, index) {
       const cells = this.#columns.map((column) => column.cell(row)).filter(Boolean);
       const line = el("tr", { id: `layer-${row.layer.depth}-${index}` }, ...cells);
-      line.setAttribute("aria-rowindex", index + 2);
       line.dataset.index = index;
       if (!row.layer.is_layer) line.classList.add("beside");
       return line;
@@ -171,7 +109,7 @@ modelperf.kernels = (() => {
 
     #mark() {
       const index = this.#shown.indexOf(this.#current);
-      for (const line of this.#body.querySelectorAll("tr[id]")) {
+      for (const line of this.#table.querySelectorAll("tr[id]")) {
         const isCurrent = Number(line.dataset.index) === index;
         line.classList.toggle("current", isCurrent);
         line.setAttribute("aria-selected", isCurrent);
@@ -192,7 +130,7 @@ modelperf.kernels = (() => {
       }
       // Keys pressed on a button of the head are the button's.
       if (event.target !== this.#table || !this.#shown.length) return;
-      const page = Math.max(1, Math.floor(this.#window.clientHeight / this.#rowHeight) - 2);
+      const page = this.#window.pageRows;
       const now = this.#shown.indexOf(this.#current);
       const targets = {
         ArrowDown: now + 1,
@@ -215,18 +153,9 @@ modelperf.kernels = (() => {
 
     #moveTo(row) {
       this.#current = row;
-      this.#bringIntoView(this.#shown.indexOf(row));
-      this.#render();
+      this.#window.bringIntoView(this.#shown.indexOf(row));
       this.#mark();
       if (this.#details.isOpen) this.#details.show(row.layer);
-    }
-
-    #bringIntoView(index) {
-      const head = this.#table.tHead.getBoundingClientRect().height;
-      const top = index * this.#rowHeight;
-      const room = this.#window.clientHeight - head - this.#rowHeight;
-      if (top < this.#window.scrollTop) this.#window.scrollTop = top;
-      else if (top > this.#window.scrollTop + room) this.#window.scrollTop = top - room;
     }
 
     #openRow(row) {

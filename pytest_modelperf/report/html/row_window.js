@@ -11,10 +11,11 @@ modelperf.rowWindow = (() => {
 
   class RowWindow {
     element;
+    table;
     #makeRow;
+    #afterDrawing;
     #rows = [];
     #columns = 1;
-    #table;
     #body = el("tbody", {});
     #window;
     #none;
@@ -23,16 +24,23 @@ modelperf.rowWindow = (() => {
     #drawn = "";
     #isOnPaper = false;
 
-    // `makeRow` makes the line of a row; `none` is said where there is no row.
-    constructor(label, makeRow, none) {
+    // `makeRow` makes the line of a row at its index; `none` is said where there is no row. Where
+    // rows can be chosen, the table is a grid and has the keys; else the window has, to scroll.
+    // `afterDrawing` is told whenever other lines are in the document.
+    constructor(label, makeRow, none, { isGrid = false, afterDrawing = () => {} } = {}) {
       this.#makeRow = makeRow;
+      this.#afterDrawing = afterDrawing;
       this.#none = note(none);
-      this.#table = el("table", { class: "kernels-table" }, this.#body);
-      const attributes = { role: "region", tabindex: "0", "aria-label": label };
+      const named = { tabindex: "0", "aria-label": label };
+      this.table = el(
+        "table",
+        { class: "kernels-table", ...(isGrid ? { role: "grid", ...named } : {}) },
+        this.#body,
+      );
       this.#window = el(
         "div",
-        { class: "layers-scroll kernels-window", ...attributes },
-        this.#table,
+        { class: "layers-scroll kernels-window", ...(isGrid ? {} : { role: "region", ...named }) },
+        this.table,
         this.#none,
       );
       this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
@@ -41,21 +49,39 @@ modelperf.rowWindow = (() => {
       new ResizeObserver(() => this.#draw()).observe(this.#window);
     }
 
+    // How many rows a page down is.
+    get pageRows() {
+      return Math.max(1, Math.floor(this.#window.clientHeight / this.#rowHeight) - 2);
+    }
+
     // Of other columns: `widths` has the class of each.
     setHead(head, widths) {
       this.#columns = widths.length;
       const columns = widths.map((width) => el("col", { class: `width-${width}` }));
-      this.#table.replaceChildren(el("colgroup", {}, ...columns), head, this.#body);
-      this.#window.style.setProperty("--figures", widths.filter((w) => w === "level").length);
+      this.table.replaceChildren(el("colgroup", {}, ...columns), head, this.#body);
+    }
+
+    // What the style sheet has to know of the rows.
+    mark(name) {
+      this.#window.classList.add(name);
     }
 
     show(rows) {
       this.#rows = rows;
-      this.#table.setAttribute("aria-rowcount", rows.length + 1);
+      this.table.setAttribute("aria-rowcount", rows.length + 1);
       this.#none.hidden = rows.length > 0;
       this.#window.scrollTop = 0;
       if (this.#isOnPaper) this.showForPrint();
       else this.#draw();
+    }
+
+    bringIntoView(index) {
+      const head = this.table.tHead.getBoundingClientRect().height;
+      const top = index * this.#rowHeight;
+      const room = this.#window.clientHeight - head - this.#rowHeight;
+      if (top < this.#window.scrollTop) this.#window.scrollTop = top;
+      else if (top > this.#window.scrollTop + room) this.#window.scrollTop = top - room;
+      this.#render();
     }
 
     // The window is as high as this many rows, should they be few: filtering moves nothing below.
@@ -101,6 +127,7 @@ modelperf.rowWindow = (() => {
         this.#spacer(this.#rows.length - end),
       );
       this.#measure();
+      this.#afterDrawing();
     }
 
     // The style sheet decides how high a row is; fonts and zoom may change it.
@@ -113,7 +140,7 @@ modelperf.rowWindow = (() => {
     }
 
     #line(row, index) {
-      const line = this.#makeRow(row);
+      const line = this.#makeRow(row, index);
       line.setAttribute("aria-rowindex", index + 2);
       return line;
     }

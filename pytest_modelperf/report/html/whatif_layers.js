@@ -45,7 +45,10 @@ modelperf.whatifLayers = (() => {
       }
       this.element.classList.toggle("side-by-side", choice.isAll);
       const head = sortableHead(this.#columns, this.#sort, () => this.#update());
-      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      const widths = this.#columns.map(({ width }) => width);
+      this.#window.setHead(head, widths);
+      const figures = widths.filter((width) => width === "level").length;
+      this.#window.element.style.setProperty("--figures", figures);
       this.#update();
     }
 
