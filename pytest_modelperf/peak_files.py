@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_modelperf.plain_files import require_file
 from pytest_modelperf.rooflines import Bandwidth, Peaks
 from pytest_modelperf.units import printable
 
@@ -114,6 +115,7 @@ def _is_same_setup(one: Peaks, other: Peaks) -> bool:
 
 
 def _read(path: Path) -> tuple[Peaks, ...]:
+    require_file(path)
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:

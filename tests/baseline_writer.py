@@ -217,7 +217,7 @@ def kill_everywhere(folder: Path) -> None:
                 "scenario": scenario.name,
                 "call": f"{at} {calls[at]}{' halfway' if halfway else ''}",
                 "was_killed": reached == [],
-                "problem": _problem(scenario, before, root, after),
+                "problem": problem_of(scenario, before, root, after),
             }
             sys.stdout.write(json.dumps(told) + "\n")
             shutil.rmtree(root)
@@ -248,7 +248,7 @@ def _attempt(
     return made
 
 
-def _problem(scenario: Scenario, before: Path, root: Path, after: Path) -> str:
+def problem_of(scenario: Scenario, before: Path, root: Path, after: Path) -> str:
     """What is wrong with what a killed writer left: every file must be an old or a new one."""
     old, new, left = (BaselineStore(path).read(NAME) for path in (before, after, root))
     if (left and (left.model, left.twin)) not in (

@@ -1102,6 +1102,7 @@ def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
             if refusing.made <= at:
                 break
         assert not list(root.rglob("*.tmp"))
+        assert not list(root.rglob("twin.next.onnx"))
         left = BaselineStore(root).read(NAME)
         assert left is not None
         assert plan.after is not None

@@ -35,6 +35,7 @@ from pytest_modelperf.baselines.upgrades import (
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.units import printable
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 # A key becomes the name of a file beside `model.json`.
 _KEY = re.compile(r"(?!model\Z)[a-z0-9_]+(-[a-z0-9_]+)*", re.ASCII)
 _KEY_LENGTH = 200
+_SHOWN = 40
 
 
 def is_machine_key(text: str) -> bool:
@@ -171,7 +173,8 @@ def _layer_type(op: str, field: Field) -> LayerType:
     domain = entries["domain"].text()
     prefix = f"{domain}::" if domain else ""
     if not op.startswith(prefix):
-        raise field.error(f'an operator of the domain "{domain}" is named {prefix}...')
+        shown = printable(domain[:_SHOWN])
+        raise field.error(f'an operator of the domain "{shown}" is named {shown}::...')
     return LayerType(
         op_type=op[len(prefix) :],
         domain=domain,

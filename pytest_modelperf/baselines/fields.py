@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_modelperf.baselines.strict_json import RESTORE, Unreadable
+from pytest_modelperf.baselines.strict_json import OF_BASELINE, Unreadable
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.units import printable
 
@@ -24,15 +24,20 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value, and its place in a file: `cases["b8-c2"].static.macs`."""
+    """A value, and its place in a file: `cases["b8-c2"].static.macs`.
+
+    `advice` is what to do about a file in which a value is not as expected.
+    """
 
     value: object
     file: Path
     place: str = ""
+    advice: str = OF_BASELINE.broken
 
-    def error(self, problem: str, advice: str = RESTORE) -> BaselineError:
+    def error(self, problem: str, advice: str | None = None) -> BaselineError:
         place = f", {self.place}" if self.place else ""
-        return BaselineError(f"{printable(str(self.file))}{place}: {problem}. {advice}")
+        told = self.advice if advice is None else advice
+        return BaselineError(f"{printable(str(self.file))}{place}: {problem}. {told}")
 
     def entries(self, *keys: str) -> dict[str, Field]:
         """The entries of an object with exactly these keys."""
@@ -55,7 +60,7 @@ class Field:
         if not isinstance(self.value, list):
             raise self._unexpected("a list")
         return tuple(
-            Field(value, self.file, f"{self.place}[{index}]")
+            Field(value, self.file, f"{self.place}[{index}]", self.advice)
             for index, value in enumerate(self.value)
         )
 
@@ -108,8 +113,10 @@ class Field:
 
     def _at(self, key: str, value: object) -> Field:
         if _IDENTIFIER.fullmatch(key):
-            return Field(value, self.file, f"{self.place}.{key}" if self.place else key)
-        return Field(value, self.file, f'{self.place}["{_cut(key)}"]')
+            place = f"{self.place}.{key}" if self.place else key
+        else:
+            place = f'{self.place}["{_cut(key)}"]'
+        return Field(value, self.file, place, self.advice)
 
     def _unexpected(self, expected: str) -> BaselineError:
         return self.error(f"expected {expected}, found {_describe(self.value)}")

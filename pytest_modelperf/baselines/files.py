@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pytest_modelperf.baselines.strict_json import OF_BASELINE
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.units import format_bytes, printable
 
@@ -30,7 +31,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _READ_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def read_file(path: Path, most_bytes: int) -> bytes | None:
+def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> bytes | None:
     """The content of a regular file, None where there is none; BaselineError where it is not one.
 
     A link is refused: a baseline that comes with somebody's change must not show other files.
@@ -49,11 +50,11 @@ def read_file(path: Path, most_bytes: int) -> bytes | None:
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise BaselineError(f"{name} is not a file. Remove it, and record the baseline anew.")
+            raise BaselineError(f"{name} is not a file. {advice}")
         if found.st_size > most_bytes:
             raise BaselineError(
-                f"{name} has {format_bytes(found.st_size)}; a baseline's file has at most "
-                f"{format_bytes(most_bytes)}. Restore it from version control."
+                f"{name} has {format_bytes(found.st_size)}, of which no more than "
+                f"{format_bytes(most_bytes)} would be read. {advice}"
             )
         parts = []
         while part := os.read(handle, _READ_BYTES):
@@ -164,4 +165,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 def _unreadable(name: str, error: OSError) -> BaselineError:
     reason = error.strerror or str(error)
-    return BaselineError(f"{name} cannot be read: {reason}. Make it a file that you may read.")
+    advice = "Make it a file that you may read."
+    if isinstance(error, NotADirectoryError):
+        advice = "Give a folder that is one, or that is not there yet."
+    return BaselineError(f"{name} cannot be read: {reason}. {advice}")

@@ -63,7 +63,7 @@ class BaselineStore:
                 f"{printable(str(self.root))} cannot be read as a folder of baselines: "
                 f"{error.strerror}. Give another with --modelperf-baseline-dir."
             ) from None
-        return tuple(n for n in found if is_safe_name(n) and (self.root / n / MODEL_FILE).exists())
+        return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / MODEL_FILE))
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
         """The baseline of a model with what was measured on these machines; None: on all.
@@ -131,7 +131,11 @@ class BaselineStore:
         if now.after is None:
             self._remove(folder)
         else:
-            _write(folder, now.before, now.after)
+            try:
+                _write(folder, now.before, now.after)
+            except OSError:
+                _take_back(folder)
+                raise
         return now
 
     @contextlib.contextmanager
@@ -168,7 +172,7 @@ class BaselineStore:
 
 def machine_keys(folder: Path) -> tuple[str, ...]:
     """The machines that a model was measured on, by the names of their files."""
-    names = sorted(path.name for path in folder.iterdir() if path.suffix == ".json")
+    names = sorted(name for name in _names_in(folder) if name.endswith(".json"))
     keys = [name.removesuffix(".json") for name in names if name != MODEL_FILE]
     for key in keys:
         if not is_machine_key(key):
@@ -181,16 +185,27 @@ def machine_keys(folder: Path) -> tuple[str, ...]:
 
 def _is_incomplete(folder: Path) -> bool:
     """Whether there are files that only a `model.json` gives a meaning."""
+    return any(name == TWIN_FILE or name.endswith(".json") for name in _names_in(folder))
+
+
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = [path.name for path in folder.iterdir()]
+        return [path.name for path in folder.iterdir()]
     except FileNotFoundError:
-        return False
+        return []
     except OSError as error:
         raise BaselineError(
             f"{printable(str(folder))} cannot be read as a folder: {error.strerror}. "
             "Remove it, or give another with --modelperf-baseline-dir."
         ) from None
-    return any(name == TWIN_FILE or name.endswith(".json") for name in names)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file; of one in a folder that is closed it is said by reading it."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
@@ -258,6 +273,14 @@ def _settle(folder: Path) -> None:
         _unlink_if_there(folder / TWIN_FILE)
 
 
+def _take_back(folder: Path) -> None:
+    """Leave nothing of what could not be written; where that fails too, the next writer does."""
+    with contextlib.suppress(OSError, BaselineError):
+        _settle(folder)
+        # Where nothing was stored of the model before.
+        folder.rmdir()
+
+
 def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
     """Write the files that differ. In between, every file is an old or a new one."""
     # What cannot be read again is not written: everything is encoded before the first file is.
@@ -307,7 +330,7 @@ def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it
     if not is_equal:
         raise BaselineError(
             f"{printable(str(path))} would not read as it was written, so it was not. "
-            "Please report this with the plan that was shown."
+            "Report this with the plan that was shown."
         )
 
 

@@ -21,9 +21,21 @@ from pytest_modelperf.units import printable
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
 # 2**63 has 19 digits. A longer number is not even made, for that takes time by its square.
 _MAX_DIGITS = 20
-RESTORE = (
-    "Restore it from version control, or record it anew with "
-    "`pytest --modelperf --modelperf-update-baseline` after deleting it."
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about a file that is not valid, and about one that has the marks of a merge."""
+
+    broken: str
+    conflict: str
+
+
+OF_BASELINE = Advice(
+    broken="Restore it from version control, or record it anew with "
+    "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
+    conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
+    "`--ours`. Then record the model anew with `pytest --modelperf --modelperf-update-baseline`.",
 )
 
 
@@ -34,13 +46,14 @@ class Unreadable:
     found: str
 
 
-def parse_json(data: bytes, path: Path) -> object:
+def parse_json(data: bytes, path: Path, advice: Advice = OF_BASELINE) -> object:
     """The value of a JSON file; BaselineError with the line where it is none."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise _broken(path, line, f"a byte that is not UTF-8, 0x{data[error.start]:02x}") from None
+        found = f"a byte that is not UTF-8, 0x{data[error.start]:02x}"
+        raise _broken(path, line, found, advice.broken) from None
     try:
         return json.loads(
             text,
@@ -53,18 +66,16 @@ def parse_json(data: bytes, path: Path) -> object:
         conflict = _CONFLICT.search(text)
         if conflict is not None:
             line = text.count("\n", 0, conflict.start()) + 1
-            raise BaselineError(
-                f"{printable(str(path))}, line {line}: a merge conflict was not resolved. "
-                "Take one side whole, of every file in the folder: `git checkout --theirs "
-                "FOLDER` or `--ours`. Then record the model anew with "
-                "`pytest --modelperf --modelperf-update-baseline`."
-            ) from None
+            found = "a merge conflict was not resolved"
+            raise _broken(path, line, found, advice.conflict) from None
         if _is_cut(text, error):
-            raise _broken(path, error.lineno, "the end of the file too early") from None
-        found = f"no valid JSON, column {error.colno}: {error.msg}"
-        raise _broken(path, error.lineno, found) from None
+            found = "the end of the file too early"
+        else:
+            found = f"no valid JSON, column {error.colno}: {error.msg}"
+        raise _broken(path, error.lineno, found, advice.broken) from None
     except RecursionError:
-        raise _broken(path, 1, "values that are nested too deeply") from None
+        found = "values that are nested too deeply"
+        raise _broken(path, 1, found, advice.broken) from None
 
 
 def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
@@ -76,8 +87,8 @@ def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
     return is_object and "\n" not in rest and not rest.rstrip().endswith("}")
 
 
-def _broken(path: Path, line: int, found: str) -> BaselineError:
-    return BaselineError(f"{printable(str(path))}, line {line}: {found}. {RESTORE}")
+def _broken(path: Path, line: int, found: str, advice: str) -> BaselineError:
+    return BaselineError(f"{printable(str(path))}, line {line}: {found}. {advice}")
 
 
 def _object(pairs: list[tuple[str, object]]) -> object:

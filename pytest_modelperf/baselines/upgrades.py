@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from pytest_modelperf.baselines.fields import Field
@@ -33,7 +34,7 @@ def upgrade(root: Field, newest: int, steps: Mapping[int, Step]) -> Field:
             "`python -m pip install --upgrade pytest-modelperf`.",
         )
     for step in range(version, newest):
-        root = Field(steps[step](root), root.file)
+        root = replace(root, value=steps[step](root))
     return root
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.plain_files import written_text
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -31,7 +32,10 @@ def leaves_stdout(targets: Mapping[str, str | None]) -> bool:
     """
     wanting = [option for option, target in targets.items() if target == STDOUT]
     if len(wanting) > 1:
-        raise UsageError(f"only one of {' and '.join(wanting)} can go to standard output.")
+        raise UsageError(
+            f"only one of {' and '.join(wanting)} can go to standard output: give a file for the "
+            "others."
+        )
     return not wanting
 
 
@@ -55,7 +59,8 @@ def write(target: str, text: str) -> None:
         click.echo(text, nl=False)
         return
     try:
-        Path(target).write_text(text, encoding="utf-8", newline="\n")
+        with written_text(Path(target)) as file:
+            file.write(text)
     except OSError as error:
         raise _unwritable(target, error) from error
 

@@ -19,6 +19,7 @@ from pytest_modelperf.cli.output import (
     write,
 )
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.plain_files import require_file, written_text
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _ORDERS = ("total", "mean", "max", "calls", "name")
 _CHROME_HEAD = '"traceEvents"'
 
 
-@click.command()
+@click.command(short_help="Sum up a profile that ONNX Runtime wrote.")
 @click.argument("file", type=click.Path())
 @click.option(
     "--by",
@@ -50,6 +51,7 @@ _CHROME_HEAD = '"traceEvents"'
 @click.option(
     "--top",
     type=click.IntRange(min=0),
+    metavar="N",
     default=DEFAULT_TOP,
     show_default=True,
     help="How many operators to show; 0 for all.",
@@ -94,7 +96,12 @@ def trace(  # noqa: PLR0913  # one parameter per option
     summaries = summarizer.finish(Order(sort))
     notes = source.notes()
     if not summaries:
-        raise UsageError(f"{printable(file)}: nothing ran in it. {' '.join(notes)}".rstrip())
+        told = "; ".join(printable(note).rstrip(".") for note in notes)
+        because = f" ({told})" if told else ""
+        raise UsageError(
+            f"{printable(file)}: nothing ran in it{because}. Give the profile of a session that "
+            "made an inference, and was ended."
+        )
     if by == Grouping.LAYER.value and not any(t.name for s in summaries for t in s.operators):
         raise UsageError(
             f"{printable(file)} does not tell which layers its operators are. Measure the model: "
@@ -145,6 +152,7 @@ class _Source:
 def _open_source(file: str) -> _Source:
     """The file by what it begins with: an array of events, or an object that holds a profile."""
     try:
+        require_file(Path(file))
         with Path(file).open(encoding="utf-8-sig", errors="replace") as stream:
             head = stream.read(4096).lstrip()
     except OSError as error:
@@ -178,13 +186,16 @@ def _chrome_writer(target: str | None, source: _Source) -> Iterator[Callable[[Ev
         raise
     except OSError as error:
         reason = error.strerror or str(error)
-        raise OutputError(f"cannot write {printable(target)}: {reason}.") from error
+        name = "standard output" if target == STDOUT else printable(target)
+        raise OutputError(f"cannot write {name}: {reason}.") from error
 
 
 @contextmanager
 def _opened(target: str) -> Iterator[TextIO]:
     if target == STDOUT:
         yield sys.stdout
+        # What it does not take is to be told here, and not as the program ends.
+        sys.stdout.flush()
         return
-    with Path(target).open("w", encoding="utf-8", newline="\n") as stream:
+    with written_text(Path(target)) as stream:
         yield stream

@@ -12,6 +12,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.frames import tables
 from pytest_modelperf.frames.rows import TEXT, make_rows
 from pytest_modelperf.frames.text import Heading, render_frame
+from pytest_modelperf.plain_files import require_file
 from pytest_modelperf.profile_files.ort_profile import OrtProfile
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.traces import Category, Event
@@ -148,6 +149,7 @@ def _check_pandas() -> None:
 def _is_object(path: Path) -> bool:
     """Whether a file of JSON is an object, unless that is one around the events of a trace."""
     try:
+        require_file(path)
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             head = file.read(_HEAD_CHARACTERS).lstrip()
     except OSError as error:

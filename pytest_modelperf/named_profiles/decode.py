@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from pytest_modelperf.baselines.decode import read_machine_facts
 from pytest_modelperf.baselines.fields import MAX_INTEGER, Field
-from pytest_modelperf.baselines.strict_json import parse_json
+from pytest_modelperf.baselines.strict_json import Advice, parse_json
 from pytest_modelperf.baselines.upgrades import upgrade
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
@@ -61,9 +61,10 @@ _KINDS = {kind.value: kind for kind in RowKind}
 _NOT_KEPT = "the kept profile does not say"
 
 
-def decode_named(data: bytes, path: Path) -> NamedProfile:
+def decode_named(data: bytes, path: Path, advice: Advice) -> NamedProfile:
     """What the file of a profile says; BaselineError with its place where that is not valid."""
-    root = upgrade(Field(parse_json(data, path), path), NAMED_SCHEMA, {})
+    document = Field(parse_json(data, path, advice), path, advice=advice.broken)
+    root = upgrade(document, NAMED_SCHEMA, {})
     entries = root.entries("schema", "name", "date", "profile")
     name = entries["name"].text()
     if name != path.stem:
@@ -152,7 +153,8 @@ def _identity(entries: dict[str, Field]) -> Case:
     # The engine is in the id where a request had several of them.
     engine = found.removeprefix(f"{case.id}-")
     if engine in {"", found}:
-        raise entries["id"].error(f"a case of this batch size, cores and dims is {case.id}")
+        shown = printable(case.id[:80])
+        raise entries["id"].error(f"a case of this batch size, cores and dims is {shown}")
     return Case(case.batch_size, case.cores, dims, engine)
 
 

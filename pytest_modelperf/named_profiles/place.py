@@ -51,7 +51,7 @@ def check_name(name: str) -> None:
     if name.lower() == FLOPS:
         raise UsageError(
             f"{printable(name)!r} names what is counted, which is always there and cannot be "
-            "kept or removed. Give another --name, such as baseline."
+            "kept or removed. Give another name, such as baseline."
         )
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise UsageError(

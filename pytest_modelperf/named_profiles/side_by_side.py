@@ -63,7 +63,7 @@ def put_beside_work(kept: NamedProfile) -> WorkAndTime:
     if not cases:
         raise UsageError(
             f"{kept.name} has no times of layers to hold against MACs: its engine told none, or "
-            "it is of a Python function."
+            f"it is of a Python function. To see it alone: --show {kept.name}"
         )
     missing = tuple(case.case for case in kept.profile.cases if case not in cases)
     return WorkAndTime(kept=kept, cases=tuple(cases), without_times=missing)

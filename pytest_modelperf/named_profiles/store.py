@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_modelperf.baselines.files import locked, read_file, remove_leftovers, write_file
-from pytest_modelperf.baselines.strict_json import RESTORE
+from pytest_modelperf.baselines.strict_json import Advice
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.place import check_name, unknown_name
-from pytest_modelperf.named_records import NamedProfile, Unusable
+from pytest_modelperf.named_records import FLOPS, NamedProfile, Unusable
 from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.named import dump_named
 from pytest_modelperf.units import printable
@@ -93,13 +93,13 @@ class ProfileStore:
 
     def read(self, name: str) -> NamedProfile:
         """The profile of that name; UsageError where there is none, or none that is valid."""
-        with self._advising(name):
-            return decode_named(self._read_bytes(name), self._file(name))
+        data = self._read_bytes(name)
+        with _refused():
+            return decode_named(data, self._file(name), self._advice(name))
 
     def read_text(self, name: str) -> str:
         """Its file as it is, with what a newer version may have put into it."""
-        with self._advising(name):
-            return self._read_bytes(name).decode("utf-8")
+        return self._read_bytes(name).decode("utf-8")
 
     def check_there(self, names: Sequence[str]) -> None:
         """UsageError for the first name that nothing is kept under."""
@@ -151,8 +151,8 @@ class ProfileStore:
         path = self._file(named.name)
         content = dump_named(named, rooflines).encode("ascii")
         # What could not be read again is not written.
-        with self._advising(named.name):
-            decode_named(content, path)
+        with _refused():
+            decode_named(content, path, self._advice(named.name))
         with self._alone():
             self.path.mkdir(exist_ok=True)
             remove_leftovers(self.path)
@@ -175,9 +175,10 @@ class ProfileStore:
 
     def _read_bytes(self, name: str) -> bytes:
         check_name(name)
-        data = read_file(self._file(name), _MAX_BYTES)
+        with _refused():
+            data = read_file(self._file(name), _MAX_BYTES, self._advice(name).broken)
         if data is None:
-            raise unknown_name(name, self.names(), self.command)
+            raise unknown_name(name, (FLOPS, *self.names()), self.command)
         return data
 
     def _file(self, name: str) -> Path:
@@ -204,17 +205,12 @@ class ProfileStore:
                 return None
             return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
 
-    @contextlib.contextmanager
-    def _advising(self, name: str) -> Iterator[None]:
-        """An error of the reader of baselines, with what to do about a profile."""
-        try:
-            yield
-        except BaselineError as error:
-            advice = (
-                f"Restore it from version control, or remove it with `{self.command} --remove "
-                f"{printable(name)}` and measure again."
-            )
-            raise UsageError(str(error).replace(RESTORE, advice)) from error
+    def _advice(self, name: str) -> Advice:
+        told = (
+            f"Restore it from version control, or remove it with `{self.command} --remove "
+            f"{printable(name)}` and measure again."
+        )
+        return Advice(broken=told, conflict=told)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -226,9 +222,18 @@ class ProfileStore:
         except OSError as error:
             raise OutputError(
                 f"the profiles in {printable(str(self.path))} could not be changed: "
-                f"{error.strerror or error}. Make the folder writable, or give another with "
-                "--profile-dir."
+                f"{error.strerror or error}. Make room, or make the folder writable, or give "
+                "another with --profile-dir."
             ) from error
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """An error of the reader, which baselines have too, as one of what was asked for."""
+    try:
+        yield
+    except BaselineError as error:
+        raise UsageError(str(error)) from error
 
 
 def _time(named: NamedProfile) -> dt.datetime:

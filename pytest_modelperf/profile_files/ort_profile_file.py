@@ -13,11 +13,11 @@ import mmap
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.plain_files import require_file
 from pytest_modelperf.units import printable
 
 INFERENCE = "model_run"
@@ -70,6 +70,7 @@ class ProfileFile:
         self.path = path
         self.rewind()
         try:
+            require_file(path)
             with self._open() as file:
                 self._head = file.read(4 * _AROUND)
         except OSError as error:
@@ -131,7 +132,10 @@ class ProfileFile:
 
     def _refuse_other_files(self) -> None:
         if not self._head.strip():
-            raise UsageError(f"{self._shown} is empty: it is no profile of ONNX Runtime.")
+            raise UsageError(
+                f"{self._shown} is empty: it is no profile of ONNX Runtime. End its session before "
+                "the file is read: end_profiling() writes it."
+            )
         if _HEAD.match(self._head) is None:
             start = printable(self._head.lstrip()[:_SHOWN])
             raise UsageError(
@@ -154,7 +158,7 @@ class ProfileFile:
         # Lines that are no event yet: a name in it may have line breaks.
         begun: list[str] = []
         with self._open() as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_EVENT), ""), 1):
                 if not begun:
                     self._at = number
                     event, end = _decoded(decode, line)
@@ -168,7 +172,7 @@ class ProfileFile:
                         return
                     if bare in ("[", ""):
                         continue
-                elif line.startswith(_OWN_START) or len(begun) >= _MAX_LINES_OF_AN_EVENT:
+                elif line.startswith(_OWN_START) or _is_endless(begun):
                     self.note_broken()
                     begun, self._at = [], number
                 begun.append(line)
@@ -208,11 +212,16 @@ class ProfileFile:
                 text, at = text[at:] + more, 0
 
 
+def _is_endless(begun: list[str]) -> bool:
+    return len(begun) >= _MAX_LINES_OF_AN_EVENT or sum(map(len, begun)) >= _MAX_EVENT
+
+
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
     """The value there and where it ends; None where there is none, or not all of it."""
     try:
         return decode(text, at)
-    except (JSONDecodeError, RecursionError):
+    except (RecursionError, ValueError):
+        # Numbers of thousands of digits are an error of their own.
         return None, at
 
 
@@ -223,14 +232,17 @@ def _skipped(text: str, at: int) -> int:
 
 def _own_event(text: str) -> RawEvent | None:
     """The event in lines of the runtime whose name may be no JSON; None where there is none."""
+    # Without the end of one, every place that looks like its arguments would be tried in vain.
+    if not text.rstrip(", \r\n").endswith("}}"):
+        return None
     found = _OWN_EVENT.fullmatch(text)
     if found is None:
         return None
     try:
         arguments = json.loads(found["args"], strict=False)
-    except (JSONDecodeError, RecursionError):
+        numbers = {key: int(found[key]) for key in ("pid", "tid", "dur", "ts")}
+    except (RecursionError, ValueError):
         return None
-    numbers = {key: int(found[key]) for key in ("pid", "tid", "dur", "ts")}
     name = found["name"].replace("\r\n", "\n")
     return {"cat": found["cat"], **numbers, "ph": "X", "name": name, "args": arguments}
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.measurements import RowKind
+from pytest_modelperf.plain_files import require_file
 from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.units import format_bytes, format_shape, printable
 
 FIRST_INFERENCE = "first inference"
 INFERENCE = "inference"
@@ -30,6 +31,8 @@ _MAX_NS = 86_400_000_000_000
 # What a clock shows, with room for a day in 64 bits.
 _MAX_MOMENT_NS = 1 << 62
 _ROUNDS, _LAYERS = 1, 2
+# The samples of a case are some 100 kB, of which a profile may have many.
+_MAX_BYTES = 256 << 20
 # What other documents of this package have, by a key that a profile has not.
 _OTHERS = {
     "traceEvents": "a trace",
@@ -266,6 +269,10 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
     """The profile that `modelperf profile --json` wrote; UsageError on any other file."""
     file = Path(path)
     try:
+        size = require_file(file)
+        if size > _MAX_BYTES:
+            most = format_bytes(_MAX_BYTES)
+            raise _foreign(file, f"it has {format_bytes(size)}, of which {most} would be read")
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {_shown(file)}: {error.strerror or error}.") from error
@@ -290,6 +297,8 @@ class _Reader:
         found = next((what for key, what in _OTHERS.items() if key in document), None)
         if found is not None:
             raise _foreign(self.file, f"it is {found}")
+        if "schema" not in document:
+            raise _foreign(self.file, 'it has no "schema"')
         if document.get("schema") != _SCHEMA:
             raise _foreign(
                 self.file, f'"schema" is {document.get("schema")!r:.40}, expected {_SCHEMA}'

@@ -1,0 +1,842 @@
+"""Files that are cut off, damaged, of another kind, locked, or on a disk that takes no more.
+
+What is kept are baselines, profiles under names and peaks; what is read besides are profiles that
+somebody has, and `pyproject.toml`. Whatever is wrong with them is told, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import errno
+import json
+import os
+import random
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import pytest_modelperf
+from pytest_modelperf import profile
+from pytest_modelperf.baseline_records import Plan
+from pytest_modelperf.baselines.decode import decode_machine, decode_model
+from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.strict_json import OF_BASELINE
+from pytest_modelperf.cli import main
+from pytest_modelperf.config import read_table
+from pytest_modelperf.errors import (
+    BaselineError,
+    ModelPerfError,
+    OutputError,
+    UsageError,
+)
+from pytest_modelperf.named_profiles.decode import decode_named
+from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
+from pytest_modelperf.named_profiles.store import ProfileStore
+from pytest_modelperf.peak_files import find_peaks, keep_peaks
+from pytest_modelperf.plain_files import written_text
+from pytest_modelperf.profile_files import ort_profile_file
+from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+from pytest_modelperf.records import Case, CaseProfile, Outcome
+from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.report.named_text import render_named, render_side_by_side
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.plan_table import plan_table
+from pytest_modelperf.report.text import LayerView
+from pytest_modelperf.serde.named import dump_named
+from tests.baseline_writer import MACHINE, NAME, make_recording
+from tests.command import run as run_command
+from tests.ort_profiles import inference, kernel, write_profile
+from tests.plugin.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.test_baseline_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
+from tests.test_named_profiles import DATE, DOCUMENT, PLACES, named, timed
+from tests.test_peak_files import KEY, PEAKS, entry
+
+# Enough for a hundred times the work: what takes longer waits for something.
+_SECONDS = 300
+UPDATE = "--modelperf-update-baseline"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel must trace system calls")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting() -> Iterator[None]:
+    """A test that waits for what never comes fails."""
+
+    def fail(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise TimeoutError("it waits")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def spawn(*arguments: str) -> str:
+    """What a Python program of these tests prints."""
+    # The package may be installed elsewhere than these tests are.
+    places = [Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# -- killed as it writes
+
+
+@LINUX
+def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path: Path) -> None:
+    """Those that read, and that the next one completes, with nothing left of the killed one."""
+    told = spawn("-m", "tests.faults.system_calls", str(tmp_path))
+    scenarios = [json.loads(line) for line in told.splitlines()]
+    assert len(scenarios) == 2
+    assert sum(scenario["kills"] for scenario in scenarios) >= 120
+    assert all(scenario["states"] >= 8 for scenario in scenarios)
+    assert [scenario["problems"] for scenario in scenarios] == [[], []]
+
+
+@pytest.fixture
+def recorded(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with the baseline of `dense.onnx`, which was made wider since."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    write_table(run, '[tool.modelperf.models."dense.onnx"]')
+    run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)
+    write_dense(run.path / "dense.onnx", width=6)
+    return run
+
+
+@LINUX
+def test_a_run_killed_at_any_system_call_of_its_writing_leaves_what_the_next_one_can_use(
+    recorded: pytest.Pytester,
+) -> None:
+    done = recorded.runpytest_subprocess(*STATIC, UPDATE, "-p", "tests.faults.system_calls")
+    done.assert_outcomes(passed=1)
+    written = snapshot_names(recorded.path / "baselines")
+    killed = recorded.path / "killed"
+    assert int((killed / "kills").read_text()) >= 30
+    verdicts: list[str] = []
+    for state in sorted(path for path in killed.iterdir() if path.is_dir()):
+        where = f"--modelperf-baseline-dir={state}"
+        checked = recorded.runpytest_inprocess(*STATIC, where)
+        assert_says_no_internals(checked)
+        outcomes = checked.parseoutcomes()
+        verdicts += outcomes
+        # Six columns are more than the old baseline has, and what the new one has.
+        assert outcomes in ({"failed": 1}, {"passed": 1})
+        assert ("regressed" in checked.stdout.str()) == ("failed" in outcomes)
+        recorded.runpytest_inprocess(*STATIC, UPDATE, where).assert_outcomes(passed=1)
+        assert snapshot_names(state) == written
+    assert {"failed", "passed"} <= set(verdicts)
+
+
+def snapshot_names(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+# -- several at once
+
+
+def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_kept(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
+    write = BaselineStore.apply
+
+    def write_after_another(store: BaselineStore, plan: Plan) -> Plan:
+        monkeypatch.setattr(BaselineStore, "apply", write)
+        other = run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1")
+        other.assert_outcomes(passed=1)
+        return write(store, plan)
+
+    monkeypatch.setattr(BaselineStore, "apply", write_after_another)
+    run.runpytest_inprocess(*STATIC, UPDATE, "dense.onnx::b1-c1").assert_outcomes(passed=1)
+    stored = BaselineStore(run.path / "baselines").read("dense")
+    assert stored is not None
+    assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c1"]
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=2)
+
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from pytest_modelperf.baselines.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    waits = []
+
+    def kill(seconds: float) -> None:
+        waits.append(seconds)
+        holder.kill()
+        holder.wait()
+
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        # Who finds the lock held sleeps before it looks again.
+        monkeypatch.setattr("pytest_modelperf.baselines.files.time.sleep", kill)
+        store = BaselineStore(tmp_path)
+        store.apply(plan_update(None, make_recording()))
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert len(waits) == 1
+    assert store.names() == (NAME,)
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+
+
+# -- a disk that takes no more
+
+
+@contextmanager
+def room_for(size_bytes: int) -> Iterator[None]:
+    """Files of this process end there: the kernel takes no more, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models and a profile of ONNX Runtime, to make reports of."""
+    folder = tmp_path_factory.mktemp("reported")
+    write_dense(folder / "old.onnx")
+    write_dense(folder / "new.onnx", width=6)
+    write_profile(folder / "ort.json", [kernel("conv", 1, 2), inference(0, 9)])
+    return folder
+
+
+_REPORTS = [
+    *(("profile", "--static", "old.onnx", f"--{kind}") for kind in ("json", "csv", "html")),
+    *(
+        ("compare", "--static", "old.onnx", "new.onnx", f"--{kind}")
+        for kind in ("json", "html", "markdown")
+    ),
+    *(("trace", "ort.json", f"--{kind}") for kind in ("json", "csv", "chrome")),
+    ("profiles", "old.onnx", "--json"),
+]
+
+
+@pytest.mark.parametrize("arguments", _REPORTS, ids=lambda words: f"{words[0]} {words[-1]}")
+def test_of_a_report_that_finds_no_room_nothing_is_left(
+    reported: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str]
+) -> None:
+    """Half of one could be taken for all of it."""
+    monkeypatch.chdir(reported)
+    target = Path("report")
+    target.write_text("an older one")
+    with room_for(20):
+        done = run_command(*arguments, str(target))
+    assert done.exit_code == 2
+    assert done.err == "Error: cannot write report: File too large.\n"
+    assert not target.exists()
+    assert run_command(*arguments, str(target)).exit_code in {0, 1}
+    assert target.stat().st_size > 20
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize(
+    "arguments", [("profile", "--static", "old.onnx"), ("trace", "ort.json", "--chrome", "-")]
+)
+def test_standard_output_that_takes_no_more_is_told(
+    reported: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: Sequence[str],
+) -> None:
+    monkeypatch.chdir(reported)
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115  # closing it fails
+    with redirect_stdout(full), pytest.raises(SystemExit) as stopped:
+        main(arguments, prog_name="modelperf")
+    with suppress(OSError):
+        full.close()
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Error: cannot write ")
+    assert "No space left on device" in told
+    assert "Traceback" not in told
+
+
+def test_a_report_that_is_interrupted_leaves_nothing_and_what_is_no_file_stays(
+    tmp_path: Path,
+) -> None:
+    for target in (tmp_path / "report", Path(os.devnull)):
+        with pytest.raises(KeyboardInterrupt), written_text(target) as file:  # noqa: PT012  # half
+            file.write("half of it")
+            raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_trace_that_finds_no_room_is_told_and_none_is_left_half_written(tmp_path: Path) -> None:
+    target = tmp_path / "trace.json"
+    recording = profile(target)
+    recording.__enter__()
+    with room_for(20), pytest.raises(OutputError, match=r"cannot write .*trace\.json: File too l"):
+        recording.__exit__(None, None, None)
+    # It was emptied as the recording began.
+    assert [(path.name, path.stat().st_size) for path in tmp_path.iterdir()] == [("trace.json", 0)]
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> ProfileStore:
+    return ProfileStore(tmp_path / "profiles", "classifier", "classifier.onnx")
+
+
+def test_whichever_call_fails_as_a_profile_is_kept_an_old_or_a_new_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = named(timed(5)), named(timed(6), date=DATE + dt.timedelta(days=1))
+    told = []
+    for at in range(100):
+        store = ProfileStore(tmp_path / str(at), "classifier", "classifier.onnx")
+        store.keep(old)
+        with monkeypatch.context() as patch:
+            refusing = Refusing(patch, at)
+            try:
+                store.keep(new, replaces=True)
+            except ModelPerfError as error:
+                told.append(str(error))
+            if refusing.made <= at:
+                break
+        assert [path.name for path in store.path.iterdir()] == ["baseline.json"]
+        assert store.read("baseline").date in {old.date, new.date}
+        store.keep(new, replaces=True)
+        assert store.read("baseline").date == new.date
+        assert snapshot_names(store.root) == ["classifier", "classifier/baseline.json"]
+    assert len(told) >= 8
+    assert all("No space left on device" in message for message in told)
+
+
+def test_without_room_for_temporary_files_a_case_is_not_measured_and_says_why(
+    reported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/modelperf-1")
+
+    monkeypatch.chdir(reported)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    for arguments in (
+        ("profile", "old.onnx"),
+        ("compare", "old.onnx", "new.onnx"),
+        ("whatif", "old.onnx", "--prune", "0.5"),
+    ):
+        done = run_command(*arguments)
+        assert done.exit_code == 3, done.err
+        told = " ".join((done.out + done.err).split())
+        assert (
+            "the temporary folder /full/modelperf-1 cannot be made: No space left on device. Make "
+            "room, or set TMPDIR to another folder."
+        ) in told
+        assert "Traceback" not in told
+
+
+# -- folders that are closed
+
+
+def test_a_folder_of_baselines_that_is_closed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = BaselineStore(tmp_path)
+    store.apply(plan_update(None, make_recording()))
+
+    def refuse(path: Path, *_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refuse)
+        for reading in (store.names, lambda: store.read(NAME)):
+            with pytest.raises(
+                BaselineError, match=r"cannot be read as a folder.*Permission denied"
+            ):
+                reading()
+    with monkeypatch.context() as patch:
+        # What lies in it is told when it is read: a model without its baseline would be `new`.
+        patch.setattr(Path, "exists", refuse)
+        assert store.names() == (NAME,)
+
+
+def test_a_folder_of_profiles_that_is_read_only_is_told_before_anything_is_measured(
+    profiles: ProfileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.keep(named(timed(5)))
+    before = snapshot_files(profiles.root)
+    opened = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any) -> int:  # noqa: ANN401  # as os.open has it
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *rest)
+
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(OutputError, match=r"cannot be written\. Give another --profile-dir"):
+        profiles.check_writable()
+    monkeypatch.setattr(os, "open", read_only)
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: profiles.keep(named(timed(6)), replaces=True),
+        lambda: profiles.remove("baseline"),
+    )
+    for change in changes:
+        with pytest.raises(OutputError, match=r"Read-only file system\. .*--profile-dir"):
+            change()
+    assert snapshot_files(profiles.root) == before
+
+
+# -- files that are none, or broken
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    # The whole path may be longer than one of a socket can be.
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def _nothing(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 10 << 30)
+
+
+def _large_object(path: Path) -> None:
+    path.write_text('{"schema": ')
+    os.truncate(path, 10 << 30)
+
+
+FAULTS: Mapping[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a pipe": _pipe,
+    "a socket": _socket,
+    "a loop of links": lambda path: path.symlink_to(path.name),
+    "a link to a device": lambda path: path.symlink_to("/dev/zero"),
+    "10 GiB of nothing": _nothing,
+    "an object of 10 GiB": _large_object,
+    "zeros, as after a power cut": lambda path: path.write_bytes(bytes(4096)),
+    "a byte order mark": lambda path: path.write_bytes(b'\xef\xbb\xbf{"schema": 1}'),
+    "UTF-16": lambda path: path.write_bytes('{"schema": 1}'.encode("utf-16")),
+    "no text": lambda path: path.write_bytes(random.Random(0).randbytes(5000)),
+    "deep lists": lambda path: path.write_text("[" * 200_000),
+    "deep objects": lambda path: path.write_text('{"a":' * 200_000),
+    "an endless number": lambda path: path.write_text('{"schema": 1%s}' % ("0" * 100_000)),
+    "a lone surrogate": lambda path: path.write_text('{"schema": "\\ud800"}'),
+    "a key twice": lambda path: path.write_text('{"schema": 1, "schema": 1}'),
+}  # fmt: skip
+
+
+@pytest.fixture(params=FAULTS)
+def fault(request: pytest.FixtureRequest) -> Callable[[Path], object]:
+    return FAULTS[request.param]
+
+
+def put(fault: Callable[[Path], object], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    fault(path)
+
+
+@pytest.mark.parametrize("name", ["model.json", "twin.onnx", f"{MACHINE.key}.json"])
+def test_whatever_lies_in_the_place_of_a_baselines_file_is_told_and_left_alone(
+    tmp_path: Path, fault: Callable[[Path], object], name: str
+) -> None:
+    store = BaselineStore(tmp_path)
+    store.apply(plan_update(None, make_recording()))
+    plan = plan_update(store.read(NAME), make_recording(version=2))
+    path = tmp_path / NAME / name
+    put(fault, path)
+    before = path.lstat()
+    for reading in (lambda: store.read(NAME), lambda: store.apply(plan)):
+        with pytest.raises(BaselineError) as refused:
+            reading()
+        assert str(path) in str(refused.value)
+        assert str(refused.value).isprintable()
+    assert path.lstat() == before
+
+
+def test_whatever_lies_in_the_place_of_a_kept_profile_is_told_and_can_be_replaced(
+    profiles: ProfileStore, fault: Callable[[Path], object]
+) -> None:
+    path = profiles.path / "baseline.json"
+    put(fault, path)
+    contents = profiles.read_all()
+    assert contents.kept == ()
+    (unusable,) = contents.unusable
+    assert str(path) in unusable.reason
+    assert unusable.reason.isprintable()
+    with pytest.raises(UsageError):
+        profiles.read("baseline")
+    if path.is_dir():
+        with pytest.raises(OutputError, match="Is a directory"):
+            profiles.keep(named(timed(5)), replaces=True)
+        return
+    profiles.keep(named(timed(5)), replaces=True)
+    assert profiles.read("baseline").date == DATE
+
+
+def test_whatever_lies_in_the_place_of_peaks_they_are_measured_anew(
+    tmp_path: Path, fault: Callable[[Path], object]
+) -> None:
+    path = tmp_path / f"{KEY}.json"
+    put(fault, path)
+    found = find_peaks(tmp_path, KEY)
+    assert found.peaks == ()
+    assert found.note is not None
+    assert str(path) in found.note
+    if path.is_dir():
+        assert str(keep_peaks(tmp_path, PEAKS)).endswith("The peaks are not kept")
+        return
+    assert keep_peaks(tmp_path, PEAKS) is None
+    assert find_peaks(tmp_path, KEY).peaks == (PEAKS,)
+
+
+def test_whatever_is_given_as_a_trace_is_refused_or_read(
+    tmp_path: Path, fault: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "trace.json"
+    put(fault, path)
+    done = run_command("trace", str(path), "--chrome", str(tmp_path / "out.json"))
+    assert done.exit_code == 2
+    assert str(path) in done.err
+    assert "Traceback" not in done.err
+
+
+def test_whatever_lies_in_the_place_of_the_settings_is_told(
+    tmp_path: Path, fault: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "pyproject.toml"
+    put(fault, path)
+    with pytest.raises(UsageError, match=r"pyproject\.toml (is|has|cannot be)"):
+        read_table(path)
+
+
+def test_settings_nested_too_deeply_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.modelperf]\nmodels = " + "[" * 100_000)
+    with pytest.raises(UsageError, match=r"nested|not valid TOML"):
+        read_table(path)
+
+
+# Around where each version of Python gives up, which depends on how deep the reader is itself.
+_DEPTHS = (10, 100, *range(900, 1010, 3), 2000, 5000, 20_000, 50_000, 500_000)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str) -> None:
+    path = tmp_path / "p.json"
+    for depth in _DEPTHS:
+        closing = "]" if opening == "[" else "}"
+        deep = f"{opening * depth}1{closing * depth}"
+        for data, old in ((MODEL_BYTES, '"a note"'), (MACHINE_BYTES, '"1.31.1"')):
+            read = decode_model if data is MODEL_BYTES else decode_machine
+            with pytest.raises(BaselineError):
+                read(data.replace(old.encode(), deep.encode(), 1), path)
+        kept = json.dumps(DOCUMENT).replace('"notes": []', f'"notes": {deep}', 1)
+        with pytest.raises(BaselineError, match=r"profile|nested"):
+            decode_named(kept.encode(), Path("baseline.json"), OF_BASELINE)
+        path.write_text(json.dumps({"schema": 1, "cases": []}).replace("[]", deep))
+        with pytest.raises(UsageError):
+            read_stored_profile(path)
+        path.write_text(f"[{deep},\n{kernel('a', 1, 2)},\n{inference(0, 9)}]")
+        assert run_command("trace", str(path)).exit_code in {0, 2}
+
+
+# -- files that were cut off, or changed
+
+
+def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who finds no twin that fits looks again, for somebody may be writing it.
+    monkeypatch.setattr("pytest_modelperf.baselines.store._ATTEMPTS", 2)
+    store = BaselineStore(tmp_path)
+    store.apply(plan_update(None, make_recording()))
+    path = tmp_path / NAME / "twin.onnx"
+    whole = path.read_bytes()
+    generator = random.Random(1)
+    for place in range(len(whole)):
+        other = bytearray(whole)
+        other[place] ^= generator.randrange(1, 256)
+        for data in (whole[:place], bytes(other), whole[:place] + whole[place + 1 :]):
+            path.write_bytes(data)
+            with pytest.raises(BaselineError, match=r"twin\.onnx is not the one that model\.json"):
+                store.read(NAME)
+
+
+def test_a_kept_profile_cut_at_any_byte_is_refused_with_its_line() -> None:
+    """But for the last line break, without which nothing is missing."""
+    failed = CaseProfile(Case(1, 1), None, None, Outcome.FAILED, "it crashed")
+    data = dump_named(named(replace(timed(5), cases=(failed,)))).encode()
+    path = Path("baseline.json")
+    assert decode_named(data[:-1], path, OF_BASELINE).name == "baseline"
+    for length in range(len(data) - 1):
+        line = data[:length].count(b"\n") + 1
+        with pytest.raises(BaselineError, match=f"line {line}: the end of the file too early"):
+            decode_named(data[:length], path, OF_BASELINE)
+
+
+def changed(document: object, place: Sequence[str | int], value: object) -> Any:  # noqa: ANN401  # JSON
+    """A copy of a document with another value at one place."""
+    made = copy.deepcopy(document)
+    inner: Any = made
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return made
+
+
+def value_at(document: object, place: Sequence[str | int]) -> object:
+    inner: Any = document
+    for key in place:
+        inner = inner[key]
+    return inner
+
+
+_KINDS: tuple[object, ...] = (None, True, 7, 0.5, "text", [], {}, [[]])
+_BEYOND = (-1, 2**63, 10**30, float("inf"), float("nan"))
+
+
+def is_first(place: Sequence[str | int]) -> bool:
+    """Whether it lies in the first item of each list: the others are alike."""
+    return all(key == 0 for key in place if isinstance(key, int))
+
+
+# What is computed from other values, or is shown by no report of a kept profile.
+_NOT_READ = re.compile(
+    r"machine\.key|reason|roofline|load_ms|first_load_ms|first_inference_ms|layer_types.*|"
+    r"static\.(flops|coverage|macs|\w+_macs|elementwise_ops|activation_bytes)|"
+    r"latency\.items_per_second|layers\.0\.runs_in|raw\.0\.begun_ns"
+)
+
+
+def test_any_value_of_a_kept_profile_of_another_type_is_refused_with_its_place() -> None:
+    checked = 0
+    for place in filter(is_first, PLACES):
+        name = ".".join(map(str, place))
+        if _NOT_READ.fullmatch(re.sub(r"profile\.(cases\.0\.)?", "", name)):
+            continue
+        checked += 1
+        refused = []
+        others: tuple[object, ...] = ("text", [[]], -1, 10**30)
+        for value in others:
+            data = json.dumps(changed(DOCUMENT, place, value)).encode()
+            with suppress(BaselineError):
+                decode_named(data, Path("baseline.json"), OF_BASELINE)
+                continue
+            refused.append(value)
+        # One or two may be what is expected there: a text, or numbers that are not bounded.
+        assert len(refused) >= 2, name
+    assert checked > 100
+
+
+_STEERING = "x\ud800\x1b[2J\u202e\n::error::"
+
+
+def texts_of(document: object) -> Iterator[tuple[str | int, ...]]:
+    """The place of every text of a document."""
+    return (place for place, value in values_of(document) if isinstance(value, str))
+
+
+def objects_of(document: object) -> Iterator[tuple[str | int, ...]]:
+    """The place of every object in it that has anything."""
+    return (place for place, value in values_of(document) if value and isinstance(value, dict))
+
+
+def values_of(document: object) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    stack: list[tuple[tuple[str | int, ...], object]] = [((), document)]
+    while stack:
+        place, value = stack.pop()
+        yield place, value
+        entries = value.items() if isinstance(value, dict) else ()
+        stack += [
+            ((*place, key), inner)
+            for key, inner in (enumerate(value) if isinstance(value, list) else entries)
+        ]
+
+
+def with_steering_text(document: Any) -> Iterator[Any]:  # noqa: ANN401  # JSON
+    """A copy for each text in it that is another one, and for each key."""
+    for place in filter(is_first, texts_of(document)):
+        yield changed(document, place, _STEERING)
+    for place in filter(is_first, objects_of(document)):
+        inner = value_at(document, place)
+        assert isinstance(inner, dict)
+        renamed = {(_STEERING if key == min(inner) else key): value for key, value in inner.items()}
+        yield changed(document, place, renamed) if place else renamed
+
+
+def assert_harmless(text: str) -> None:
+    """That it can be written, and that no terminal obeys it."""
+    text.encode("utf-8")
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_no_text_of_a_baseline_breaks_what_is_shown_or_written_of_it(tmp_path: Path) -> None:
+    before = plan_update(None, make_recording()).after
+    assert before is not None
+    kept = 0
+    for data, read, write in (
+        (MODEL_BYTES, decode_model, encode_model),
+        (MACHINE_BYTES, decode_machine, encode_machine),
+    ):
+        document = json.loads(data)
+        path = tmp_path / f"{MACHINE.key}.json"
+        for made in with_steering_text(document):
+            try:
+                found: Any = read(json.dumps(made).encode(), path)
+            except BaselineError as error:
+                assert_harmless(str(error))
+                continue
+            assert read(write(found), path) == found
+            kept += 1
+            if data is MODEL_BYTES:
+                stored = replace(before, model=found)
+                for plan in (
+                    plan_removal(stored, None),
+                    plan_update(stored, make_recording(version=2)),
+                ):
+                    table = plan_table(plan)
+                    assert_harmless("\n".join([table.caption, *map(" ".join, table.rows)]))
+    assert kept >= 10
+
+
+def test_no_text_of_a_kept_profile_breaks_what_is_shown_of_it() -> None:
+    view, style = LayerView(MEASURED_COLUMNS, "ms", 20), TextStyle()
+    kept = 0
+    for made in with_steering_text(DOCUMENT):
+        data = json.dumps(made).encode()
+        try:
+            found = decode_named(data, Path("baseline.json"), OF_BASELINE)
+        except BaselineError as error:
+            assert_harmless(str(error))
+            continue
+        assert_harmless(render_named(found, view, style))
+        assert_harmless(render_side_by_side(put_side_by_side(found, named(timed(6))), 20, style))
+        kept += 1
+    assert kept >= 10
+
+
+_PEAKS_DOCUMENT = {"schema": 1, "peaks": [entry()]}
+_PEAKS_PLACES = [
+    *((key,) for key in _PEAKS_DOCUMENT),
+    ("peaks", 0),
+    *(("peaks", 0, key) for key in entry()),
+    ("peaks", 0, "bandwidths", 0),
+    ("peaks", 0, "bandwidths", 0, 0),
+    ("peaks", 0, "bandwidths", 0, 1),
+    ("peaks", 0, "macs_per_second", "float32"),
+]
+
+
+@pytest.mark.parametrize("place", _PEAKS_PLACES, ids=lambda place: ".".join(map(str, place)))
+def test_peaks_of_which_any_value_is_another_are_measured_anew_or_can_be_used(
+    tmp_path: Path, place: Sequence[str | int]
+) -> None:
+    path = tmp_path / f"{KEY}.json"
+    for value in (*_KINDS, *_BEYOND, 1e308, 5e-324, 10**400, _STEERING):
+        path.write_text(json.dumps(changed(_PEAKS_DOCUMENT, place, value)))
+        found = find_peaks(tmp_path, KEY)
+        # Nothing at all is kept of a machine where nothing was measured.
+        assert found.note is not None or found.peaks or value in ([], {})
+        assert found.note is None or not found.peaks
+        for peaks in found.peaks:
+            assert all(rate > 0 for rate in peaks.macs_per_second.values())
+            assert all(each.bytes_per_second > 0 for each in peaks.bandwidths)
+
+
+_STORED = json.loads(dump_named(named(timed(5))))["profile"]
+_STORED_PLACES = [place[1:] for place in PLACES if place[0] == "profile" and len(place) > 1]
+
+
+@settings(max_examples=40)
+@given(
+    place=st.sampled_from(_STORED_PLACES),
+    value=st.sampled_from([*_KINDS, *_BEYOND, 10**400, 5e-324, _STEERING]),
+)
+@example(("cases", 0, "layers", 0, "macs"), 10**400)
+@example(("cases", 0, "layers", 0, "name"), _STEERING)
+@example(("model", "name"), _STEERING)
+@example(("cases", 0, "id"), _STEERING)
+def test_a_stored_profile_of_which_any_value_is_another_is_refused_or_summed_up(
+    tmp_path_factory: pytest.TempPathFactory, place: Sequence[str | int], value: object
+) -> None:
+    folder = tmp_path_factory.mktemp("stored")
+    path = folder / "profile.json"
+    path.write_text(json.dumps(changed(_STORED, place, value)))
+    targets = [f"--{kind}={folder / kind}" for kind in ("json", "csv", "chrome")]
+    done = run_command("trace", str(path), "--by", "layer", *targets)
+    assert done.exit_code in {0, 2}
+    assert_harmless(done.out + done.err)
+
+
+@pytest.mark.parametrize("key", ["ts", "dur", "tid", "pid"])
+@pytest.mark.parametrize("is_own", [True, False], ids=["as the runtime writes", "as any program"])
+def test_an_event_with_a_number_without_end_is_left_out_and_told(
+    tmp_path: Path,
+    key: str,
+    is_own: bool,  # noqa: FBT001  # a case
+) -> None:
+    lines = [kernel("a", 1, 2), inference(0, 9)]
+    content = json.dumps([json.loads(line) for line in lines])
+    write_profile(tmp_path / "p.json", lines)
+    path = tmp_path / "p.json"
+    text = path.read_text() if is_own else content
+    endless = re.sub(rf'("{key}" ?: ?)\d+', rf"\g<1>1{'0' * 5000}", text, count=1)
+    assert endless != text
+    path.write_text(endless)
+    done = run_command("trace", str(path))
+    assert "Traceback" not in done.err
+    told = "1 of its events cannot be read" if is_own else "the end of the file is missing"
+    assert told in " ".join((done.out + done.err).split())
+
+
+def test_an_event_without_end_is_not_held_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_profile(
+        tmp_path / "p.json", [kernel("a", 1, 2), kernel("b" * 5000, 3, 1), inference(0, 9)]
+    )
+    monkeypatch.setattr(ort_profile_file, "_MAX_EVENT", 1000)
+    done = run_command("trace", str(path), "--json", "-")
+    (found,) = json.loads(done.out)["traces"]
+    assert [operator["name"] for operator in found["operators"]] == ["a"]
+    assert "of its events cannot be read, the first at line 3" in done.err
