@@ -28,13 +28,18 @@ from pytest_modelperf.comparing import (
     baseline_side,
     compare_case,
     describe_engine,
+    settle,
     side_run,
 )
 from pytest_modelperf.dueling import Pair
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.gates import Gate
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.graph.rewrite import external_files
+from pytest_modelperf.graph.model_file import (
+    ModelFile,
+    ModelSource,
+    external_files,
+    open_model,
+)
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.machine_facts import MachineFacts
@@ -82,7 +87,7 @@ class CaseCheck:
     def graph(self) -> ModelSource:
         """The model; UsageError for Python code."""
         if self.is_function or callable(self.model):
-            raise UsageError("a Python function has no graph: this is for ONNX models.")
+            raise UsageError("a Python function has no graph: give the path of an ONNX model.")
         return self.model
 
 
@@ -157,14 +162,18 @@ class Checker:
 
     def _start(self, check: CaseCheck, watch: Watch) -> _Work:
         file = open_model(check.graph)
+        facts = model_facts(file)
         (binding,), (cores,) = check.request.bindings(), check.request.cores
         model = Model.bind(file, binding, check.request, self.extensions)
         case = Case(model.bound.inputs.batch_size, cores, model.dims)
-        return _Work(self, check, check.graph, file, model, Place(case, 1, 1, watch))
+        return _Work(self, check, check.graph, file, facts, model, Place(case, 1, 1, watch))
 
     def _measure_function(self, check: CaseCheck, watch: Watch) -> CaseProfile:
         if not callable(check.model) and not isinstance(check.model, str):
-            raise UsageError("the callable engine runs a function, or a text module:function.")
+            raise UsageError(
+                "the engine callable runs a Python function: give one, or its name, such as "
+                "'my_package.models:run'."
+            )
         engine = self.extensions.engines.find("callable")
         setup = replace(check.setup, engine=engine)
         (size,) = check.request.batch_sizes
@@ -231,6 +240,7 @@ class _Work:
     check: CaseCheck
     source: ModelSource
     file: ModelFile
+    facts: ModelFacts
     model: Model
     place: Place
 
@@ -281,15 +291,26 @@ class _Work:
         if stored is None:
             reason = f"there is no baseline of {case.id}"
             return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+        settled = self._settle(stored)
+        if settled is not None:
+            return settled
         with baseline_side(stored, run_of.machine.key, self._now()) as before:
             return self._compare_sides(replace(before, setup=self._setup_before()))
 
+    def _settle(self, stored: Baseline) -> Compared | None:
+        """What the baseline says where its twin need not be rebuilt."""
+        case = stored.model.case(self.place.case.id)
+        if self.run_of.is_static:
+            if case is None or case.static is None:
+                return None
+            static = self.model.static
+            return Compared(compare_with_stored(self.place.case, case.static, static))
+        machine = stored.machine(self.run_of.machine.key)
+        before = Side(self.source, self._setup_before(), stored.model, machine)
+        return settle(before, self.model, self.check.setup, self.place)
+
     def _compare_sides(self, before: Side) -> Compared:
-        run_of, static = self.run_of, self.model.static
-        if run_of.is_static and before.baseline is not None:
-            case = before.baseline.case(self.place.case.id)
-            if case is not None and case.static is not None:
-                return Compared(compare_with_stored(self.place.case, case.static, static))
+        run_of = self.run_of
         old = Model.bind(
             open_model(before.source),
             self.model.binding,
@@ -306,7 +327,8 @@ class _Work:
     def _older(self, text: str) -> Iterator[Side]:
         if self.file.path is None:
             raise UsageError(
-                f"{self.file.name} is no file, so --modelperf-against cannot name an older one."
+                f"{self.file.name} is no file, so --modelperf-against cannot name an older one: "
+                "give the model by its path."
             )
         with older_version(text, self.file.path, self.run_of.root) as path:
             yield Side(path, self._setup_before())
@@ -407,7 +429,7 @@ class _Work:
         return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
 
     def outcome(self, done: _Done) -> CaseOutcome:
-        return _outcome(self.run_of, self.check, model_facts(self.file), done)
+        return _outcome(self.run_of, self.check, self.facts, done)
 
 
 def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done) -> CaseOutcome:
@@ -469,5 +491,5 @@ def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
 
 def _size_bytes(model: Model) -> int:
     """The file, and those beside it in which some of its weights lie."""
-    beside = sum(path.stat().st_size for path in external_files(model.bound))
+    beside = sum(path.stat().st_size for path in external_files(model.file).values())
     return model.file.size_bytes + beside

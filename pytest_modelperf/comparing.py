@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 import importlib.metadata
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pytest_modelperf.attribution import explain
 from pytest_modelperf.baseline_records import (
@@ -24,7 +22,7 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.gates import Gate, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
-from pytest_modelperf.graph.twin import read_twin
+from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, SideRun
 from pytest_modelperf.measuring import measure_case
@@ -32,6 +30,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.sampling import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores
@@ -74,12 +73,12 @@ class Side:
 def baseline_side(baseline: Baseline, machine_key: str, now: Side) -> Iterator[Side]:
     """A stored baseline as the side before `now`; its files go with the context."""
     machine = baseline.machine(machine_key)
-    with tempfile.TemporaryDirectory(prefix="modelperf-twin-") as folder:
+    with working_folder("modelperf-twin-") as folder:
         source = now.source
         if baseline.twin is not None:
-            stored = Path(folder) / "stored.onnx"
-            stored.write_bytes(baseline.twin)
-            source = rebuild(read_twin(stored), Path(folder) / "twin.onnx")
+            stored = folder / "stored.onnx"
+            write_twin_bytes(baseline.twin, stored)
+            source = rebuild(read_twin(stored), folder / "twin.onnx")
         yield Side(source, now.setup, baseline.model, machine)
 
 
@@ -95,6 +94,8 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     """Every case of two models, side by side; one that fails says why, and the next is compared."""
     extensions = extensions or Extensions()
     old_file, new_file = open_model(before.source), open_model(after.source)
+    old_facts = before.facts or model_facts(old_file, reads_all=True)
+    new_facts = model_facts(new_file, reads_all=True)
     pairs = [
         Pair(
             Model.bind(old_file, binding, request, extensions),
@@ -113,8 +114,8 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
             place = Place(case, len(found) + 1, total, watch)
             found.append(compare_case(pair, before, gate, place, details))
     return Comparison(
-        before.facts or model_facts(old_file, reads_all=True),
-        model_facts(new_file, reads_all=True),
+        old_facts,
+        new_facts,
         tuple(each.comparison for each in found),
         tolerance=gate.tolerance,
         confidence=gate.confidence,
@@ -142,23 +143,19 @@ def compare_case(
 
     Nothing runs where there is nothing to judge: the comparison says so then.
     """
-    case_id, refusal = place.case.id, None
+    settled, refusal = settle(before, pair.after, pair.after_setup, place), None
+    if settled is not None:
+        return settled
     static = compare_cases(
         CaseProfile(place.case, pair.before.static), CaseProfile(place.case, pair.after.static)
     )
     if before.baseline is not None:
-        stored = before.baseline.case(case_id)
-        missing = _missing(case_id, stored, pair.after)
-        if stored is None or missing:
-            return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
-        if stored.static is not None:
+        stored = before.baseline.case(place.case.id)
+        if stored is not None and stored.static is not None:
             static = compare_with_stored(place.case, stored.static, pair.after.static)
-        is_same = _is_recorded(stored, pair, before.machine)
-        refusal = before.baseline.twin_refusal(case_id)
-    else:
-        is_same = pair.before.file.sha256() == pair.after.file.sha256()
-    if is_same and pair.shares_a_worker:
-        return Compared(replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,)))
+        refusal = before.baseline.twin_refusal(place.case.id)
+    elif pair.shares_a_worker and pair.before.file.sha256() == pair.after.file.sha256():
+        return Compared(_unchanged(static))
     try:
         if refusal is not None:
             return _compare_with_samples(pair, before, gate, place, static, refusal)
@@ -175,18 +172,41 @@ def compare_case(
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
+def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:
+    """What a baseline alone says of a model as it is now; None where its twin has to be looked at.
+
+    To rebuild a twin takes longer than all the rest, so `before` need not have one for this.
+    """
+    if before.baseline is None:
+        return None
+    stored = before.baseline.case(place.case.id)
+    missing = _missing(place.case.id, stored, after)
+    if stored is None or missing:
+        return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
+    is_same = before.setup == setup and _is_recorded(stored, after, setup, before.machine)
+    if not is_same or stored.static is None:
+        return None
+    return Compared(_unchanged(compare_with_stored(place.case, stored.static, after.static)))
+
+
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
 
 
-def _is_recorded(stored: StoredCase, pair: Pair, machine: MachineBaseline | None) -> bool:
+def _unchanged(static: CaseComparison) -> CaseComparison:
+    return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
+
+
+def _is_recorded(
+    stored: StoredCase, model: Model, setup: Setup, machine: MachineBaseline | None
+) -> bool:
     """Whether a case was recorded of the very model of today, on the engine of today."""
-    engine, setup = pair.after_setup.engine.name, pair.after_setup
+    engine = setup.engine.name
     packages = {} if stored.provenance is None else stored.provenance.packages
     latency = None if machine is None else machine.case(stored.id)
     given = {} if latency is None else latency.engine.options
     return (
         stored.engine == engine
-        and stored.model_sha256 == pair.after.file.sha256()
+        and stored.model_sha256 == model.file.sha256()
         and packages.get(engine) == _installed(engine) is not None
         and is_this_python(setup.spec)
         and all(given.get(name) == value for name, value in setup.options.items())

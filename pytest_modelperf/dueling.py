@@ -43,6 +43,7 @@ from pytest_modelperf.rigging import (
     name_nodes,
     start_on,
     telling,
+    unchanged,
 )
 from pytest_modelperf.stats import get_ready
 from pytest_modelperf.verdicts import Metric
@@ -90,7 +91,8 @@ def fight(
     """The duet of a case; its layers and outputs too, where its figures want them explained."""
     get_ready()
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
-    return run(pair, gate, place, wants_details)
+    with unchanged(pair.before, pair.after):
+        return run(pair, gate, place, wants_details)
 
 
 def _share_a_worker(
@@ -161,7 +163,7 @@ def run_duet(
 ) -> Sequence[DuetRound]:
     """Rounds of two models in one worker until something is decided, and nothing else."""
     check_cores(place.case.cores, setup)
-    with alone_at(place), start_on(setup, place.case.cores) as worker:
+    with unchanged(*pair), alone_at(place), start_on(setup, place.case.cores) as worker:
         old, new = (
             set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
             for model, side in zip(pair, (BEFORE, AFTER), strict=True)
@@ -241,7 +243,7 @@ def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
 
 def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
     rig.open()
-    try:
-        return read_outputs(rig)
-    finally:
-        rig.close()
+    outputs = read_outputs(rig)
+    # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
+    rig.close()
+    return outputs

@@ -52,6 +52,10 @@ class MissingModuleError(MeasureError):
     """A worker's Python lacks a module that it needs: install it there."""
 
 
+class ChangedModelError(MeasureError):
+    """A model file is another one than when it was opened: measure again when nothing writes it."""
+
+
 class TooFewCoresError(MeasureError):
     """A worker cannot have as many cores as its case wants: ask for fewer."""
 

@@ -53,6 +53,7 @@ def measure_model(
     """
     extensions = extensions or Extensions()
     file = open_model(source)
+    facts = model_facts(file, reads_all=True)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(models) * len(request.cores)
     cases: list[CaseProfile] = []
@@ -64,7 +65,7 @@ def measure_model(
             measured.append(measure_case(model, setup, place))
         # What one run told of the shapes holds for every number of cores.
         cases.extend(replace(profile, counted=model.static) for profile in measured)
-    return _on_its_machine(Profile(model_facts(file, reads_all=True), tuple(cases)))
+    return _on_its_machine(Profile(facts, tuple(cases)))
 
 
 def _on_its_machine(profile: Profile) -> Profile:

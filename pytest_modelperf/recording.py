@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pytest_modelperf.baseline_records import (
     Fidelity,
@@ -27,6 +25,7 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import coarsened
+from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rigging import Model, Place, Watch
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
@@ -147,11 +146,11 @@ class RebuiltTwin:
 @contextmanager
 def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
     """The twin of a model, made and rebuilt; its file goes with the context."""
-    with tempfile.TemporaryDirectory(prefix="modelperf-twin-") as folder:
+    with working_folder("modelperf-twin-") as folder:
         try:
             twin = make_twin(file)
             data = twin_bytes(twin)
-            path = rebuild(twin, Path(folder) / _TWIN_FILE)
+            path = rebuild(twin, folder / _TWIN_FILE)
         except ModelError as error:
             yield RebuiltTwin(None, None, str(error))
             return
@@ -163,7 +162,7 @@ def _measure(model: Model, setup: Setup, place: Place) -> list[CaseProfile]:
     for _ in range(PROCESSES):
         profile = measure_case(model, setup, place, takes_layers=not profiles)
         if profile.measured is None:
-            raise MeasureError(f"{place.case.id} cannot be recorded: {profile.reason}")
+            raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {profile.reason}")
         profiles.append(profile)
     return profiles
 
@@ -178,7 +177,7 @@ def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
 def _machine(facts: ModelFacts) -> MachineFacts:
     machine = on_this_machine(Profile(facts, ())).machine
     if machine is None:
-        raise MeasureError("this machine cannot be described")
+        raise MeasureError("this machine cannot be described: record the baseline on another.")
     return machine
 
 

@@ -6,18 +6,23 @@ A measurement has this machine to itself, in a worker that ends with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pytest_modelperf.errors import MeasureError, TooFewCoresError
+from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
-from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.model_file import (
+    ModelFile,
+    ModelSource,
+    SeenFile,
+    external_files,
+    open_model,
+)
 from pytest_modelperf.graph.observed import complete_model, needs_observation
-from pytest_modelperf.graph.rewrite import external_files
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import KernelRun, Measurement, Progress
@@ -110,11 +115,42 @@ class Model:
 def rigged(model: Model, setup: Setup, place: Place) -> Iterator[Rig]:
     """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
-    with alone_at(place), start_on(setup, place.case.cores) as worker:
+    with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
         place.tell("loading")
         subject = make_subject(model, worker)
         with telling(subject.notes):
             yield set_up(worker, setup, place.case.cores, subject)
+
+
+@contextmanager
+def unchanged(*models: Model) -> Iterator[None]:
+    """Nothing but these models: ChangedModelError where a file of one is another by the end.
+
+    Each session reads them anew, and a report must not speak of two models as of one.
+    """
+    beside = [file for model in models for file in _see_files_beside(model)]
+
+    def check() -> None:
+        for model in models:
+            model.file.require_unchanged()
+        for file in beside:
+            file.require_unchanged()
+
+    check()
+    try:
+        yield
+    except MeasureError:
+        # That the model was changed explains whatever else went wrong.
+        check()
+        raise
+    check()
+
+
+def _see_files_beside(model: Model) -> Iterator[SeenFile]:
+    """Those that hold weights; one that is not there is an error where they are read."""
+    with suppress(ModelError):
+        for path in external_files(model.file).values():
+            yield SeenFile.of(path, path.stat())
 
 
 @contextmanager
@@ -131,12 +167,13 @@ def telling(notes: Sequence[str]) -> Iterator[None]:
 def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject:
     """The user's own file wherever it can be run as it is; `side` tells copies apart."""
     bound, file, request = model.bound, model.file, model.request
+    # An engine would read whatever file the model names.
+    beside = external_files(file)
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
     feeds = make_inputs(bound.graph, bound.inputs, request.seed, made, file.name)
     batch_size = bound.inputs.batch_size
     if file.path is not None and not bound.inputs.rebound:
-        beside = () if worker.is_local else sorted(external_files(bound))
         path = worker.send_model(file.path, beside, f"model{side}")
         return Subject(model=path, batch_size=batch_size, feeds=feeds)
     copy = worker.folder / f"model{side}.onnx"

@@ -137,7 +137,7 @@ def on_this_machine(profile: Profile) -> Profile:
 def model_facts(file: ModelFile, *, reads_all: bool = False) -> ModelFacts:
     """Which file it is; the digest of a large one only where its weights are read anyway."""
     return ModelFacts(
-        name=file.name,
+        name=file.name if file.path is None else file.path.name,
         path=None if file.path is None else str(file.path),
         sha256=file.sha256() if reads_all or file.size_bytes <= MAX_HASHED_BYTES else None,
         size_bytes=file.size_bytes,

@@ -14,7 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from pytest_modelperf.comparing import Side, compare_models
-from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
+from pytest_modelperf.errors import (
+    ChangedModelError,
+    MeasureError,
+    TooFewCoresError,
+    UsageError,
+)
 from pytest_modelperf.gates import Gate, rounds_within
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.hookspecs import Extensions
@@ -22,10 +27,10 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.measuring import measure_model
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.measure import Rig, Setup, set_up
+from pytest_modelperf.profiler.measure import Rig, Setup, set_up, step_of
 from pytest_modelperf.profiler.sampling import SamplingProgress, sample_in_turn
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
-from pytest_modelperf.records import Case, Outcome
+from pytest_modelperf.records import Case, ModelFacts, Outcome
 from pytest_modelperf.rigging import (
     Model,
     Place,
@@ -35,6 +40,7 @@ from pytest_modelperf.rigging import (
     make_subject,
     start_on,
     telling,
+    unchanged,
 )
 from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats import (
@@ -102,7 +108,12 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     configurations = [Configuration(case, count) for case in cases for count in streams]
     found = _measure(sides, configurations, watch)
     swept = _sum_up(found, sides, configurations, threshold_ms)
-    swept = _look_closer(swept, sources, request, extensions, watch)
+    try:
+        with unchanged(*(side.models[0] for side in sides)):
+            swept = _look_closer(swept, sources, request, extensions, watch)
+    except ChangedModelError as error:
+        # What was swept before stays true.
+        swept = replace(swept, notes=(*swept.notes, f"not looked at closer: {error}"))
     return replace(swept, seconds=time.monotonic() - begun)
 
 
@@ -112,6 +123,7 @@ class _Side:
 
     index: int
     file: ModelFile
+    facts: ModelFacts
     setup: Setup
     models: tuple[Model, ...]
 
@@ -120,8 +132,9 @@ class _Side:
         cls, index: int, each: SweepSource, request: ProfileRequest, extensions: Extensions
     ) -> _Side:
         file = open_model(each.source)
+        facts = model_facts(file, reads_all=True)
         models = tuple(Model.bind(file, b, request, extensions) for b in request.bindings())
-        return cls(index, file, each.setup, models)
+        return cls(index, file, facts, each.setup, models)
 
     def model_at(self, case: Case) -> Model:
         return next(
@@ -178,6 +191,7 @@ def _measure(
     numbers = {key: number for number, key in enumerate(keys, 1)}
 
     def tell(key: _Key, at: SamplingProgress) -> None:
+        benches[key].step = step_of(at)
         label = f"{'AB'[key.side]} " if len(sides) > 1 else ""
         watch(
             Progress(
@@ -245,7 +259,7 @@ class _Workers:
         if known is None:
             side = self.sides[key.side]
             worker = self._worker(key)
-            model = side.model_at(case)
+            model = self.model(key)
             name = f"{'ab'[key.side]}{side.models.index(model)}"
             subject = make_subject(model, worker, name)
             with telling(subject.notes):
@@ -254,6 +268,9 @@ class _Workers:
             self.engines[key.side] = known.facts
             self.machine = self.machine or worker.machine
         return replace(known, streams=key.configuration.streams)
+
+    def model(self, key: _Key) -> Model:
+        return self.sides[key.side].model_at(key.configuration.case)
 
     def _worker(self, key: _Key) -> ProcessWorker:
         place = self._place(key)
@@ -285,18 +302,21 @@ class _Bench:
 
     workers: _Workers
     key: _Key
+    step: str = ""
     _rig: Rig | None = None
 
     def open(self) -> Load:
         try:
-            self._rig = self.workers.rig(self.key)
-            return self._rig.open()
+            with unchanged(self.workers.model(self.key)):
+                self._rig = self.workers.rig(self.key)
+                return self._rig.open()
         except MeasureError:
             self.workers.end(self.key)
             raise
 
     def block(self, count: int, max_ns: int) -> Block:
         assert self._rig is not None, "a round opens its session first"  # noqa: S101  # for mypy
+        self._rig.step = self.step
         try:
             return self._rig.blocks((self._rig.side,), count, max_ns)[0]
         except MeasureError:
@@ -323,7 +343,7 @@ def _sum_up(
         points = tuple(_point(_Key(side.index, each), found, confidence) for each in configurations)
         swept.append(
             SweepSide(
-                model=model_facts(side.file, reads_all=True),
+                model=side.facts,
                 engine=found.engines.get(side.index),
                 points=points,
                 spot=find_sweet_spot(points, threshold_ms),

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import unicodedata
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY_PREFIXES = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"),
                     (1 << 20, "MiB"), (1 << 10, "KiB"))  # fmt: skip
+_MOST = 10**30
 _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
+# What the log of a CI job may obey: GitHub's runner `::error::` at the start of a line, and a name
+# may come to stand there; it and that of Azure Pipelines `##[group]` and `##vso[...]` anywhere.
+_RUNNER_COMMAND = re.compile(
+    r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
+    r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
+    r"|(?<=#)#(?=\w*\[)",
+    re.IGNORECASE,
+)
 
 UNKNOWN = "?"
 
@@ -57,15 +67,29 @@ def parse_count(text: str) -> int:
 def printable(text: str) -> str:
     """`text` with everything that a terminal, a log or a table could obey shown escaped.
 
-    Names come from model files and may hold terminal escapes, line breaks, or characters
-    that change the direction of writing.
+    Names come from model files and may hold terminal escapes, line breaks, characters that
+    change the direction of writing, or what the runner of a CI job takes for a command.
     """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() and unicodedata.category(char) != "Zl" else _escaped(char)
-        for char in text
-    )
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(char if char.isprintable() else _escaped(char) for char in text)
+    if "::" in text or "##" in text:
+        return _RUNNER_COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return text
+
+
+def printable_lines(text: str) -> str:
+    """The same for each line of a text."""
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def shell_word(text: str) -> str:
+    """`text` as a word of a command that is to be typed: a shell takes it back, and obeys none."""
+    return printable(shlex.quote(text))
+
+
+def shell_path(path: str) -> str:
+    """A path as such a word, which no program takes for an option or a file of arguments."""
+    return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)
 
 
 def display_width(text: str) -> int:
@@ -83,6 +107,9 @@ def _escaped(char: str) -> str:
 
 
 def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
+    if value > _MOST:
+        # What a file claims may be more than a float can hold.
+        return f"over 10^30 {unit}".rstrip()
     for factor, prefix in prefixes:
         # 999,999 is 1 M, not 1000 k: the bound lies where four digits would round up.
         if abs(value) >= factor * 0.99995 and abs(value) >= 1000:

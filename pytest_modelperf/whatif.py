@@ -6,7 +6,6 @@ cannot be made or run says why, and the others go on.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,10 +22,9 @@ from pytest_modelperf.errors import (
 )
 from pytest_modelperf.gates import Gate, rounds_within
 from pytest_modelperf.graph.binding import Binding, InputSpec
-from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
-from pytest_modelperf.graph.rewrite import external_files
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Progress, Ratio
@@ -36,6 +34,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.quantizing import Form, quantize
 from pytest_modelperf.profiler.variant_options import Kind, variant_options
+from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, Outcome
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, start_on
 from pytest_modelperf.session import ProfileRequest, model_facts
@@ -77,6 +76,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     extensions = extensions or Extensions()
     begun = time.monotonic()
     file = open_model(source)
+    facts = model_facts(file, reads_all=True)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(models) * len(request.cores) * len(variants)
     gate = Gate(
@@ -87,7 +87,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     cases = [case for model in models for case in trial.cases_of(model)]
     ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
     return WhatIf(
-        model=model_facts(file, reads_all=True),
+        model=facts,
         machine=next((m.machine for m in ran if m.machine), None) or describe_machine(),
         engine=ran[0].engine if ran else None,
         cases=tuple(cases),
@@ -140,11 +140,11 @@ class _Trial:
             Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
         ]
         tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
-        with tempfile.TemporaryDirectory(prefix="modelperf-whatif-") as folder:
-            base = self._base(model, Path(folder), cases[0])
+        with working_folder("modelperf-whatif-") as folder:
+            base = self._base(model, folder, cases[0])
             for variant in self.variants:
-                with tempfile.TemporaryDirectory(prefix="variant-", dir=folder) as own:
-                    for case, each in self._try(variant, base, Path(own), cases):
+                with working_folder("variant-", folder) as own:
+                    for case, each in self._try(variant, base, own, cases):
                         tried[case.id].append(each)
         for case in cases:
             yield self._sum_up(case, base, tried[case.id])
@@ -157,7 +157,7 @@ class _Trial:
         be measured.
         """
         size = model.file.size_bytes + sum(
-            path.stat().st_size for path in external_files(model.bound)
+            path.stat().st_size for path in external_files(model.file).values()
         )
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
             return _Base(model, size)

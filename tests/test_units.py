@@ -112,6 +112,10 @@ def test_what_is_no_count_is_refused(text: str) -> None:
         ("a\u2028b\u2029c", r"a\u2028b\u2029c"),
         ("zero\u200bwidth", r"zero\u200bwidth"),
         ("\ufeffbom", r"\ufeffbom"),
+        ("::error file=a::b", r"\x3a:error file=a::b"),
+        ("a ::Set-Output name=b::c", r"a \x3a:Set-Output name=b::c"),
+        ("a##[group]b ##vso[c]", r"a#\x23[group]b #\x23vso[c]"),
+        ("a.onnx::b1-c1::errors ## [c]", "a.onnx::b1-c1::errors ## [c]"),
     ],
 )
 def test_what_a_terminal_could_obey_is_escaped(text: str, shown: str) -> None:

@@ -14,13 +14,15 @@ from typing import TypeAlias
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.structure import BITS
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.units import format_shape, printable, shell_word
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
 
 # The largest input that is believed: 2**40 elements are 4 TiB of float32.
 MAX_ELEMENTS = 2**40
+# Of names that there are, a message tells so many.
+_MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
 
@@ -251,7 +253,7 @@ class _Binder:
             if declared.dtype is not None and spec.dtype != declared.dtype:
                 raise BindingError(
                     f"the input {printable(declared.name)!r} of {self.model} is {declared.dtype}, "
-                    f"not {spec.dtype}."
+                    f"not {spec.dtype}: give it as that."
                 )
             if declared.dims is None:
                 continue
@@ -259,7 +261,8 @@ class _Binder:
                 raise BindingError(
                     f"the input {printable(declared.name)!r} of {self.model} has "
                     f"{len(declared.dims)} dimensions ({_declared_shape(declared)}), but "
-                    f"{format_shape(spec.shape)} is given, which has {len(spec.shape)}."
+                    f"{format_shape(spec.shape)} is given, which has {len(spec.shape)}. "
+                    "Give a size for each."
                 )
             for axis, (dim, size) in enumerate(zip(declared.dims, spec.shape, strict=True)):
                 name = _dim_name(declared, axis, dim)
@@ -269,7 +272,7 @@ class _Binder:
                     raise BindingError(
                         f"the dimension {printable(name)!r} of {self.model} is given as "
                         f"{self.sizes[name]}, but the input {printable(declared.name)!r} "
-                        f"({format_shape(spec.shape)}) makes it {size}."
+                        f"({format_shape(spec.shape)}) makes it {size}. Give it once."
                     )
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
@@ -350,7 +353,7 @@ class _Binder:
             for name, where in missing.items()
         )
         several = len(missing) > 1
-        options = " ".join(f"--dim {printable(name)}=SIZE" for name in missing)
+        options = " ".join(f"--dim {shell_word(f'{name}=SIZE')}" for name in missing)
         return BindingError(
             f"{self.model} has {'dimensions' if several else 'a dimension'} without a size: "
             f"{places}. Give {options}"
@@ -397,9 +400,10 @@ def _nearest(name: str, known: Sequence[str]) -> str:
         return " It has none."
     near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {printable(near[0])!r}?" if near else ""
-    return f"{hint} There {'is' if len(known) == 1 else 'are'}: " + ", ".join(
-        map(printable, known[:10])
-    )
+    named = ", ".join(map(printable, known[:_MOST_NAMED]))
+    more = len(known) - _MOST_NAMED
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}{rest}."
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {

@@ -25,6 +25,7 @@ from pytest_modelperf.graph.convert import (
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import (
     ModelFile,
+    check_dims,
     dtype_name,
 )
 from pytest_modelperf.graph.observation import Observation, Place
@@ -230,11 +231,7 @@ class _Builder:
     def add_sparse(self, scope: Scope, name: str, sparse: SparseTensorProto) -> None:
         dtype = dtype_name(sparse.values.data_type) or ""
         shape = tuple(sparse.dims)
-        if any(dim < 0 for dim in shape):
-            raise ModelError(
-                f"the sparse weight {printable(name)!r} of {self.file.name} has a negative "
-                f"dimension: {list(shape)}."
-            )
+        check_dims(shape, f"the sparse weight {printable(name)!r} of {self.file.name}")
         weight = scope.path + name
         nonzeros = prod(sparse.values.dims)
         nbytes = byte_size(dtype, nonzeros) + byte_size("int64", prod(sparse.indices.dims))
@@ -246,7 +243,10 @@ class _Builder:
     def add_constant(self, scope: Scope, call: Call) -> None:
         attributes = call.proto.attribute
         if not call.outputs or not attributes:
-            raise ModelError(f"{self.file.name} has a Constant without a value: {describe(call)}.")
+            raise ModelError(
+                f"{self.file.name} has a Constant without a value: {describe(call)}. The file is "
+                "damaged: export the model again."
+            )
         name, attribute = call.outputs[0], attributes[0]
         if attribute.name == "sparse_value":
             self.add_sparse(scope, name, attribute.sparse_tensor)
@@ -256,7 +256,8 @@ class _Builder:
         if tensor is None:
             raise ModelError(
                 f"{self.file.name} has a Constant of an unknown kind "
-                f"({printable(attribute.name)!r}): {describe(call)}."
+                f"({printable(attribute.name)!r}): {describe(call)}. The file is damaged: export "
+                "the model again."
             )
         self.add_weight(scope, name, tensor, "Constant")
 
@@ -292,6 +293,7 @@ class _Builder:
         self.weights.count_uses(node, runs=not folded)
         for tensor in outputs:
             if tensor is not None:
+                check_dims(tensor.shape or (), f"an output of {describe(call)} of {self.file.name}")
                 scope.tensors[tensor.name] = tensor
         return None if folded else node
 

@@ -5,7 +5,7 @@ Reading a field of a message costs as much as a dozen Python operations, so each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,12 @@ def read_block(graph: GraphProto, model: str) -> Block:
     return Block(graph, read_calls(graph.node, model))
 
 
-def read_calls(nodes: Iterable[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
+def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
+    # Said before they are read, which takes a kilobyte for each.
+    if len(nodes) > MAX_NODES:
+        raise ModelError(
+            f"{model} has {len(nodes):,} nodes in a graph; {MAX_NODES:,} is the limit."
+        )
     if depth > MAX_BODY_DEPTH:
         raise ModelError(f"{model} nests control flow deeper than {MAX_BODY_DEPTH} levels.")
     return tuple([_read_call(node, model, depth) for node in nodes])

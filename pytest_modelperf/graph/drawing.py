@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -46,17 +46,15 @@ class Drawer:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    @cached_property
+    @property
     def normal(self) -> Pool:
         """Numbers of mean 0 and deviation 1."""
-        pool = self._random("normal").standard_normal(_POOL)
-        return np.asarray((pool - pool.mean()) / pool.std(), np.float32)
+        return _normal_pool(self.seed)
 
-    @cached_property
+    @property
     def uniform(self) -> Pool:
         """Numbers between -sqrt(3) and sqrt(3): of mean 0 and deviation 1 too."""
-        pool = self._random("uniform").random_sample(_POOL)
-        return ((2 * pool - 1) * math.sqrt(3)).astype(np.float32)
+        return _uniform_pool(self.seed)
 
     def draw(
         self,
@@ -87,7 +85,7 @@ class Drawer:
         return self._draw_numbers(note, number, dims, random)
 
     def _random(self, name: str) -> np.random.RandomState:
-        return np.random.RandomState([self.seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
+        return _random(self.seed, name)
 
     def _draw_numbers(
         self,
@@ -130,6 +128,28 @@ class Drawer:
             return np.clip(numbers, precision.type(low), precision.type(high), out=numbers)
 
         return draw
+
+
+def _random(seed: int, name: str) -> np.random.RandomState:
+    return np.random.RandomState([seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
+
+
+# Kept from model to model: a pool takes longer to make than all weights of a small model.
+@lru_cache(maxsize=1)
+def _normal_pool(seed: int) -> Pool:
+    pool = _random(seed, "normal").standard_normal(_POOL)
+    return _never_changed(np.asarray((pool - pool.mean()) / pool.std(), np.float32))
+
+
+@lru_cache(maxsize=1)
+def _uniform_pool(seed: int) -> Pool:
+    pool = _random(seed, "uniform").random_sample(_POOL)
+    return _never_changed(((2 * pool - 1) * math.sqrt(3)).astype(np.float32))
+
+
+def _never_changed(pool: Pool) -> Pool:
+    pool.flags.writeable = False
+    return pool
 
 
 class _Counts:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -17,10 +20,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.errors import ChangedModelError, ModelError, UsageError
+from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.plain_files import require_file
+from pytest_modelperf.units import format_bytes, format_shape, printable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,6 +35,15 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 # protobuf cannot hold a message that is larger.
 MAX_PROTO_BYTES = 2**31 - 1
+
+# numpy has no array of more dimensions; and what has more elements cannot be addressed.
+MAX_RANK = 64
+_MOST_ELEMENTS = 2**63 - 1
+
+# Of the models beside a path that has none, a message names so many.
+_MOST_NAMED = 5
+# What of a file tells whether it is a text.
+_HEAD_BYTES = 1024
 
 _OTHER_FORMATS: Mapping[bytes, str] = {
     b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint: export the model to ONNX first",
@@ -62,18 +76,56 @@ _DTYPES: Mapping[int, str] = _dtype_names()
 DATA_TYPES: Mapping[str, int] = {name: value for value, name in _DTYPES.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was when it was looked at: which one lay at the path, and when it was written.
+
+    A model is read several times, by us and by engines, and it may be written meanwhile.
+    """
+
+    path: Path
+    device: int
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: Path, found: os.stat_result) -> SeenFile:
+        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def require_unchanged(self) -> None:
+        """ChangedModelError where the path has another file by now, or none, or it was written."""
+        name = printable(str(self.path))
+        try:
+            now = SeenFile.of(self.path, self.path.stat())
+        except OSError as error:
+            raise ChangedModelError(
+                f"{name} was there when it was opened, and cannot be read any more: "
+                f"{_reason(error)}. Measure again when nothing moves it."
+            ) from error
+        if now != self:
+            raise ChangedModelError(
+                f"{name} was changed after it was opened: what was counted and what ran would be "
+                "two models. Measure again when nothing writes it."
+            )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFile:
     """A model whose graph is in memory and whose weights are not.
 
-    `proto` is the model without the data of its large tensors. `folder` is where external data
-    may lie; it is None for a model that came as bytes.
+    `name` is what messages call it. `proto` is the model without the data of its large tensors.
+    `folder` is where external data may lie; it is None for a model that came as bytes, and so is
+    `seen`.
     """
 
     name: str
     path: Path | None
     proto: onnx.ModelProto
     data: Buffer
+    seen: SeenFile | None = None
+    # The digest, once it was asked for.
+    _digest: list[str] = field(default_factory=list, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -90,19 +142,43 @@ class ModelFile:
         return " ".join(part for part in parts if part and isinstance(part, str))
 
     def sha256(self) -> str:
-        """The digest of the whole file, weights included, read in pieces."""
-        digest = hashlib.sha256()
-        with self.open_bytes() as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
-        return digest.hexdigest()
+        """The digest of the whole file, weights included, read in pieces, and only once."""
+        if not self._digest:
+            digest = hashlib.sha256()
+            with self.open_bytes() as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+            self._digest.append(digest.hexdigest())
+        return self._digest[0]
 
-    def open_bytes(self) -> BinaryIO:
-        """The model as a file to read from end to end.
+    @contextmanager
+    def open_bytes(self) -> Iterator[BinaryIO]:
+        """The model as a file to read from end to end; ChangedModelError where it is another one.
 
         Not through the mapping: all pages of it would count as this process's memory.
         """
-        return BytesIO(self.data) if self.path is None else self.path.open("rb")
+        if self.path is None:
+            yield BytesIO(self.data)
+            return
+        self.require_unchanged()
+        with self.path.open("rb") as file:
+            yield file
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """ChangedModelError where the file is not the one any more whose graph is here."""
+        if self.seen is not None:
+            self.seen.require_unchanged()
+
+    def piece(self, start: int, stop: int) -> bytes:
+        """Bytes of the file; the pages that they were mapped to are given back at once.
+
+        To touch a page that the file has no more, for someone cut it off, would end this process.
+        """
+        self.require_unchanged()
+        piece = self.data[start:stop]
+        give_back(self.data, start, stop)
+        return piece
 
     def read_tensor(self, tensor: TensorProto) -> npt.NDArray[np.generic]:
         """The values of a tensor of this model, from wherever they lie."""
@@ -116,26 +192,21 @@ class ModelFile:
             if skipped is None:
                 full.raw_data = self._read_external(tensor)
             elif skipped.raw is not None:
-                full.raw_data = self._copy(*skipped.raw)
+                full.raw_data = self.piece(*skipped.raw)
             else:
-                full.MergeFromString(b"".join(self._copy(*span) for span in skipped.spans))
+                full.MergeFromString(b"".join(self.piece(*span) for span in skipped.spans))
         try:
             if tensor.data_type == TensorProto.INT64 and tensor.int64_data:
                 # What shapes come as; several times as fast as the general way.
                 return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
-        except (ValueError, TypeError, RuntimeError) as error:
+        except (KeyError, ValueError, TypeError, RuntimeError) as error:
+            reason = f"onnx knows no type {error}" if isinstance(error, KeyError) else error
             raise ModelError(
-                f"the weight {printable(tensor.name)!r} of {self.name} cannot be read: {error}"
+                f"the weight {printable_name(tensor)!r} of {self.name} cannot be read: {reason}"
             ) from error
         return values
-
-    def _copy(self, start: int, stop: int) -> bytes:
-        """Bytes of the file; the pages that they were mapped to are given back at once."""
-        piece = self.data[start:stop]
-        give_back(self.data, start, stop)
-        return piece
 
     def _read_external(self, tensor: TensorProto) -> bytes:
         location = external_location(self, tensor)
@@ -152,8 +223,12 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class ExternalLocation:
-    """Where one weight lies outside of the model file, checked to be inside its folder."""
+    """Where one weight lies outside of the model file, checked to be inside its folder.
 
+    `place` is the path as the model names it, relative to its folder.
+    """
+
+    place: str
     path: Path
     offset: int
     length: int
@@ -172,23 +247,21 @@ def open_model(source: ModelSource) -> ModelFile:
         )
     path = Path(source)
     name = printable(str(path))
-    data = _map(path, name)
-    return _parse(data, name, path)
+    data, seen = _map(path, name)
+    return _parse(data, name, path, seen)
 
 
-def _map(path: Path, name: str) -> Buffer:
+def _map(path: Path, name: str) -> tuple[Buffer, SeenFile]:
     try:
+        require_file(path)
         with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
+            found = os.fstat(file.fileno())
+            if found.st_size == 0:
                 raise ModelError(f"{name} is empty. Give the path of an ONNX model.")
-            return mmap(file.fileno(), 0, access=ACCESS_READ)
+            return mmap(file.fileno(), 0, access=ACCESS_READ), SeenFile.of(path, found)
     except FileNotFoundError:
-        hint = ""
-        if path.parent.is_dir():
-            near = sorted(str(p) for p in path.parent.glob("*.onnx"))[:5]
-            hint = f" There are: {', '.join(map(printable, near))}." if near else ""
         raise ModelError(
-            f"there is no file {name}.{hint} Give the path of an ONNX model."
+            f"there is no file {name}.{_hint(path)} Give the path of an ONNX model."
         ) from None
     except IsADirectoryError:
         raise ModelError(f"{name} is a folder. Give the path of an ONNX model in it.") from None
@@ -196,14 +269,28 @@ def _map(path: Path, name: str) -> Buffer:
         raise ModelError(f"{name} cannot be read: {_reason(error)}.") from error
 
 
+def _hint(path: Path) -> str:
+    """Which model a path may mean: the one whose name is most like it, or some of those there."""
+    if not path.parent.is_dir():
+        return ""
+    there = {p.stem: printable(str(p)) for p in sorted(path.parent.glob("*.onnx"))}
+    near = difflib.get_close_matches(path.stem, there, 1)
+    if near:
+        return f" Did you mean {there[near[0]]}?"
+    more = f" and {len(there) - _MOST_NAMED:,} more" if len(there) > _MOST_NAMED else ""
+    return f" There are: {', '.join(list(there.values())[:_MOST_NAMED])}{more}." if there else ""
+
+
 def _reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
-def _parse(data: Buffer, name: str, path: Path | None) -> ModelFile:
+def _parse(data: Buffer, name: str, path: Path | None, seen: SeenFile | None = None) -> ModelFile:
     for magic, what in _OTHER_FORMATS.items():
         if data[: len(magic)] == magic:
             raise ModelError(f"{name} is not an ONNX model but {what}.")
+    if _is_text(data[:_HEAD_BYTES]):
+        raise ModelError(f"{name} is not an ONNX model but a text. Give the path of an ONNX model.")
     slim = slim_model(data, name)
     if len(slim) > MAX_PROTO_BYTES:
         raise ModelError(
@@ -219,22 +306,46 @@ def _parse(data: Buffer, name: str, path: Path | None) -> ModelFile:
         ) from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{name} is not an ONNX model: it holds no graph.")
-    return ModelFile(path.name if path else name, path, proto, data)
+    return ModelFile(printable(path.name) if path else name, path, proto, data, seen)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether it has no byte that texts do without; each message of protobuf begins with such."""
+    return all(byte >= ord(" ") or byte in b"\t\n\r" for byte in head)
+
+
+def printable_name(tensor: TensorProto) -> str:
+    """The name of a tensor as it can be shown: protobuf hands out one that is no text as bytes."""
+    return printable(str(tensor.name))
+
+
+def check_dims(dims: Sequence[int | None], what: str) -> None:
+    """Raise ModelError where no tensor can have these dimensions: figures would be made of them."""
+    if len(dims) > MAX_RANK:
+        raise ModelError(f"{what} has {len(dims):,} dimensions; there can be {MAX_RANK}.")
+    known = [dim for dim in dims if dim is not None]
+    if known and min(known) < 0:
+        raise ModelError(
+            f"{what} has a negative dimension: {known}. The file is damaged: export the model "
+            "again."
+        )
+    if prod(known) > _MOST_ELEMENTS:
+        raise ModelError(
+            f"{what} has the shape {format_shape(tuple(dims))}, which is more than any machine "
+            "holds. The file is damaged: export the model again."
+        )
 
 
 def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
     """Raise ModelError where a tensor claims more, or other, data than it has."""
     dims = tuple(tensor.dims)
     dtype = dtype_name(tensor.data_type)
-    if dims and min(dims) < 0:
-        raise ModelError(
-            f"{what} {printable(tensor.name)!r} of {file.name} has a negative dimension: "
-            f"{list(dims)}."
-        )
+    check_dims(dims, f"{what} {printable_name(tensor)!r} of {file.name}")
     if dtype is None:
         raise ModelError(
-            f"{what} {printable(tensor.name)!r} of {file.name} has the element type "
-            f"{tensor.data_type}, which onnx {onnx.__version__} does not know."
+            f"{what} {printable_name(tensor)!r} of {file.name} has the element type "
+            f"{tensor.data_type}, which onnx {onnx.__version__} does not know. Install a newer "
+            "onnx: pip install --upgrade onnx"
         )
     if is_external(tensor):
         return
@@ -245,7 +356,7 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
         return
     claim = f"that is {format_bytes(expected)}" if expected else f"{elements:,} elements"
     raise ModelError(
-        f"{what} {printable(tensor.name)!r} of {file.name} claims the shape {list(dims)}, {claim}, "
+        f"{what} {printable_name(tensor)!r} of {file.name} claims the shape {list(dims)}, {claim}, "
         f"but the file holds {'other data' if stored is None else format_bytes(stored)} for it. "
         "The file is damaged: export the model again."
     )
@@ -273,8 +384,8 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
         return 8 * sum(stop - start for start, stop in spans) >= elements
     # The first field that holds anything: a tensor has no more than one.
     stored = 0
-    for field in _TYPED_DATA_FIELDS:
-        stored = len(getattr(tensor, field))
+    for name in _TYPED_DATA_FIELDS:
+        stored = len(getattr(tensor, name))
         if stored:
             break
     return stored <= 2 * elements and 8 * stored >= elements
@@ -292,7 +403,8 @@ def _skipped(tensor: TensorProto) -> Skipped | None:
                 return Skipped.decode(entry.value)
             except ValueError:
                 raise ModelError(
-                    f"the weight {printable(tensor.name)!r} has external data of an unknown form."
+                    f"the weight {printable_name(tensor)!r} has external data of an unknown form. "
+                    "The file is damaged: export the model again."
                 ) from None
     return None
 
@@ -304,25 +416,27 @@ def is_external(tensor: TensorProto) -> bool:
 
 def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     """Where the data of an external tensor lies; refuses a path out of the model's folder."""
-    name = printable(tensor.name)
+    name = printable_name(tensor)
     entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
     location = str(entries.get("location", ""))
     shown = printable(location)
-    if file.folder is None:
+    if file.path is None or file.folder is None:
         raise ModelError(
             f"the weight {name!r} lies in the file {shown!r}, which a model given as bytes does "
             "not have beside it. Give the path of the model."
         )
+    place = PurePosixPath(posixpath.normpath(location))
+    inside = bool(location) and not place.is_absolute() and place.parts[:1] not in {(), ("..",)}
     try:
-        folder = file.folder.resolve()
-        path = (folder / location).resolve()
-        inside = path.is_relative_to(folder) and not Path(location).is_absolute()
+        path = (file.folder / location).resolve()
+        inside = inside and any(map(path.is_relative_to, _folders(file.path)))
     except (OSError, ValueError):
         inside = False
-    if not inside or not location:
+    if not inside:
         raise ModelError(
             f"the weight {name!r} of {file.name} points to {shown!r}, outside of the model's "
-            "folder. External data is read only from the folder of the model."
+            "folder. External data is read only from the folder of the model: save the model "
+            "with that file beside it."
         )
     try:
         size = path.stat().st_size
@@ -331,17 +445,39 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     except FileNotFoundError:
         raise ModelError(
             f"the weight {name!r} of {file.name} lies in {shown!r}, which is not there. "
-            f"Put that file beside the model."
+            "Put that file beside the model."
         ) from None
     except (OSError, ValueError) as error:
         raise ModelError(
             f"the external data {shown!r} of {file.name} cannot be used: {error}."
         ) from error
     if not path.is_file():
-        raise ModelError(f"the external data {shown!r} of {file.name} is no file.")
+        raise ModelError(
+            f"the external data {shown!r} of {file.name} is no file. Put the file that the model "
+            "was saved with in its place."
+        )
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(
             f"the weight {name!r} of {file.name} claims bytes {offset:,} to {offset + length:,} "
-            f"of {shown!r}, which has {size:,}. The two files do not belong together."
+            f"of {shown!r}, which has {size:,}. The two files do not belong together: copy both "
+            "from the same place."
         )
-    return ExternalLocation(path, offset, length)
+    return ExternalLocation(place.as_posix(), path, offset, length)
+
+
+def external_files(file: ModelFile) -> dict[str, Path]:
+    """The files beside the model in which some of its data lies, by how the model names them.
+
+    ModelError where one is not there or must not be read: an engine opens them by itself.
+    """
+    tensors = (stored.tensor for stored in walk_stored(file.proto))
+    found = (external_location(file, tensor) for tensor in tensors if is_external(tensor))
+    return {location.place: location.path for location in found}
+
+
+def _folders(path: Path) -> set[Path]:
+    """Where the data of a model may lie: beside it, and beside what it is a link to.
+
+    A cache of downloads has links to files that lie together elsewhere.
+    """
+    return {path.parent.resolve(), path.resolve().parent}

@@ -80,7 +80,8 @@ class Resolver:
                 raise
             raise ExtensionError(
                 f"the shape rule registered for {printable(node.qualified_op)} failed on "
-                f"{printable(node.name or node.id)!r}: {type(error).__name__}: {error}"
+                f"{printable(node.name or node.id)!r}: {type(error).__name__}: "
+                f"{printable(str(error))}"
             ) from error
 
     def _by_onnx(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:

@@ -14,11 +14,7 @@ from onnx import TensorProto, ValueInfoProto, helper
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import (
-    DATA_TYPES,
-    external_location,
-    is_external,
-)
+from pytest_modelperf.graph.model_file import DATA_TYPES, external_files
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Shape, Tensor
 from pytest_modelperf.units import printable
@@ -95,9 +91,9 @@ def _value_info(tensor: Tensor) -> ValueInfoProto:
 
 def _copy_external_data(bound: BoundModel, path: Path) -> None:
     """Put the external data beside the copy, where its locations then point."""
-    source, target = bound.file.folder, path.parent.resolve()
-    for location in sorted(external_files(bound)):
-        copy = target / location.relative_to((source or target).resolve())
+    target = path.parent.resolve()
+    for place, location in sorted(external_files(bound.file).items()):
+        copy = target / place
         if path.resolve() in (location, copy):
             raise OutputError(
                 f"{printable(str(path))} is where the weights of {bound.file.name} lie. "
@@ -112,12 +108,3 @@ def _copy_external_data(bound: BoundModel, path: Path) -> None:
             )
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(location, copy)
-
-
-def external_files(bound: BoundModel) -> set[Path]:
-    """The files beside the model in which some of its weights lie."""
-    return {
-        external_location(bound.file, tensor).path
-        for tensor in bound.stored.values()
-        if is_external(tensor)
-    }

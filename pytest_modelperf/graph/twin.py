@@ -26,7 +26,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
-from pytest_modelperf.graph.model_file import ModelFile, dtype_name, open_model
+from pytest_modelperf.graph.convert import check_text
+from pytest_modelperf.graph.model_file import MAX_RANK, ModelFile, dtype_name, open_model
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.stored_tensors import Place, StoredTensor, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import (
@@ -135,7 +136,10 @@ def twin_bytes(twin: Twin) -> bytes:
 
 
 def write_twin(twin: Twin, path: Path) -> None:
-    data = twin_bytes(twin)
+    write_twin_bytes(twin_bytes(twin), path)
+
+
+def write_twin_bytes(data: bytes, path: Path) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
@@ -178,7 +182,8 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
         tensor = stored.tensor
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
-        what = f"{stored.place.value} {printable(str(stored.name))!r} of {twin.name}"
+        check_text(twin.name, stored.name, tensor.name)
+        what = f"{stored.place.value} {printable(stored.name)!r} of {twin.name}"
         note = [entry.value for entry in tensor.metadata_props if entry.key == TWIN_KEY]
         if len(note) != 1:
             raise ModelError(
@@ -323,7 +328,7 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
     spans = [e.value for e in tensor.external_data if e.key == WEIGHT_KEY]
     number = stored_number(tensor)
     if spans:
-        data = b"".join(file.data[start:stop] for start, stop in Skipped.decode(spans[0]).spans)
+        data = b"".join(file.piece(*span) for span in Skipped.decode(spans[0]).spans)
         _clear_data(tensor)
         tensor.MergeFromString(data)
     elif number is not None:
@@ -333,7 +338,7 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
     else:
         raise ModelError(
             f"the data of {printable(tensor.name)!r} in {file.name} is in another file, and of a "
-            f"type whose size is not known: {dtype_name(tensor.data_type)}."
+            f"type whose size is not known: {dtype_name(tensor.data_type)}. Store it in the model."
         )
 
 
@@ -387,7 +392,7 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
     dims = list(tensor.dims)
     if any(dim < 0 for dim in dims):
         raise ValueError(f"it has a negative dimension: {dims}")
-    if len(dims) > 64:
+    if len(dims) > MAX_RANK:
         raise ValueError(f"it has {len(dims)} dimensions")
     size = prod(dims) if number is None else stored_bytes(tensor)
     if size > MAX_MODEL_BYTES:

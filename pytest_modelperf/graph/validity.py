@@ -80,11 +80,12 @@ def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFil
 
 
 def _check_attribute_tensors(call: Call, file: ModelFile) -> None:
+    what = f"the {printable(call.op_type)} tensor"
     for attribute in call.proto.attribute:
         if attribute.type == onnx.AttributeProto.TENSOR:
-            check_stored_size(file, attribute.t, f"the {call.op_type} tensor")
+            check_stored_size(file, attribute.t, what)
         elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-            check_stored_size(file, attribute.sparse_tensor.values, f"the {call.op_type} tensor")
+            check_stored_size(file, attribute.sparse_tensor.values, what)
 
 
 def _check_domain(
@@ -215,7 +216,7 @@ def check_functions(file: ModelFile) -> None:
             raise ModelError(
                 f"{file.name} has a local function {printable(key[1])!r} that "
                 + (
-                    "calls itself."
+                    "calls itself. The file is damaged: export the model again."
                     if key in path
                     else f"nests more than {MAX_FUNCTION_DEPTH} deep."
                 )
@@ -298,7 +299,7 @@ def _topological(
         stuck = [describe(calls[i]) for i, count in enumerate(waiting) if count > 0]
         raise ModelError(
             f"{model} has a cycle: {', '.join(stuck[:4])}{', ...' if len(stuck) > 4 else ''} "
-            "wait for one another's outputs."
+            "wait for one another's outputs. The file is damaged: export the model again."
         )
     return order
 

@@ -15,10 +15,11 @@ from pytest_modelperf.graph.model_file import (
     dtype_name,
     external_location,
     is_external,
+    printable_name,
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped, give_back
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped
 from pytest_modelperf.units import format_bytes, printable
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
     elif raw is not None:
         for start in range(raw[0], raw[1], PIECE_BYTES):
             stop = min(start + PIECE_BYTES, raw[1])
-            yield number.unpack(file.data[start:stop])
-            give_back(file.data, start, stop)
+            yield number.unpack(file.piece(start, stop))
     elif tensor.HasField("raw_data"):
         yield number.unpack(tensor.raw_data)
     else:
@@ -82,7 +82,7 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
     if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
         return skipped.raw
     start, stop = skipped.spans[0]
-    head = file.data[start : start + 11]
+    head = file.piece(start, start + 11)
     size = next((i for i, byte in enumerate(head[1:], 2) if byte < 0x80), len(head))
     length = sum((byte & 0x7F) << 7 * i for i, byte in enumerate(head[1:size]))
     is_packed = head[0] == tag and start + size + length == stop == start + size + (
@@ -96,9 +96,10 @@ def _external_pieces(file: ModelFile, tensor: TensorProto) -> Iterator[bytes]:
     expected = stored_bytes(tensor)
     if location.length != expected:
         raise ModelError(
-            f"the weight {printable(tensor.name)!r} of {file.name} has the shape "
+            f"the weight {printable_name(tensor)!r} of {file.name} has the shape "
             f"{list(tensor.dims)}, that is {format_bytes(expected)}, but its external data has "
-            f"{format_bytes(location.length)}. The two files do not belong together."
+            f"{format_bytes(location.length)}. The two files do not belong together: copy both "
+            "from the same place."
         )
     try:
         with location.path.open("rb") as source:

@@ -12,6 +12,7 @@ Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (fiel
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
@@ -23,8 +24,9 @@ Buffer: TypeAlias = "bytes | mmap"
 # Bytes as they are, or the (start, stop) of those to copy from the model's file.
 Chunk: TypeAlias = "bytes | tuple[int, int]"
 
-# The key of the external_data entry that says which bytes of the file were skipped.
-WEIGHT_KEY = "modelperf.bytes"
+# The key of the external_data entry that says which bytes of the file were skipped. No file can
+# have it, for it is another one in every process: what a note says is believed.
+WEIGHT_KEY = f"modelperf.bytes.{os.urandom(8).hex()}"
 _WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
 
 # Tensor data up to these sizes stays: scalars and small vectors of any type, and integers as
@@ -50,6 +52,11 @@ _CHILDREN: Mapping[int, Mapping[int, int]] = {
     _NODE: {5: _ATTRIBUTE},
     _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
     _SPARSE: {1: _TENSOR, 2: _TENSOR},
+}
+# Those of them that hold one tensor: protobuf makes one of two, which no note could tell.
+_ONE_TENSOR: Mapping[int, frozenset[int]] = {
+    _ATTRIBUTE: frozenset({5, 22}),
+    _SPARSE: frozenset({1, 2}),
 }
 
 # Fields of TensorProto. Data: float, int32, string, int64, raw, double, uint64.
@@ -192,6 +199,8 @@ class _Slimmer(_Reader):
             return self.tensor(start, end)
         if depth == 0:
             raise self.broken(start, f"messages nest deeper than {MAX_DEPTH} levels")
+        if kind in _ONE_TENSOR:
+            self.require_single(start, end, _ONE_TENSOR[kind])
         data = self.data
         children = _CHILDREN[kind]
         chunks: list[bytes] | None = None
@@ -217,6 +226,18 @@ class _Slimmer(_Reader):
             chunks.append(data[copied:end])
         return chunks
 
+    def require_single(self, start: int, end: int, fields: frozenset[int]) -> None:
+        """ModelError where one of these fields is there twice."""
+        seen: set[int] = set()
+        position = start
+        while position < end:
+            field_start = position
+            field, _, _, position = self.field(position, end)
+            if field in seen:
+                raise self.broken(field_start, "it has two tensors in the place of one")
+            if field in fields:
+                seen.add(field)
+
     def tensor(self, start: int, end: int) -> list[bytes] | None:
         data = self.data
         data_type = 0
@@ -233,7 +254,8 @@ class _Slimmer(_Reader):
                     spans[-1] = (spans[-1][0], position)
                 else:
                     spans.append((field_start, position))
-                if field == _RAW_DATA:
+                # Of another wire type it is a field that protobuf does not know.
+                if field == _RAW_DATA and wire_type == _BYTES:
                     raw.append((content, position))
         limit = KEEP_INTEGER_BYTES if data_type in _INTEGER_TYPES else KEEP_BYTES
         if sum(stop - begin for begin, stop in spans) <= limit:
@@ -282,8 +304,8 @@ class _Restorer(_Reader):
         position = start
         while position < end:
             field_start = position
-            field, _, content, position = self.field(position, end)
-            if field == _EXTERNAL_DATA:
+            field, wire_type, content, position = self.field(position, end)
+            if field == _EXTERNAL_DATA and wire_type == _BYTES:
                 spans = self.spans(content, position)
             elif field != _DATA_LOCATION:
                 kept.append(self.data[field_start:position])

@@ -15,6 +15,7 @@ import numpy as np
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
+from pytest_modelperf.plain_files import require_file
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_input
 from pytest_modelperf.profiler.number_formats import STORED_AS, name_of
 from pytest_modelperf.units import format_shape, printable
@@ -148,7 +149,8 @@ def _stored(
     if dtype is None:
         raise BindingError(
             f"{what} is no tensor but a sequence, an optional or a map, and cannot be given as an "
-            "array. Such a model cannot be measured yet."
+            "array. Such a model cannot be measured yet: export it "
+            "with tensors alone."
         )
     found = name_of(array.dtype)
     if found == dtype:
@@ -209,6 +211,7 @@ def _as_arrays(values: Mapping[str, object], source: str) -> dict[str, Array]:
 def _read_npz(path: Path) -> GivenInputs:
     name = printable(str(path))
     try:
+        require_file(path)
         # Opened here: numpy leaves a file open that turns out to be no archive.
         with path.open("rb") as file:
             return GivenInputs(name, _read_archive(file, name))
@@ -216,6 +219,10 @@ def _read_npz(path: Path) -> GivenInputs:
         raise UsageError(f"there is no file {name}. Give the path of an .npz file.") from None
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except MemoryError as error:
+        raise UsageError(
+            f"{name} claims more data than fits into memory. Save smaller inputs in it."
+        ) from error
 
 
 def _read_archive(file: BinaryIO, name: str) -> dict[str, Array]:

@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.input_uses import Demand, demand_on, find_uses
 from pytest_modelperf.profiler.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.units import format_shape, printable, shell_word
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,12 +113,12 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
     if shape is None:
         raise BindingError(
             f"the input {printable(name)!r} of {model} does not say how many dimensions it has. "
-            f"Give its shape with --input {printable(name)}:{tensor.dtype}:SHAPE, as in 1x64."
+            f"Give its shape with --input {shell_word(f'{name}:{tensor.dtype}:SHAPE')}, as in 1x64."
         )
     if tensor.dtype != "string" and tensor.dtype not in BITS:
         raise BindingError(
             f"the input {printable(name)!r} of {model} is of the type {printable(tensor.dtype)}, "
-            "which no input can be made of."
+            "which no input can be made of. Export the model with inputs of another type."
         )
     return tensor.dtype, shape
 
@@ -297,5 +297,5 @@ def _note(
     size = format_shape(shape) if shape else ""
     return (
         f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. Give "
-        f"its real value with --input {printable(name)}:{dtype}:{size}:VALUE"
+        f"its real value with --input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
     )

@@ -22,7 +22,12 @@ from pytest_modelperf.measurements import (
     Noise,
     Round,
 )
-from pytest_modelperf.profiler.engines.source import BUILT_IN, DEFAULT_ENGINE, EngineModule
+from pytest_modelperf.profiler.engines.source import (
+    BUILT_IN,
+    CALLABLE_ENGINE,
+    DEFAULT_ENGINE,
+    EngineModule,
+)
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.sampling import (
     IsEnough,
@@ -179,17 +184,18 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
             cores=cores,
             limit_s=setup.limit_s,
             cgroup_files=cgroup_files,
-            paths=[str(path) for path in _own_paths()],
+            paths=[str(path) for path in _own_paths(setup.engine)],
         )
     )
 
 
-def _own_paths() -> Iterator[Path]:
+def _own_paths(engine: EngineModule) -> Iterator[Path]:
     """Where Python finds what is the user's own, and not installed.
 
-    Another interpreter has its own packages, and what it lacks must not be taken from here.
+    Another interpreter has its own packages, and what it lacks must not be taken from here. A
+    function that the user names may lie in the working folder.
     """
-    for entry in sys.path:
+    for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
         path = Path(entry).absolute()
         is_installed = {"site-packages", "dist-packages"} & set(path.parts) or any(
             path.is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix)
@@ -293,21 +299,20 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     for model in models:
         if model.rig.side in beside:
             model.rig.open_as(beside[model.rig.side])
-    try:
-        answers = rig.worker.ask(
-            "layers",
-            "in its profiled session",
-            limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
-            models=[_profiled(model, beside.get(model.rig.side)) for model in models],
-            threads=rig.cores,
-            options=dict(rig.setup.options),
-            min_runs=MIN_LAYER_RUNS,
-            max_runs=max(MIN_LAYER_RUNS, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
-            max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
-        )
-    finally:
-        for name in beside.values():
-            rig.close_as(name)
+    answers = rig.worker.ask(
+        "layers",
+        "in its profiled session",
+        limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
+        models=[_profiled(model, beside.get(model.rig.side)) for model in models],
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        min_runs=MIN_LAYER_RUNS,
+        max_runs=max(MIN_LAYER_RUNS, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
+        max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
+    )
+    # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
+    for name in beside.values():
+        rig.close_as(name)
     return None if answers is None else [kernel_run_of(answer) for answer in answers]
 
 

@@ -17,11 +17,14 @@ SCHEMA = 1
 
 # Thousands of samples, of which `indent` would make a line each. No text of JSON has line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
+# `##[group]` and `##vso[...]`, which the log of a CI job may obey wherever they stand.
+_RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
 def dump_document(document: Mapping[str, Json]) -> str:
-    """The text of a document, in ASCII, so that no name in it can steer a terminal."""
+    """The text of a document, in ASCII, so that no name in it can steer a terminal or a CI job."""
     text = json.dumps(document, indent=2, allow_nan=False)
+    text = _RUNNER_COMMAND.sub(r"\\u0023", text)
     return _SAMPLES.sub(_on_one_line, text) + "\n"
 
 

@@ -138,9 +138,7 @@ def test_mutated_models_give_a_profile_or_an_error_of_ours(tmp_path: Path) -> No
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["squeezenet", "bvlc_alexnet"]))
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_light_model_with_wrong_bytes_gives_a_profile_or_an_error_of_ours(
     light_models: Mapping[str, str], seed: int, name: str
 ) -> None:

@@ -223,7 +223,7 @@ _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min")
         min_size=1, max_size=5,
     )
 )  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_shape_arithmetic_gives_what_the_reference_evaluator_gives(
     steps: list[tuple[str, int, bool]],
 ) -> None:

@@ -187,7 +187,7 @@ def networks(draw: Draw, first: Block) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5, derandomize=True)
 @given(st.data(), st.sampled_from([0.5, 0.3, 0.8]))
 def test_a_model_without_its_zeros_computes_the_same(
     block: Block, data: st.DataObject, share: float

@@ -81,7 +81,7 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, npt.NDArray[Any]]) -> npt.ND
     share=st.floats(0, 1, exclude_max=True),
     seed=st.integers(0, 5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_exactly_the_share_is_zero_and_what_is_left_is_no_smaller_than_what_went(
     tmp_path_factory: pytest.TempPathFactory, values: list[float], share: float, seed: int
 ) -> None:

@@ -23,6 +23,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import REBUILT_KEY, rebuild
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import TWIN_KEY, Twin, left_out, make_twin, read_twin, write_twin
+from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.graph.models import parse
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
@@ -255,9 +256,9 @@ def test_a_name_that_looks_like_our_notes_does_no_harm(tmp_path: Path) -> None:
     model = parse(
         "g (float[N, 40] x) => (float[N, 40] y) { y = MatMul (x, w) }", {"w": trained(40, 40)}
     )
-    model.graph.initializer[0].name = model.graph.node[0].input[1] = "modelperf.bytes"
+    model.graph.initializer[0].name = model.graph.node[0].input[1] = WEIGHT_KEY
     model.graph.initializer.append(
-        numpy_helper.from_array(np.array(1, np.float32), "modelperf.bytes 2")
+        numpy_helper.from_array(np.array(1, np.float32), f"{WEIGHT_KEY} 2")
     )
     rebuilt = _rebuilt(tmp_path, _save(tmp_path, model))
     assert np.isfinite(_Run(rebuilt, tmp_path).outputs[0]).all()

@@ -60,7 +60,7 @@ def test_nodes_that_may_run_in_any_order_stay_in_that_of_the_file() -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_any_order_gives_the_same_shapes(seed: int) -> None:
     text = """g (float[2, 6] x) => (float[2, 6] y) {
         s = Shape (x)

@@ -163,7 +163,7 @@ def test_the_largest_numbers_have_finite_statistics() -> None:
     assert np.isfinite(_twin_of(values, "float64")).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.floats(-10, 10),
     st.floats(0.01, 10),
@@ -199,7 +199,7 @@ def test_drawn_numbers_have_the_mean_the_deviation_and_the_range(
     assert drawn.max() <= spread.highest
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.sampled_from([d for d in _REAL if d != "float8e8m0"]),
     st.integers(0, 400),

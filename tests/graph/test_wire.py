@@ -20,6 +20,7 @@ from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.wire import (
     KEEP_BYTES,
     KEEP_INTEGER_BYTES,
+    WEIGHT_KEY,
     Skipped,
     restore_model,
     slim_model,
@@ -249,7 +250,7 @@ def _same_values(file: ModelFile, slim: TensorProto, full: TensorProto) -> bool:
 
 
 @given(encoded_models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_slim_model_differs_only_in_where_its_tensor_data_lies(data: bytes) -> None:
     slim = _parsed(slim_model(data, "m"))
 
@@ -257,7 +258,7 @@ def test_a_slim_model_differs_only_in_where_its_tensor_data_lies(data: bytes) ->
 
 
 @given(encoded_models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_slim_model_keeps_no_large_data(data: bytes) -> None:
     for tensor in _all_tensors(_parsed(slim_model(data, "m"))):
         stored = sum(
@@ -274,7 +275,7 @@ def _least_size(value: object) -> int:
 
 
 @given(encoded_models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_tensor_of_a_slim_model_reads_as_onnx_reads_the_full_one(data: bytes) -> None:
     file = open_model(data)
     pairs = list(zip(_all_tensors(file.proto), _all_tensors(_parsed(data)), strict=True))
@@ -285,7 +286,7 @@ def test_every_tensor_of_a_slim_model_reads_as_onnx_reads_the_full_one(data: byt
 
 
 @given(encoded_models())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_restoring_a_slim_model_gives_the_original(data: bytes) -> None:
     chunks = restore_model(slim_model(data, "m"), "m")
     restored = b"".join(c if isinstance(c, bytes) else data[slice(*c)] for c in chunks)
@@ -348,8 +349,8 @@ def test_a_changed_slim_model_is_restored_with_its_change() -> None:
 
 def test_a_name_that_reads_like_a_note_is_no_note() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu (x) }")
-    model.graph.node[0].name = "modelperf.bytes"
-    model.graph.doc_string = "modelperf.bytes" * 100
+    model.graph.node[0].name = WEIGHT_KEY
+    model.graph.doc_string = WEIGHT_KEY * 100
     data = model.SerializeToString()
 
     chunks = restore_model(slim_model(data, "m"), "m")
@@ -373,7 +374,7 @@ def test_truncation_at_every_byte_is_refused_or_still_a_model() -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_arbitrary_bytes_are_refused_with_our_own_error(data: bytes) -> None:
     assert _is_refused(data) or open_model(data).proto.HasField("graph")
 
@@ -420,20 +421,6 @@ def test_a_note_decodes_to_what_was_encoded(
 def test_a_note_of_another_form_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         Skipped.decode(text)
-
-
-def test_a_note_in_a_file_cannot_point_outside_of_it() -> None:
-    """A crafted file may hold our own note: what it says must not be believed blindly."""
-    model = parse("g (float[1, 300] x) => (float[1, 300] y) { y = Add (x, w) }")
-    weight = model.graph.initializer.add(name="w", data_type=1, dims=[300])
-    weight.data_location = TensorProto.EXTERNAL
-    weight.external_data.add(key="modelperf.bytes", value="5:999999|5:999999")
-    try:
-        file = open_model(model)
-        values = file.read_tensor(file.proto.graph.initializer[0])
-    except ModelError:
-        return
-    assert values.nbytes <= file.size_bytes
 
 
 def test_numbers_of_a_weight_are_bit_for_bit_those_of_the_file() -> None:

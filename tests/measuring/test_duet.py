@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from pytest_modelperf.measurements import Block, Load, Noise
-from pytest_modelperf.profiler.duet import SplitDuet, StartRig
+from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measure import Rig
 
 
@@ -103,3 +103,22 @@ def test_where_one_side_does_not_start_the_other_is_ended() -> None:
     with pytest.raises(RuntimeError, match="does not start"), closing(duet):
         duet.open()
     assert before.running == 0
+
+
+def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
+    """Whoever is loaded second can be faster for as long as it lives, so nobody always is."""
+    loaded: list[str] = []
+
+    @dataclass
+    class FakeRig:
+        side: str
+        load_ns: int
+
+        def open(self) -> Load:
+            loaded.append(self.side)
+            return Load(self.load_ns)
+
+    before, after = (cast("Rig", FakeRig(side, ns)) for side, ns in (("before", 10), ("after", 20)))
+    duet = SharedDuet(before, after)
+    assert [duet.open() for _ in range(4)] == [(Load(10), Load(20))] * 4
+    assert loaded == ["before", "after", "after", "before"] * 2

@@ -114,7 +114,8 @@ def test_onnxruntime_has_no_precision_but_that_of_the_model(
     monkeypatch.setattr("platform.machine", lambda: machine)
     for precision in PRECISIONS:
         with pytest.raises(
-            onnxruntime.OptionError, match=r"in the precision that it is stored in\.$"
+            onnxruntime.OptionError,
+            match=r"in the precision that it is stored in\. Give another --engine",
         ):
             onnxruntime.precision_options(precision, {})
 

@@ -89,7 +89,7 @@ def test_a_machine_that_never_agrees_with_itself_is_left_after_the_most_rounds()
     assert len(run(bench, replace(POLICY, max_rounds=30))) == 30
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     turn_ns=st.integers(100 * US, 300 * MS),
     load_ns=st.integers(0, S),
@@ -219,7 +219,7 @@ def test_blocks_follow_the_optimum_of_kalibera_and_jones() -> None:
     assert 22 < sum(bench.timed[30:]) / 30 < 42
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     turn_ns=st.integers(US, 20 * MS),
     load_ns=st.integers(0, 2 * S),
@@ -478,7 +478,7 @@ def order_of_rounds(keys: str, seed: int) -> list[str]:
     return seen
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 50))
 def test_a_pass_has_a_round_of_each_and_its_order_is_drawn_anew(seed: int) -> None:
     seen = order_of_rounds("abcdef", seed)
@@ -488,7 +488,7 @@ def test_a_pass_has_a_round_of_each_and_its_order_is_drawn_anew(seed: int) -> No
     assert len({tuple(each) for each in passes}) > 1
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 50))
 def test_those_of_a_group_come_right_after_one_another(seed: int) -> None:
     seen = order_of_rounds("aAbBcC", seed)

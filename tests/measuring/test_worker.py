@@ -182,7 +182,7 @@ def test_memory_that_runs_out_is_told_and_the_worker_lives_on() -> None:
 def test_an_exception_of_the_engine_is_one_clear_line() -> None:
     with pytest.raises(MeasureError) as error, working(at="2", do="fail") as worker:
         run_block(worker)
-    assert str(error.value) == "failed in round 3: ValueError: the input does not fit"
+    assert str(error.value) == "in round 3: ValueError: the input does not fit"
 
 
 def test_an_option_that_the_engine_does_not_know_is_wrong_usage() -> None:
@@ -315,7 +315,7 @@ def test_a_worker_behind_a_socket_gets_its_files_sent(tmp_path: Path, socket_ser
     weights.parent.mkdir()
     weights.write_bytes(b"weights")
     with ProcessWorker(WorkerRequest(spec=f"socket={socket_server}")) as worker:
-        sent = Path(worker.send_model(model, [weights]))
+        sent = Path(worker.send_model(model, {"data/w.bin": weights}))
         assert sent.parent != tmp_path
         assert sent.read_bytes() == model.read_bytes()
         assert (sent.parent / "data" / "w.bin").read_bytes() == b"weights"

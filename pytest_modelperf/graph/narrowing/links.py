@@ -106,7 +106,7 @@ class Links:
 
     def pin_rest(self) -> None:
         """Pin every axis of which nothing was said."""
-        reason = f"{self.node.qualified_op} {printable(self.node.id)!r} {self.why}"
+        reason = f"{printable(self.node.qualified_op)} {printable(self.node.id)!r} {self.why}"
         for tensor in (*self.node.inputs, *self.node.outputs):
             for axis in range(len(self.dimensions.shapes.get(tensor.name, ())) if tensor else 0):
                 if tensor and (dim := Dim(tensor.name, axis)) not in self._said:

@@ -24,6 +24,7 @@ from pytest_modelperf.graph.narrowing.dimensions import Dim, Dimensions
 from pytest_modelperf.graph.narrowing.links import Findings, Links, Rule
 from pytest_modelperf.graph.stored_tensors import walk_nodes
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
+from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.units import printable
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -166,9 +167,7 @@ def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
             for inner in body.walk():
                 for name in (n for c in inner.calls for n in c.inputs):
                     for axis in range(len(dims.shapes.get(name, ()))):
-                        reason = f"{call.op_type} {printable(call.outputs[0])!r} uses it inside"
-                        dims.pin(Dim(name, axis), reason)
+                        dims.pin(Dim(name, axis), f"{describe(call)} uses it inside")
                 for info in inner.proto.output:
                     for axis in range(len(dims.shapes.get(info.name, ()))):
-                        reason = f"{call.op_type} {printable(call.outputs[0])!r} gives it out"
-                        dims.pin(Dim(info.name, axis), reason)
+                        dims.pin(Dim(info.name, axis), f"{describe(call)} gives it out")

@@ -13,11 +13,15 @@ from onnx import GraphProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.graph.load import BoundModel
-from pytest_modelperf.graph.model_file import DATA_TYPES, dtype_name, is_external
+from pytest_modelperf.graph.model_file import (
+    DATA_TYPES,
+    dtype_name,
+    external_files,
+    is_external,
+)
 from pytest_modelperf.graph.narrowing.plan import Plan
 from pytest_modelperf.graph.narrowing.relating import used_names
 from pytest_modelperf.graph.narrowing.rewriting import Rewriter
-from pytest_modelperf.graph.rewrite import external_files
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Tensor, byte_size
 from pytest_modelperf.units import printable
@@ -108,7 +112,7 @@ def _put_inside(bound: BoundModel, plan: Plan) -> None:
 def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
     """All weights of some size in one file beside the model, one after the other."""
     target = path.with_name(path.name + DATA_SUFFIX)
-    if target.resolve() in external_files(bound):
+    if target.resolve() in external_files(bound.file).values():
         raise OutputError(
             f"{printable(str(target))} is where the weights of {bound.file.name} lie. "
             "Write to another file."

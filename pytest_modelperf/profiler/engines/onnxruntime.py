@@ -145,12 +145,14 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
     """Matrices of float32 may be multiplied in bfloat16, on ARM alone; nothing else is offered."""
     if platform.machine().lower() not in _ARM_64:
         raise OptionError(
-            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in."
+            f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
+            "Give another --engine, such as openvino."
         )
     if precision != "bf16":
         raise OptionError(
             f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
-            "On this processor it can multiply matrices of float32 in bf16."
+            "On this processor it can multiply matrices of float32 in bf16: give that, or another "
+            "--engine."
         )
     return {_BFLOAT16_PRODUCTS: "1"}
 
@@ -240,7 +242,8 @@ def _open(
     missing = [name for name, _ in providers if name not in session.get_providers()]
     if missing:
         raise OptionError(
-            f"{missing[0]} could not be set up. Its libraries may be missing, or its device."
+            f"{missing[0]} could not be set up. Its libraries may be missing, or its device: "
+            "install them, or choose another provider."
         )
     return session
 

@@ -293,7 +293,9 @@ def _compile(
 ) -> ov.CompiledModel:
     chosen = {name: value for name, value in options.items() if name != _DEVICE}
     if _THREADS in chosen:
-        raise OptionError(f"{_THREADS} follows from the number of cores: give --cores instead.")
+        raise OptionError(
+            f"the option {_THREADS} follows from the number of cores: give --cores instead."
+        )
     properties = {**_defaults(device, threads), **chosen}
     try:
         with _readable():

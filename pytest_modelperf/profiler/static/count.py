@@ -62,6 +62,9 @@ class _Params:
 
 _NO_PARAMS = _Params(0, 0, None)
 
+# Loops within loops multiply, to figures that no format can hold.
+_MOST_RUNS = 2**63 - 1
+
 
 @dataclass(slots=True)
 class _Walk:
@@ -96,6 +99,9 @@ class _Walk:
         if node.trips is None and is_counted:
             self.miss(node, "its trip count is known only at run time: its body is counted once")
         times = repeats * (1 if node.trips is None else node.trips)
+        if times > _MOST_RUNS:
+            self.miss(node, "no machine lives to see its last trip: its body is counted once")
+            times = repeats
         carries = self.takes_gradient(node)
         for body in bodies:
             # A carried value is reached by the gradient of whatever the body computes it from.
@@ -143,7 +149,7 @@ class _Walk:
         except Exception as error:
             raise ExtensionError(
                 f"the counter registered for {printable(node.qualified_op)} failed on "
-                f"{_shown(node)}: {type(error).__name__}: {error}"
+                f"{_shown(node)}: {type(error).__name__}: {printable(str(error))}"
             ) from error
         if not isinstance(cost, Cost):
             raise ExtensionError(

@@ -61,11 +61,18 @@ class Feed:
         self.dtypes = dtypes
 
 
+class LostProcessorsError(RuntimeError):
+    """Somebody took processors away from this process: what it timed is of fewer cores."""
+
+
 class Agent:
     """The models that are loaded, and what can be asked about them."""
 
     def __init__(self, clock: Clock = time.perf_counter_ns, meter: Meter | None = None) -> None:
         self._clock = clock
+        self._cores = 0
+        # Those that were there before this process was pinned.
+        self._other_threads: frozenset[str] = frozenset()
         self._engine: Engine | None = None
         self._sessions: dict[str, Session] = {}
         # One function for each request that runs at once.
@@ -103,8 +110,14 @@ class Agent:
             become_group_leader()
             # What is measured is not traced beside.
             os.environ.pop("MODELPERF_TRACE", None)
+            if folder is not None:
+                # What an engine leaves in the folder of temporary files goes with the worker.
+                os.environ["TMPDIR"] = folder
         if log is not None:
             redirect_output(log)
+        if is_child:
+            # A file beside the model may have the name of a module that is imported from here on.
+            sys.path[:] = filter(None, sys.path)
         sys.path.extend(path for path in paths if path not in sys.path)
         if memory_limit is not None:
             resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
@@ -113,6 +126,8 @@ class Agent:
             self._affinity = frozenset(os.sched_getaffinity(0))
         told = describe_platform()
         pinned, why = pin(cores)
+        self._cores = 0 if pinned is None else len(pinned)
+        self._other_threads = other_threads()
         self._meter = Meter(tuple(cgroup_files), pinned)
         return {
             "pid": os.getpid(),
@@ -244,6 +259,7 @@ class Agent:
             else:
                 times = [time_one(infers[0][0], count, max_ns, self._clock)]
         noise = self._meter.since(before)
+        self._require_processors()
         return {
             "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
             "begun_ns": begun,
@@ -283,6 +299,7 @@ class Agent:
             left = max_ns - sum(map(sum, first))
             count = max_runs - min_runs if left > 0 else 0
             more = time_in_turn(infers, count, left, self._clock, random.Random(2))  # noqa: S311
+        self._require_processors()
         runs = [a + b for a, b in zip(first, more)]  # noqa: B905  # 3.9 has no strict
         plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
         reports = []
@@ -344,6 +361,15 @@ class Agent:
         if self._affinity is not None:
             os.sched_setaffinity(0, self._affinity)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _require_processors(self) -> None:
+        """Raise where less than this process was pinned to is left of it."""
+        if not self._cores:
+            return
+        left = len(processors_left(self._other_threads))
+        if left < self._cores:
+            verb = "is" if left == 1 else "are"
+            raise LostProcessorsError(f"{left} of {self._cores} {verb} left")
 
     def _require_engine(self) -> Engine:
         if self._engine is None:
@@ -604,6 +630,28 @@ def pin(cores: int) -> tuple[list[int] | None, str | None]:
     return wanted, None
 
 
+def processors_left(besides: frozenset[str]) -> set[int]:
+    """Those that this thread and all but some others of this process may run on.
+
+    Not of this thread alone: some runtimes bind each of their threads, this one among them.
+    """
+    allowed: set[int] = set(os.sched_getaffinity(0))
+    with contextlib.suppress(OSError):
+        for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are texts on this side
+            # It may have ended since.
+            with contextlib.suppress(OSError):
+                allowed |= os.sched_getaffinity(int(thread))
+    return allowed
+
+
+def other_threads() -> frozenset[str]:
+    """All of this process but the one that asks; none where the platform does not tell."""
+    with contextlib.suppress(OSError):
+        threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are texts on this side
+        return frozenset(threads) - {str(threading.get_native_id())}
+    return frozenset()
+
+
 def choose_processors(
     cores: int, allowed: Sequence[int], siblings_of: Callable[[int], frozenset[int]]
 ) -> list[int]:
@@ -676,6 +724,8 @@ def error_kind(error: BaseException) -> str:
         return "missing"
     if type(error).__name__ == "OptionError":
         return "option"
+    if isinstance(error, LostProcessorsError):
+        return "processors"
     text = str(error).lower()
     if isinstance(error, MemoryError) or "bad_alloc" in text or "failed to allocate" in text:
         return "memory"

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 import warnings
@@ -35,7 +34,8 @@ from pytest_modelperf.errors import (
 )
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
-from pytest_modelperf.units import printable
+from pytest_modelperf.profiler.working_folder import make_working_folder
+from pytest_modelperf.units import printable, printable_lines
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -131,7 +131,7 @@ class ProcessWorker:
         self._channel: Any = None
         self._pid: int | None = None
         self._is_over = False
-        self._folder = Path(tempfile.mkdtemp(prefix="modelperf-"))
+        self._folder = make_working_folder("modelperf-")
         self.is_local = is_local(request.spec)
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
@@ -164,7 +164,7 @@ class ProcessWorker:
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
         if self._is_over:
-            raise MeasureError(f"the worker was no longer there {step}.")
+            raise MeasureError(f"the worker was no longer there {step}: it had ended before.")
         limit_s = self._request.limit_s if limit_s is None else limit_s
         try:
             with self._watched(command, limit_s):
@@ -206,7 +206,8 @@ class ProcessWorker:
     def send_file(self, path: Path, name: str) -> str:
         """The path of a file as the worker sees it; to another machine, the file is sent."""
         if self.is_local:
-            return str(path.resolve())
+            # A link is not followed: beside it is what the model says lies beside it.
+            return str(path.absolute())
         target = ""
         with path.open("rb") as file:
             is_first = True
@@ -217,15 +218,14 @@ class ProcessWorker:
                 is_first = False
         return str(target)
 
-    def send_model(self, path: Path, beside: Sequence[Path], place: str = "model") -> str:
-        """The same for a model and the files beside it in which its weights lie.
+    def send_model(self, path: Path, beside: Mapping[str, Path], folder: str = "model") -> str:
+        """The same for a model and the files beside it in which its weights lie, by their places.
 
-        On another machine they lie in a folder named `place`.
+        On another machine they lie in a folder of that name.
         """
-        folder = path.parent.resolve()
-        for file in beside:
-            self.send_file(file, f"{place}/{file.relative_to(folder).as_posix()}")
-        return self.send_file(path, f"{place}/{path.name}")
+        for place, file in sorted(beside.items()):
+            self.send_file(file, f"{folder}/{place}")
+        return self.send_file(path, f"{folder}/{path.name}")
 
     def end(self) -> None:
         """End the worker and all that it started, and remove its files."""
@@ -237,11 +237,14 @@ class ProcessWorker:
         if self.is_local and self._pid is not None:
             _kill(self._pid)
         gateways = list(self._group)
-        with suppress(Exception):
-            self._group.terminate(timeout=_GRACE_S)
-        for gateway in gateways:
-            _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
-        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            with suppress(Exception):
+                self._group.terminate(timeout=_GRACE_S)
+            for gateway in gateways:
+                _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+        finally:
+            # Also for whoever interrupts once more.
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextmanager
     def _watched(self, command: str, limit_s: float) -> Iterator[None]:
@@ -311,9 +314,15 @@ class ProcessWorker:
             watchdog.daemon = True
             watchdog.start()
             try:
-                return self._group.makegateway(self._request.spec).remote_exec(source)
+                with _safe_path():
+                    gateway = self._group.makegateway(self._request.spec)
+                return gateway.remote_exec(source)
             except _START_ERRORS as error:
                 problem = self._describe_start(error)
+            except BaseException:
+                # Interrupted: nobody else knows of what was started.
+                _kill_others(before)
+                raise
             finally:
                 watchdog.cancel()
             gc.collect()
@@ -379,6 +388,11 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
         return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
     if kind == "option":
         return UsageError(message)
+    if kind == "processors":
+        return MeasureError(
+            f"processors were taken away {step}: {message}. Measure again when nothing changes "
+            "which processors may be used."
+        )
     if kind == "memory":
         return MeasureError(f"memory ran out {step}: {told['type']}: {message}")
     if kind == "disk":
@@ -388,10 +402,14 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
         )
     plain = _ENGINE_PREFIX.sub("", message)
     if plain == message:
-        return MeasureError(f"failed {step}: {told['type']}: {message}")
-    if "is not a registered function/op" in plain:
-        plain += " Give the library that has it with --engine-option custom_ops=PATH."
-    return MeasureError(f"failed {step}: {plain}")
+        plain = f"{told['type']}: {message}"
+    elif "is not a registered function/op" in plain:
+        plain = (
+            f"{plain.rstrip('.')}. Give the library that has it with --engine-option "
+            "custom_ops=PATH."
+        )
+    # Reports put `failed` before it.
+    return MeasureError(f"{step}: {plain}")
 
 
 def wait_for_end(pid: int, limit_s: float = _GRACE_S) -> Ending | None:
@@ -436,10 +454,6 @@ def read_tail(path: Path) -> str:
     return printable_lines("\n".join(lines[-_LOG_TAIL_LINES:]))
 
 
-def printable_lines(text: str) -> str:
-    return "\n".join(printable(line) for line in text.splitlines())
-
-
 def is_local(spec: str) -> bool:
     """Whether a gateway leads to a process of this machine that we start ourselves."""
     parts = spec.split("//")
@@ -473,6 +487,24 @@ def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway 
     ):
         with suppress(OSError):
             close()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """A Python that is started meanwhile looks for no module in the working folder.
+
+    There may lie whatever came with a model: a `numpy.py`. Pythons before 3.11 do not heed it.
+    """
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _children() -> frozenset[int]:

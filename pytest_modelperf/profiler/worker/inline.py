@@ -6,7 +6,6 @@ import gc
 import importlib
 import os
 import platform
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.worker.agent import Agent, Meter, choose_processors, siblings
 from pytest_modelperf.profiler.worker.gateway import failure
+from pytest_modelperf.profiler.working_folder import working_folder
 
 
 class InlineWorker:
@@ -56,7 +56,7 @@ class InlineWorker:
 def work_inline(cores: int) -> Iterator[InlineWorker]:
     """The process itself as a worker, pinned for as long as it is one where the platform can."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="modelperf-")))
+        folder = stack.enter_context(working_folder("modelperf-"))
         processors = stack.enter_context(_pinned(cores))
         stack.enter_context(_garbage_set_aside())
         yield InlineWorker(folder, processors)

@@ -1,0 +1,144 @@
+"""What the package never does, whatever it reads: looked for in its syntax, each exception named.
+
+Models, baselines and profiles come with the changes of strangers. Nothing that they hold may become
+code, a command, an object of a class that they name, or the name of a module.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import pytest_modelperf
+
+PACKAGE = Path(pytest_modelperf.__file__).parent
+
+# Functions, and methods of whatever object, that run code or commands or import by a name, and
+# `mktemp`, whose name somebody else can take first.
+CALLS = frozenset({
+    "CDLL", "Popen", "__import__", "compile", "eval", "exec", "execv", "execve", "execvp",
+    "getoutput", "getstatusoutput", "import_module", "mktemp", "os.popen", "os.system",
+    "run_module", "run_path", "spawnv", "spec_from_file_location",
+})  # fmt: skip
+MODULES = frozenset({
+    "cloudpickle", "code", "codeop", "ctypes", "dill", "joblib", "marshal", "pickle", "runpy",
+    "shelve", "subprocess", "yaml",
+})  # fmt: skip
+
+# The exceptions: file, what it has, and why that is no way in for what is read.
+ALLOWED: Mapping[tuple[str, str], str] = {
+    ("against/git.py", "subprocess"): "git, with a list of arguments and no shell",
+    ("against/git.py", "Popen"): "the same",
+    ("hookspecs.py", "import_module"): "a plugin that the command line names",
+    ("measuring.py", "import_module"): "the module of a function that the test gave",
+    ("profiler/engines/callable.py", "import_module"): "a function that the command line names",
+    ("profiler/machine/macos.py", "subprocess"): "sysctl, with fixed arguments",
+    ("profiler/worker/agent.py", "CDLL"): "the C library of this process, by no name",
+    ("profiler/worker/agent.py", "compile"): "the source of an engine, ours or a plugin's",
+    ("profiler/worker/agent.py", "ctypes"): "the C library, for prctl",
+    ("profiler/worker/agent.py", "exec"): "the source of an engine, ours or a plugin's",
+    ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
+    ("stats/duet.py", "import_module"): "parts of scipy, from a list that is ours",
+    ("testing/run.py", "pickle"): "outcomes, from a worker of pytest-xdist of the same run",
+    ("tracing/engine_sessions.py", "import_module"): "the module of a built-in engine",
+    ("tracing/spool.py", "marshal"): "records that this process wrote into its own folder",
+}
+
+# A file without any of these words needs not be parsed.
+_MENTIONED = re.compile(
+    rf"(?<!\bre\.)\b(?:{'|'.join(sorted(CALLS | MODULES)).replace('.', chr(92) + '.')}|"
+    r"allow_pickle|shell|load)\b"
+)
+
+
+def test_what_is_read_never_runs() -> None:
+    sources = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    found = {
+        (path.relative_to(PACKAGE).as_posix(), use)
+        for path, source in sources.items()
+        if _MENTIONED.search(source)
+        for use in dangerous_uses(source)
+    }
+    assert found == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("source", "uses"),
+    [
+        ("import pickle", ["pickle"]),
+        ("import os.path, yaml.loader", ["yaml"]),
+        ("from subprocess import run", ["subprocess"]),
+        ("def f():\n    import marshal as m", ["marshal"]),
+        ("eval(x)", ["eval"]),
+        ("importlib.import_module(x)", ["import_module"]),
+        ("tempfile.mktemp()", ["mktemp"]),
+        ("os.system(x)", ["os.system"]),
+        ("f = exec", ["exec"]),
+        ("getattr(builtins, 'eval')(x)", ["eval"]),
+        ("f(x, shell=True)", ["shell=True"]),
+        ("np.load(x, allow_pickle=True)", ["allow_pickle=True"]),
+        ("np.load(x)", ["load without allow_pickle=False"]),
+        ("np.load(x, allow_pickle=False)", []),
+        ("re.compile(x)", []),
+        ("platform.system()", []),
+    ],
+)
+def test_the_search_finds_each_way(source: str, uses: list[str]) -> None:
+    assert list(dangerous_uses(source)) == uses
+    assert _MENTIONED.search(source) or not uses
+
+
+def dangerous_uses(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (name for a in node.names if (name := a.name.split(".")[0]) in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from {node.module.split(".")[0]} & MODULES
+        elif isinstance(node, ast.Name):
+            yield from {node.id} & CALLS
+        elif isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            yield from {node.attr, f"{owner}.{node.attr}"} & CALLS if owner != "re" else ()
+        elif isinstance(node, ast.Call):
+            yield from _of_call(node)
+
+
+def _of_call(node: ast.Call) -> Iterator[str]:
+    given = {word.arg: word.value for word in node.keywords}
+    for name in ("allow_pickle", "shell"):
+        value = given.get(name)
+        if value is not None and not (isinstance(value, ast.Constant) and value.value is False):
+            yield f"{name}={ast.unparse(value)}"
+    function = node.func
+    if isinstance(function, ast.Attribute) and function.attr == "load":
+        if ast.unparse(function.value) in {"np", "numpy"} and "allow_pickle" not in given:
+            yield "load without allow_pickle=False"
+    elif isinstance(function, ast.Name) and function.id == "getattr" and len(node.args) > 1:
+        name_of_it = node.args[1]
+        if isinstance(name_of_it, ast.Constant) and name_of_it.value in CALLS:
+            yield str(name_of_it.value)
+
+
+# What makes markup or code of a text, in a page.
+_IN_SCRIPTS = re.compile(
+    r"\b(?:innerHTML|outerHTML|insertAdjacentHTML|write(?:ln)?\(|eval\(|new Function|srcdoc|"
+    r"createContextualFragment|setAttribute\(\"on|import\()"
+)
+_IN_TEMPLATES = re.compile(r"\|\s*safe\b|autoescape\s+false")
+
+
+def test_a_page_makes_no_markup_of_a_text() -> None:
+    folder = PACKAGE / "report" / "html"
+    found = [
+        (path.name, match[0])
+        for path in (*folder.glob("*.js"), *folder.glob("*.html"))
+        for pattern in (_IN_SCRIPTS, _IN_TEMPLATES)
+        for match in pattern.finditer(path.read_text("utf-8"))
+    ]
+    assert found == []
+    assert _IN_SCRIPTS.search("body.innerHTML = name")
+    assert _IN_TEMPLATES.search("{{ name | safe }}")
