@@ -14,6 +14,7 @@ from pytest_modelperf.baseline_records import ModelBaseline, StoredStatic
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.reasons import reasons_of_counts
 from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile
+from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,
@@ -66,8 +67,8 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
     pairs = tuple(zip(before.cases, after.cases, strict=False))
     if [case.case for case in before.cases] != [case.case for case in after.cases]:
         raise UsageError(
-            f"{before.model.name} was profiled at {_case_ids(before)} and {after.model.name} at "
-            f"{_case_ids(after)}: they cannot be compared. "
+            f"{printable(before.model.name)} was profiled at {_case_ids(before)} and "
+            f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared. "
             "Give both the same with --batch and --dim."
         )
     return Comparison(
@@ -76,7 +77,7 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
 
 
 def _case_ids(profile: Profile) -> str:
-    return ", ".join(case.case.id for case in profile.cases) or "no case"
+    return ", ".join(printable(case.case.id) for case in profile.cases) or "no case"
 
 
 def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:

@@ -28,7 +28,8 @@ from pytest_modelperf.config_values import (
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.options import OPTIONS, PREFIX, Option, UpdateMode, read_tolerance
-from pytest_modelperf.units import printable
+from pytest_modelperf.plain_files import require_file
+from pytest_modelperf.units import format_bytes, printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.limits import Budget, Tolerances
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODELS = "models"
+# What makes a glob of a path.
+_WILD = frozenset("*?[")
+# Far more than anyone writes.
+_MAX_TOML_BYTES = 16 << 20
 
 
 # What the table of a model may have, and what that is.
@@ -133,10 +138,13 @@ class Settings:
 
         A table with just that path comes before globs; two globs are a UsageError.
         """
-        found = [table for table in self.models if table.matches(path)]
-        own = [table for table in found if table.pattern == str(PurePosixPath(path))]
-        if own:
-            return own[0]
+        named = str(PurePosixPath(path))
+        own = next((table for table in self.models if table.pattern == named), None)
+        if own is not None:
+            return own
+        # Most of many tables name one model each.
+        globs = [table for table in self.models if not _WILD.isdisjoint(table.pattern)]
+        found = [table for table in globs if table.matches(path)]
         if len(found) > 1:
             both = " and ".join(f'[tool.modelperf.models."{printable(t.pattern)}"]' for t in found)
             raise UsageError(
@@ -220,6 +228,11 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
 
     name = printable(str(pyproject))
     try:
+        size = require_file(pyproject)
+        if size > _MAX_TOML_BYTES:
+            raise UsageError(
+                f"{name} has {format_bytes(size)}: that is no pyproject.toml. Restore it."
+            )
         content = tomllib.loads(pyproject.read_text("utf-8"))
     except FileNotFoundError:
         return None
@@ -227,6 +240,10 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
         raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise UsageError(f"{name} is not valid TOML: {printable(str(error))}.") from error
+    except RecursionError as error:
+        raise UsageError(
+            f"{name} has values that are nested too deeply: make it flatter."
+        ) from error
     tool = content.get("tool")
     table = tool.get(PREFIX) if isinstance(tool, dict) else None
     if table is None or isinstance(table, dict):
@@ -317,7 +334,9 @@ def _read_models(models: object, place: str) -> tuple[ModelTable, ...]:
         where = f'{place}."{printable(written)}"]'
         pattern = read_inner_path(written, where)
         if pattern in tables:
-            raise UsageError(f"{where}: there is another table of {printable(pattern)}.")
+            raise UsageError(
+                f"{where}: there is another table of {printable(pattern)}: make them one."
+            )
         tables[pattern] = _read_model(pattern, table, where)
     return tuple(tables.values())
 

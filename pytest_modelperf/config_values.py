@@ -55,7 +55,7 @@ def parse_pairs(value: object, where: str) -> object:
         if not key.strip() or not separator:
             raise UsageError(f"{where} takes KEY=VALUE, not {shown(line)}.")
         if key.strip() in pairs:
-            raise UsageError(f"{where}: {printable(key.strip())} is given twice.")
+            raise UsageError(f"{where}: {printable(key.strip())} is given twice: give it once.")
         pairs[key.strip()] = text.strip()
     return pairs
 
@@ -97,7 +97,7 @@ def read_pairs(value: object, where: str) -> Mapping[str, str]:
     pairs: dict[str, str] = {}
     for key, found in _flat(value):
         if key in pairs:
-            raise UsageError(f"{where}: {printable(key)} is given twice.")
+            raise UsageError(f"{where}: {printable(key)} is given twice: give it once.")
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
         pairs[key] = str(found) if is_number else read_text(found, f"{where}: {printable(key)}")
     return pairs
@@ -148,7 +148,9 @@ def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, o
         if key not in known:
             raise UsageError(f"{where}: {_unknown_key(written, value, known)}")
         if key in values:
-            raise UsageError(f"{where}: {key} is given twice, with a hyphen and an underscore.")
+            raise UsageError(
+                f"{where}: {key} is given twice, with a hyphen and an underscore: give it once."
+            )
         values[key] = value
     return values
 
@@ -177,7 +179,7 @@ def _read_list(value: object, where: str, read: Callable[[object, str], _T]) -> 
         raise UsageError(f"{where} is an empty list: give something, or leave it out.")
     for item in items:
         if items.count(item) > 1:
-            raise UsageError(f"{where} has {shown(item)} twice.")
+            raise UsageError(f"{where} has {shown(item)} twice: give it once.")
     return items
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from pytest_modelperf.errors import ExtensionError, ModelPerfError, UsageError
+from pytest_modelperf.limits import suggestion
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule, find_source
 from pytest_modelperf.units import printable
 
@@ -94,8 +95,8 @@ class Engines:
         """The engine of that name; UsageError lists those that there are."""
         if name not in self._modules:
             raise UsageError(
-                f"there is no engine {printable(name)!r}. There are: "
-                f"{', '.join(sorted(self._modules))}."
+                f"there is no engine {printable(name)!r}.{suggestion(name, self._modules)} "
+                f"There are: {', '.join(sorted(self._modules))}."
             )
         return self._modules[name]
 
@@ -155,20 +156,22 @@ def make_plugin_manager() -> PluginManager:
 
 def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
     """Add the extension in the module `name`."""
+    shown = printable(name)
     try:
         module = importlib.import_module(name)
     except ImportError as error:
         raise UsageError(
-            f"the plugin {name!r} cannot be imported: {error}. Give the name of a module, "
-            "as in --plugin my_package.modelperf_ops."
+            f"the plugin {shown!r} cannot be imported: {printable(str(error))}. Give the name of a "
+            "module, as in --plugin my_package.modelperf_ops."
         ) from error
     except Exception as error:
         raise ExtensionError(
-            f"the plugin {name!r} failed while it was imported: {type(error).__name__}: {error}"
+            f"the plugin {shown!r} failed while it was imported: {type(error).__name__}: "
+            f"{printable(str(error))}"
         ) from error
     if not any(map(is_hook_name, dir(module))):
         raise UsageError(
-            f"the plugin {name!r} has no hook: define modelperf_register_operators(operators) or "
+            f"the plugin {shown!r} has no hook: define modelperf_register_operators(operators) or "
             "modelperf_register_engines(engines) in it (see docs/operators.md and "
             "docs/engines.md)."
         )

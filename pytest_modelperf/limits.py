@@ -156,7 +156,7 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     for name, share in value.items():
         percent = _read_percent(str(name), where)
         if percent in given:
-            raise UsageError(f"{where}: p{percent:g} is given twice.")
+            raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = _read_share(share, f"{where}: {name}")
     if not given:
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
@@ -178,7 +178,8 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
     for part in text.split(","):
         name, _, share = part.partition("=")
         if name.strip() in pairs:
-            raise UsageError(f"{where}: {printable(name.strip())} is given twice.")
+            name = printable(name.strip())
+            raise UsageError(f"{where}: {name} is given twice: give it once.")
         pairs[name.strip()] = share
     return pairs
 

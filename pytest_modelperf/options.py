@@ -96,7 +96,8 @@ class Option(Generic[_T_co]):
     def refusal(self, where: str) -> UsageError:
         """What to say where a file has what only a person may ask for."""
         return UsageError(
-            f"{where} can only be typed, so that no run changes baselines unasked: {self.flag}."
+            f"{where} can only be typed, so that no run changes baselines unasked: "
+            f"pytest --modelperf {self.flag}"
         )
 
 

@@ -355,13 +355,35 @@ def test_the_module_is_the_command() -> None:
     assert result == (0, f"modelperf, version {pytest_modelperf.__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["profile", "compare", "shapes"])
+COMMANDS = ("profile", "profiles", "compare", "sweep", "whatif", "trace", "doctor", "shapes")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_examples_as_lines_that_can_be_copied(command: str) -> None:
     result = run(command, "--help")
     examples = [x for x in result.out.splitlines() if x.startswith(f"  modelperf {command} ")]
-    assert len(examples) >= 2
+    assert len(examples) >= 1
     assert "\b" not in result.out
     assert r"\b" not in result.out
+
+
+def test_an_option_of_another_command_is_told_with_that_command() -> None:
+    result = run("profile", "linear.onnx", "--streams", "2")
+    assert result.exit_code == 2
+    assert result.err.endswith("Error: No such option '--streams'. It is one of modelperf sweep.\n")
+    assert "It is one of" not in run("profile", "linear.onnx", "--no-such-option").err
+
+
+def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
+    result = run("profile", "linear.onnx", "--engine", "onnxruntim")
+    assert result.exit_code == 2
+    assert "there is no engine 'onnxruntim'. Did you mean 'onnxruntime'? There are:" in result.err
+
+
+def test_the_list_of_commands_cuts_no_line() -> None:
+    lines = run("--help").out.split("Commands:\n")[1].splitlines()
+    assert [line.split()[0] for line in lines] == sorted(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
 
 
 def test_help_needs_none_of_the_heavy_modules() -> None:
@@ -438,9 +460,11 @@ def broken() -> None:
     ("arguments", "found", "advice"),
     [
         (["nowhere.onnx"], "no file nowhere.onnx", "Give the path of an ONNX model"),
+        (["fixde.onnx"], "no file fixde.onnx", "Did you mean fixed.onnx?"),
+        (["nowhere.onnx"], "There are: absolute.onnx,", " more. Give the path"),
         (["folder.onnx"], "folder.onnx is a folder", "Give the path of an ONNX model"),
         (["empty.onnx"], "empty.onnx is empty", "Give the path of an ONNX model"),
-        (["text.onnx"], "text.onnx is not", "of another format?"),
+        (["text.onnx"], "text.onnx is not", "but a text."),
         (["truncated.onnx"], "truncated.onnx is not a complete ONNX model", "cut off"),
         (["claims.onnx"], "claims 4,294,967,295 bytes where 0 are left", "cut off"),
         (["pickle.onnx"], "a pickle, perhaps a PyTorch checkpoint", "export the model to ONNX"),

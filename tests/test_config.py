@@ -336,7 +336,7 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
         ("engine", ["a"], "takes a text, not a list."),
         ("engine_option", ["a"], "takes KEY=VALUE, not 'a'."),
         ("engine_option", ["=a"], "takes KEY=VALUE, not '=a'."),
-        ("engine_option", ["a=1", "a=2"], ": a is given twice."),
+        ("engine_option", ["a=1", "a=2"], ": a is given twice: give it once."),
         ("engine_option", ["a="], ": a takes a text, not ''."),
         ("tolerance", "p5=1", ": 'p5' is no percentile. Did you mean 'p95'?"),
     ],
@@ -365,7 +365,10 @@ def test_a_mode_that_is_a_test_is_told_how_to_be_one() -> None:
 
 @pytest.mark.parametrize("option", [o for o in OPTIONS if not o.is_in_files], ids=repr)
 def test_what_changes_baselines_can_only_be_typed(option: Option[object]) -> None:
-    reason = f"can only be typed, so that no run changes baselines unasked: {option.flag}."
+    reason = (
+        "can only be typed, so that no run changes baselines unasked: "
+        f"pytest --modelperf {option.flag}"
+    )
     hyphened = option.key.replace("_", "-")
 
     for key in (option.key, hyphened):
@@ -415,7 +418,7 @@ pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
 def test_a_key_that_is_written_in_two_ways_is_refused() -> None:
     assert _refusal(table={"max_seconds": 3, "max-seconds": 3}) == (
         "pyproject.toml, [tool.modelperf]: max_seconds is given twice, "
-        "with a hyphen and an underscore."
+        "with a hyphen and an underscore: give it once."
     )
 
 
@@ -515,7 +518,7 @@ def test_messages_say_file_place_what_was_found_and_what_is_expected() -> None:
     assert "\n".join(map(_wrapped, messages)) == snapshot("""\
 pyproject.toml, [tool.modelperf.models."m.onnx"]: batch_size takes whole numbers of 1 or
     more, not '8'.
-pyproject.toml, [tool.modelperf.models."m.onnx"]: batch_size has 1 twice.
+pyproject.toml, [tool.modelperf.models."m.onnx"]: batch_size has 1 twice: give it once.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: cores is an empty list: give something,
     or leave it out.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers of 1 or
@@ -543,7 +546,8 @@ def test_a_pattern_that_leaves_the_root_is_refused(pattern: str) -> None:
 
 def test_two_tables_of_one_path_are_refused() -> None:
     assert _refusal(table={"models": {"a.onnx": {}, "./a.onnx": {}}}) == (
-        'pyproject.toml, [tool.modelperf.models."./a.onnx"]: there is another table of a.onnx.'
+        'pyproject.toml, [tool.modelperf.models."./a.onnx"]: there is another table of a.onnx: '
+        "make them one."
     )
 
 

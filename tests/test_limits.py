@@ -193,9 +193,9 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
     [
         ("p5=0.1", "here: 'p5' is no percentile. Did you mean 'p95'? There are: p50,"),
         ("p50=0.02,", "here: '' is no percentile. There are: p50,"),
-        ("p50=0.02,p50=0.1", "here: p50 is given twice."),
-        ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice."),
-        ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice."),
+        ("p50=0.02,p50=0.1", "here: p50 is given twice: give it once."),
+        ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
+        ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),
         ("p50=0.02,p99", "here: p99 takes a share such as 0.03, which is 3 %; not ''."),
         ({}, "here names no percentile"),
     ],

@@ -337,6 +337,19 @@ how: 6 rounds, 1.0 s
 """)
 
 
+def test_no_run_of_more_than_ten_minutes_is_advised_but_what_else_helps() -> None:
+    long = replace(OPEN, case=replace(OPEN.case, cores=2), seconds=500.0)
+    assert "".join(failure(long).splitlines(keepends=True)[1:4]) == snapshot("""\
+this run could see p95 latency +4.1 % or more: to tell so little from what is
+  allowed takes a quieter machine (modelperf doctor tells how quiet this one
+  is), fewer cores or a larger --modelperf-tolerance
+""")
+    alone = replace(long, case=replace(long.case, cores=1))
+    assert "fewer cores" not in failure(alone)
+    near = replace(NEAR, seconds=900.0)
+    assert "tolerance" not in failure(near)
+
+
 def test_what_is_too_near_to_the_limit_does_not_promise_that_time_helps() -> None:
     near = replace(NEAR.metrics[0], after=12.001)
     shown = failure(replace(NEAR, metrics=(near,)), width=160)

@@ -228,7 +228,10 @@ def _follow_links(commit: _Commit, place: str) -> str:
                 f"repository. Give the path of the older version: {AGAINST.flag} old.onnx."
             )
         place = aim
-    raise UsageError(f"in {commit} {printable(place)} is a link that leads to itself.")
+    raise UsageError(
+        f"in {commit} {printable(place)} is a link that leads to itself. Give the path of the "
+        f"older version: {AGAINST.flag} old.onnx."
+    )
 
 
 def _not_there(commit: _Commit, place: str, listed: Answer) -> UsageError:
@@ -317,7 +320,8 @@ def _external_locations(path: Path, shown: str) -> tuple[str, ...]:
         if not is_inside(location) or "\0" in location:
             raise ModelError(
                 f"{shown} has weights in {printable(location)!r}, outside of the model's folder. "
-                "External data is read only from the folder of the model."
+                "External data is read only from the folder of the model. Give the path of an "
+                f"older version that is whole: {AGAINST.flag} old.onnx."
             )
     places = {posixpath.normpath(location) for location in locations}
     return tuple(sorted(places - {path.name}))

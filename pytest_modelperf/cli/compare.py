@@ -38,7 +38,7 @@ _WORSE = 1
 _NOT_MEASURED = 3
 
 
-@click.command()
+@click.command(short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
 @case_options
@@ -58,7 +58,9 @@ _NOT_MEASURED = 3
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 @click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
-@click.option("--markdown", "markdown_file", metavar="F", help="Write a report in Markdown.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write a report in Markdown; - for stdout."
+)
 def compare(  # noqa: PLR0913  # one parameter per option
     *,
     before: str,

@@ -10,18 +10,18 @@ from pytest_modelperf.cli.options import (
     Measuring,
     load_extensions,
     measuring_options,
-    model_options,
+    one_size_options,
     read_request,
 )
 from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
 from pytest_modelperf.errors import UsageError
 
 
-@click.command()
+@click.command(short_help="Say how noisy this machine is.")
 @click.argument("model", type=click.Path(), required=False)
 @click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
 @click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
-@model_options
+@one_size_options
 @measuring_options
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 def doctor(  # noqa: PLR0913  # one parameter per option
@@ -52,7 +52,9 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs)
     if len(list(request.bindings())) > 1:
-        raise UsageError("doctor runs one model at one size: give one --batch and one --dim.")
+        raise UsageError(
+            "doctor runs a model at one size: give one --batch, and one size of each --dim."
+        )
     setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
 
     from pytest_modelperf.doctor import check_machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 import traceback
@@ -20,19 +21,22 @@ from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.errors import ModelPerfError, OutputError
+from pytest_modelperf.units import printable, printable_lines
 
 # What a shell gives to a program that was interrupted.
 _INTERRUPTED = 130
 _TERMINATED = 143
 _FAULT = 3
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Failure(click.ClickException):
     """One of our errors as click shows its own."""
 
     def __init__(self, error: ModelPerfError) -> None:
-        super().__init__(str(error))
+        # Names in it are safe already; what was typed is quoted in many places.
+        super().__init__(printable_lines(str(error)))
         self.error = error
 
     @property
@@ -57,6 +61,21 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _no_room(error: OSError) -> OutputError:
+    """What to say of a disk that takes no more; that of standard output has no name."""
+    name = "standard output or a temporary file"
+    if error.filename is not None:
+        name = printable(str(error.filename))
+    return OutputError(
+        f"cannot write {name}: {error.strerror}. Make room, or give another place; TMPDIR is that "
+        "of temporary files."
+    )
+
+
+def _has(command: click.Command, option: str) -> bool:
+    return any(option in parameter.opts for parameter in command.params)
+
+
 class _Group(click.Group):
     """Shows our own errors as click shows its: one message, the exit code, no traceback."""
 
@@ -66,6 +85,12 @@ class _Group(click.Group):
                 return super().invoke(context)
         except ModelPerfError as error:
             raise _Failure(error) from error
+        except click.NoSuchOption as error:
+            homes = [name for name, each in self.commands.items() if _has(each, error.option_name)]
+            if not homes:
+                raise
+            told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
+            raise click.NoSuchOption(error.option_name, told, ctx=error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             # All of these click knows how to show.
             raise
@@ -73,9 +98,11 @@ class _Group(click.Group):
             # Not click's status of 1, which is that of a worse model.
             click.echo("interrupted", err=True)
             raise SystemExit(_INTERRUPTED) from None
-        except Exception:  # noqa: BLE001  # no exception is a verdict, whatever it was
+        except Exception as error:  # no exception is a verdict, whatever it was
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise _Failure(_no_room(error)) from error
             traceback.print_exc()
-            click.echo("this is a fault of modelperf: please report it with the above", err=True)
+            click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
 
 

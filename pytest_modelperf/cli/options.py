@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.binding import InputSpec
@@ -35,14 +36,26 @@ class Seconds(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        seconds = float(super().convert(value, param, ctx))
+        try:
+            seconds = float(super().convert(value, param, ctx))
+        except click.BadParameter:
+            seconds = math.inf
         if not math.isfinite(seconds):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"it takes seconds above 0, such as 10; not {value!r}.", param, ctx)
         return seconds
 
 
 def model_options(command: _F) -> _F:
     """What every command that opens a model can be told about it."""
+    return _model_options(command, " Several sizes (seq=64,128) make several cases.")
+
+
+def one_size_options(command: _F) -> _F:
+    """The same for a command that takes a model at one size."""
+    return _model_options(command, "")
+
+
+def _model_options(command: _F, of_several: str) -> _F:
     return _with_options(
         command,
         click.option(
@@ -50,8 +63,7 @@ def model_options(command: _F) -> _F:
             "dims",
             multiple=True,
             metavar="NAME=SIZE",
-            help="Size of a named dimension, as in seq=64; repeatable. "
-            "Several sizes (seq=64,128) make several cases.",
+            help=f"Size of a named dimension, as in seq=64; repeatable.{of_several}",
         ),
         click.option(
             "--input",
@@ -252,6 +264,7 @@ def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple
         name, size = parse_dim(first)
         values = (size, *(parse_dim(f"{name}={part}")[1] for part in more))
         if name in dims:
+            name = printable(name)
             raise UsageError(f"--dim {name} is given twice. Give several sizes as {name}=64,128.")
         dims[name] = values
     return dims
@@ -271,7 +284,7 @@ def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
         if not separator or not key.strip():
             raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.")
         if key.strip() in pairs:
-            raise UsageError(f"{option} {key.strip()} is given twice.")
+            raise UsageError(f"{option} {printable(key.strip())} is given twice: give it once.")
         pairs[key.strip()] = value.strip()
     return pairs
 

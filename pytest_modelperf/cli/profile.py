@@ -38,7 +38,7 @@ DEFAULT_TOP = 20
 _NOT_MEASURED = 3
 
 
-@click.command()
+@click.command(short_help="Say what a model costs, in total and by layer.")
 @click.argument("model", type=click.Path())
 @case_options
 @model_options
@@ -68,6 +68,7 @@ _NOT_MEASURED = 3
 @click.option(
     "--top",
     type=click.IntRange(min=0),
+    metavar="N",
     default=DEFAULT_TOP,
     show_default=True,
     help="How many layers to show; 0 for all.",
@@ -85,7 +86,7 @@ _NOT_MEASURED = 3
 @click.option(
     "--name", metavar="NAME", help="Keep the profile under this name, for `modelperf profiles`."
 )
-@click.option("--replace", "replaces", is_flag=True, help="In place of the one of that name.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace the profile of that name.")
 @profile_dir_option
 def profile(  # noqa: PLR0913  # one parameter per option
     *,

@@ -22,7 +22,7 @@ _USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
 _INCOMPLETE = 2
 
 
-@click.command()
+@click.command(short_help="List, show and compare the profiles that were kept.")
 @click.argument("model", type=click.Path())
 @click.option("--show", metavar="NAME", help="Show one profile whole; flops is what is counted.")
 @click.option(
@@ -32,7 +32,7 @@ _INCOMPLETE = 2
     metavar="A B",
     help="Put two side by side; flops as one of them sets MACs beside times.",
 )
-@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove it; repeatable.")
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove one; repeatable.")
 @click.option(
     "--batch", metavar="N[,N...]", help="Batch sizes of flops.  [default: the model's own, or 1]"
 )
@@ -54,6 +54,7 @@ _INCOMPLETE = 2
 @click.option(
     "--top",
     type=click.IntRange(min=0),
+    metavar="N",
     default=DEFAULT_TOP,
     show_default=True,
     help="How many layers to show; 0 for all.",

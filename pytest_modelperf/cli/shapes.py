@@ -8,17 +8,17 @@ import click
 
 from pytest_modelperf.cli.options import (
     load_extensions,
-    model_options,
+    one_size_options,
     parse_dims,
     parse_inputs,
 )
 
 
-@click.command()
+@click.command(short_help="Write a model with the shape of every tensor.")
 @click.argument("model", type=click.Path())
 @click.option("-o", "--output", required=True, metavar="OUT", help="The model to write.")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
-@model_options
+@one_size_options
 @click.option(
     "--names",
     metavar="NAME[,NAME...]",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _NOT_MEASURED = 3
 
 
-@click.command()
+@click.command(short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
     "--against", metavar="OTHER", type=click.Path(), help="The version before, measured in turn."
@@ -113,7 +113,9 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.sweeping import SweepSource, sweep_models
 
     if setup.engine.name == CALLABLE_ENGINE:
-        raise UsageError("a sweep is of ONNX models: a Python function has modelperf profile.")
+        raise UsageError(
+            "a sweep is of ONNX models: measure a Python function with modelperf profile."
+        )
     sources = [SweepSource(model, setup)]
     if against is not None:
         spec = setup.spec if against_python is None else f"popen//python={against_python}"

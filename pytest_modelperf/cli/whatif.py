@@ -39,7 +39,7 @@ _QUANTIZATIONS = {
 _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 
 
-@click.command()
+@click.command(short_help="Try what would make a model faster.")
 @click.argument("model", type=click.Path())
 @click.option(
     "--prune",
@@ -78,6 +78,7 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 @click.option(
     "--top",
     type=click.IntRange(min=0),
+    metavar="N",
     default=DEFAULT_TOP,
     show_default=True,
     help="How many layers to show; 0 for all.",
@@ -156,7 +157,9 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.whatif import ask_what_if
 
     if setup.engine.name == CALLABLE_ENGINE:
-        raise UsageError("a what-if is of ONNX models: a Python function has modelperf profile.")
+        raise UsageError(
+            "a what-if is of ONNX models: measure a Python function with modelperf profile."
+        )
     progress = ProgressLine()
     try:
         result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)

@@ -17,6 +17,8 @@ WANTED_HALF_WIDTH = 0.01
 
 # How many times as long a measurement may be advised to take.
 MAX_LONGER = 60
+# And nobody waits for a case for longer than this, in seconds.
+MAX_ADVISED_S = 600.0
 
 # From where on noise is worth a line.
 MAX_STOLEN = 0.01
@@ -150,7 +152,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
         spent = max(case.measurement.seconds for case in cases if case.id in wide)
         remedy = (
             f"--max-seconds {rounded_up(seconds)} may narrow it"
-            if seconds < MAX_LONGER * spent
+            if seconds < min(MAX_LONGER * spent, MAX_ADVISED_S)
             else "measure when less else runs here"
         )
         lines.append(f"interval: {listed}, wider than {100 * WANTED_HALF_WIDTH:g} %; {remedy}")

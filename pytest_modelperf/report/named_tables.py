@@ -79,8 +79,18 @@ def _profile_list_table(found: ProfileList, date: str, *, has_conditions: bool) 
 def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
     if found.older:
         yield f"{OLDER} measured of another file than the model is now"
+    if any(value is None for value in _medians(found)):
+        yield f"{UNKNOWN} too few inferences to tell; --max-seconds makes time for more"
     if found.kept and not has_conditions:
         yield f"{_ENGINE} and {_SETS} left out: a wider terminal shows all"
+
+
+def _medians(found: ProfileList) -> Iterator[float | None]:
+    """Those of the cases that ran; None where too little was measured to tell one."""
+    for named in found.kept:
+        for case in named.profile.cases:
+            if case.measured is not None:
+                yield case.measured.latency.percentile(50.0).value_ns
 
 
 def _rows(named: NamedProfile, found: ProfileList, date: str) -> list[tuple[str, ...]]:

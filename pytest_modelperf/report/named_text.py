@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import shlex
 from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.measurements import EngineFacts
@@ -30,7 +29,7 @@ from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.text import LayerView, render_profile
 from pytest_modelperf.rooflines import Roofline
-from pytest_modelperf.units import printable
+from pytest_modelperf.units import printable, shell_path, shell_word
 
 # One standard deviation of the difference between two processes, from one real model to another,
 # each in 40 processes on a shared machine of 2 cores.
@@ -46,7 +45,7 @@ def render_list(found: ProfileList, style: TextStyle) -> str:
         page.table(*profile_list_tables(found), cuts_first=True)
     if not found.kept:
         page.line("")
-        page.item(f"none is kept: modelperf profile {_typed(found.model)} --name baseline")
+        page.item(f"none is kept: modelperf profile {shell_path(found.model)} --name baseline")
     if found.unusable:
         page.line("")
     for each in found.unusable:
@@ -171,22 +170,22 @@ def _what_to_type(found: SideBySide) -> str:
     unlike = {each.what for each in found.unlike}
     pair = found.pairs[0]
     model = found.after.profile.model
-    now = _typed(model.path or model.name)
+    now = shell_path(model.path or model.name)
     case = pair.after.case
     options = " ".join(
         [
             f"--batch {case.batch_size} --cores {case.cores}",
-            *(f"--dim {_typed(f'{name}={size}')}" for name, size in case.dims),
+            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.dims),
         ]
     )
     if MODEL_FILE in unlike:
         before = found.before.profile.model.path
-        old = "OLD.onnx" if before in {None, model.path} else _typed(before or "")
+        old = "OLD.onnx" if before in {None, model.path} else shell_path(before or "")
         return f"modelperf compare {old} {now} {options}"
     if ENGINE in unlike and _is_other_version(pair):
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
     if ENGINE in unlike:
-        return f"modelperf whatif {now} --engine {_typed(_engine(pair.after).name)} {options}"
+        return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
     if pair.before.case != case:
         batches, cores = (
             ",".join(dict.fromkeys(map(str, sizes)))
@@ -210,7 +209,3 @@ def _engine(case: CaseProfile) -> EngineFacts:
     if case.measured is None:
         raise ValueError("a pair of cases of which one did not run")
     return case.measured.engine
-
-
-def _typed(text: str) -> str:
-    return printable(shlex.quote(text))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.report.conditions import MAX_LONGER, rounded_up
+from pytest_modelperf.report.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.figures import (
     LATENCY,
     describe_allowed,
@@ -106,10 +106,11 @@ class OptionNames:
 
     more_time: str
     everything: str
+    tolerance: str
 
 
-OF_COMMAND = OptionNames("--max-seconds", "--json")
-OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json")
+OF_COMMAND = OptionNames("--max-seconds", "--json", "--tolerance")
+OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json", "--modelperf-tolerance")
 
 QUIETER_MACHINE = "a quieter machine (modelperf doctor tells how quiet this one is)"
 
@@ -143,14 +144,23 @@ def _describe_reach(unclear: Sequence[Metric]) -> str:
 
 def _describe_remedy(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
     factors = [factor for m in unclear if (factor := _times_as_long(m)) is not None]
-    if any(factor > MAX_LONGER for factor in factors):
-        return f"to tell so little from what is allowed takes {QUIETER_MACHINE}"
-    seconds = "" if case.seconds is None or len(factors) < len(unclear) else _seconds(case, factors)
-    return f"give it more time with {options.more_time}{seconds}, or {QUIETER_MACHINE}"
+    seconds = None if case.seconds is None or not factors else case.seconds * max(factors)
+    if any(factor > MAX_LONGER for factor in factors) or (seconds or 0.0) > MAX_ADVISED_S:
+        remedies = _other_remedies(case, unclear, options)
+        return f"to tell so little from what is allowed takes {remedies}"
+    is_told = seconds is not None and len(factors) == len(unclear)
+    time = f"{options.more_time} {rounded_up(seconds or 0.0)}" if is_told else options.more_time
+    return f"give it more time with {time}, or {QUIETER_MACHINE}"
 
 
-def _seconds(case: CaseComparison, factors: Sequence[float]) -> str:
-    return f" {rounded_up((case.seconds or 0.0) * max(factors))}"
+def _other_remedies(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
+    """What helps where time does not."""
+    first, *more = [
+        QUIETER_MACHINE,
+        *(["fewer cores"] if case.case.cores > 1 else []),
+        *([f"a larger {options.tolerance}"] if any(m.limit is None for m in unclear) else []),
+    ]
+    return " or ".join([", ".join([first, *more[:-1]]), *more[-1:]])
 
 
 # Less than this is no more time to speak of.

@@ -183,7 +183,7 @@ class Profiling:
 
     def _begun(self) -> Recorder:
         if self._recorder is None:
-            raise UsageError("the profile has not begun: with profile(...) as p.")
+            raise UsageError("the profile has not begun: begin it with `with profile(...) as p:`.")
         return self._recorder
 
     def _end(self) -> list[str]:

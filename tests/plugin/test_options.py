@@ -169,7 +169,8 @@ def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: s
     result = run_static(run, "dense.onnx")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     option = f"--modelperf-{key.replace('_', '-')}"
-    result.stderr.fnmatch_lines([f"ERROR: *{key} can only be typed, *: {option}."])
+    command = f"pytest --modelperf {option}"
+    result.stderr.fnmatch_lines([f"ERROR: *{key} can only be typed, *: {command}"])
 
 
 def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
