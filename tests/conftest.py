@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
+# No test depends on how long something takes, and a machine may be busy.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
 TESTS = Path(__file__).parent
 PAGES = TESTS / "page"
 MEASURING = (
     TESTS / "measuring",
+    TESTS / "faults" / "test_measuring_faults.py",
+    TESTS / "hostile" / "test_external_data.py",
+    TESTS / "hostile" / "test_names.py",
+    TESTS / "hostile" / "test_working_folder.py",
     TESTS / "plugin" / "test_ending.py",
     TESTS / "plugin" / "test_live_line.py",
     TESTS / "plugin" / "test_measured.py",

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from scipy import stats as scipy_stats
@@ -213,7 +213,6 @@ def test_an_answer_follows_from_its_interval() -> None:
             )
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-0.3, 0.3), min_size=6, max_size=40), rates)
 def test_swapped_sides_have_the_opposite_answer(values: list[float], level: float) -> None:
     rule = DuetRule(level=level)
@@ -229,7 +228,6 @@ def test_swapped_sides_have_the_opposite_answer(values: list[float], level: floa
             assert there.low == pytest.approx(1.0 / back.high, rel=1e-6)
 
 
-@settings(deadline=None)
 @given(differences, rates)
 def test_an_answer_stands_whatever_comes_after(values: list[float], level: float) -> None:
     rule = DuetRule(level=level)
@@ -253,7 +251,6 @@ def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
         assert spend_level(LOOKS, units[:-1], RULE.level) == looks[:-1]
 
 
-@settings(deadline=None)
 @given(st.integers(2, 14), st.floats(0.001, 0.05))
 def test_bounds_are_where_the_test_of_scipy_turns(count: int, level: float) -> None:
     values = np.random.default_rng(count).normal(0.01, 0.02, count)
@@ -387,7 +384,6 @@ def test_two_kinds_of_sessions_do_not_agree_by_chance_into_an_error() -> None:
     assert judge_duet(agreeing, DuetRule(level=0.0001), is_last=True).is_open
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(2, 200), min_size=1, max_size=8, unique=True).map(sorted), rates)
 def test_looks_together_spend_no_more_than_the_level(planned: list[int], level: float) -> None:
     looks = spend_level(tuple(planned), tuple(planned), level)

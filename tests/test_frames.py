@@ -49,7 +49,7 @@ PERCENTILES = {
     99.0: "p99",
     99.9: "p99.9",
 }
-FEW = settings(max_examples=30, deadline=None)
+FEW = settings(max_examples=30)
 EVIL = "a\x1b[31m\n\u202eb"
 
 

@@ -549,7 +549,7 @@ def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
     assert json.loads(gzip.decompress(base64.b64decode(packed))) == {text: [text]}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.text(min_size=1, max_size=30))
 @example(EVIL)
 @example("\x00\r\n\N{NO-BREAK SPACE}")

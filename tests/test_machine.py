@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.machine_facts import MachineFacts
@@ -487,7 +487,6 @@ NAMES = (
 )
 
 
-@settings(deadline=None)
 @given(files=st.dictionaries(st.sampled_from(NAMES), CONTENT))
 def test_no_content_of_any_file_raises_or_makes_a_0(files: dict[str, bytes]) -> None:
     with TemporaryDirectory() as folder:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.peak_files import (
@@ -140,7 +140,6 @@ def test_a_broken_file_is_a_note_and_is_written_over(tmp_path: Path, content: by
     assert find_peaks(tmp_path, KEY) == KeptPeaks((PEAKS,))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_content_of_a_file_is_an_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
@@ -169,7 +169,6 @@ SIZES = st.integers(1, 1 << 40)
 BANDWIDTHS = st.lists(st.builds(Bandwidth, SIZES, RATES), min_size=1, max_size=8)
 
 
-@settings(deadline=None)
 @given(BANDWIDTHS, SIZES, SIZES)
 def test_more_bytes_are_never_attainable_faster(
     bandwidths: list[Bandwidth], one: int, other: int
@@ -179,7 +178,6 @@ def test_more_bytes_are_never_attainable_faster(
     assert peaks.bandwidth_of(few) >= peaks.bandwidth_of(many) * (1 - 1e-12)
 
 
-@settings(deadline=None)
 @given(BANDWIDTHS, SIZES)
 def test_nothing_that_was_measured_exceeds_the_bandwidth(
     bandwidths: list[Bandwidth], size: int
@@ -191,7 +189,6 @@ def test_nothing_that_was_measured_exceeds_the_bandwidth(
     assert peaks.bandwidth_of(size) <= max(rates) * (1 + 1e-12)
 
 
-@settings(deadline=None)
 @given(st.floats(1.0, 1e9), RATES, BANDWIDTHS)
 def test_the_least_time_is_that_of_the_bound_and_the_gain_is_what_lies_above(
     ns: float, rate: float, bandwidths: list[Bandwidth]

@@ -30,7 +30,7 @@ MS = st.floats(0.01, 1e3)
 RATIOS = st.floats(0.05, 20.0)
 SHARES = st.floats(0.01, 0.99)
 # Profiles take a while to make.
-few = settings(max_examples=20, deadline=None)
+few = settings(max_examples=20)
 
 
 def profile(ms: float) -> CaseProfile:

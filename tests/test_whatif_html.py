@@ -229,7 +229,7 @@ def named(name: str) -> WhatIf:
     return make_whatif(replace(case, levels=tuple(levels), notes=(name,)), name=name)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.text(min_size=1, max_size=30))
 @example(EVIL)
 @example("{% raw %}{{ overview }}{# ")

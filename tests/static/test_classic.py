@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Attribute
@@ -186,7 +186,6 @@ def newer_form(forest: list[Tree]) -> dict[str, Attribute]:
     }
 
 
-@settings(deadline=None)
 @given(st.lists(trees, min_size=1, max_size=4))
 def test_each_row_goes_to_the_deepest_leaf_of_each_tree(forest: list[Tree]) -> None:
     steps = sum(depth(tree) for tree in forest)

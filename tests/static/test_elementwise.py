@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Attribute, Node, Tensor, UnknownShapeError
@@ -176,7 +176,6 @@ def test_an_unknown_output_is_named_and_not_guessed() -> None:
         ops(node("Relu", [(2, 3)], [unknown("lost")]))
 
 
-@settings(deadline=None)
 @given(op=st.sampled_from(sorted(COUNTERS)), one=st.integers(0, 9), other=st.integers(0, 9))
 def test_operations_are_additive_over_the_batch(op: str, one: int, other: int) -> None:
     def count(batch: int) -> Cost:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
@@ -204,7 +204,6 @@ BY_SAMPLE: Mapping[str, Mapping[str, int]] = {
 }
 
 
-@settings(deadline=None)
 @given(op=st.sampled_from(sorted(BY_SAMPLE)), one=st.integers(0, 5), other=st.integers(0, 5))
 def test_operations_are_additive_over_the_batch(op: str, one: int, other: int) -> None:
     def count(batch: int) -> int:

@@ -110,7 +110,7 @@ def test_a_pool_without_a_kernel_is_refused_and_not_taken_for_a_small_one() -> N
     stride=st.integers(1, 2),
     batch=st.integers(1, 3),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_windows_are_those_of_a_real_run(kernel: list[int], stride: int, batch: int) -> None:
     """Each window holds as many ones as it looks at: their sum over the output is the count."""
     x = np.ones((batch, 2, *([6] * len(kernel))), np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Node
@@ -80,7 +80,6 @@ def test_finiteness_looks_at_every_input() -> None:
     assert ops(node("com.microsoft::IsAllFinite", [(3, 4), (5,), ()], [()])) == 18 * CMP
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10_000))
 def test_ceil_log2_is_the_logarithm_rounded_up(n: int) -> None:
     assert ceil_log2(n) == ceil(log2(n))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Node, Tensor
@@ -109,7 +109,6 @@ def suppression(boxes: int, most: Tensor | None, *threshold: tuple[int, ...] | N
     return ops(node("NonMaxSuppression", shapes, [unknown()]))
 
 
-@settings(deadline=None)
 @given(boxes=st.integers(1, 40), most=st.integers(0, 50))
 def test_each_box_meets_all_that_were_chosen_before_it(boxes: int, most: int) -> None:
     """Without overlaps everything is chosen up to the limit, which a loop over boxes shows."""

@@ -262,7 +262,7 @@ def test_blocks_are_told_from_chance_where_almost_all_is_zero(block: tuple[int, 
 @given(
     st.integers(33, 90), st.integers(33, 90), st.sampled_from(BLOCKS), st.floats(0.3, 0.7), SEEDS
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_block_pruned_matrix_of_any_shape_is_found_as_at_least_that_block(
     rows: int, columns: int, block: tuple[int, int], ratio: float, seed: int
 ) -> None:
@@ -433,7 +433,7 @@ def patterned(draw: st.DrawFn) -> Mask:
 
 
 @given(patterned())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_pattern_is_that_of_the_slow_version(is_zero: Mask) -> None:
     sparsity = measure_sparsity(weights(is_zero))
     if sparsity.pattern not in ("all", "dense"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.graph.structure import Node
@@ -27,7 +27,6 @@ def test_a_string_is_a_move_however_long_it_is() -> None:
         assert ops(node(op, [(3, 4)], [unknown()], "string")) == 12 * MOV
 
 
-@settings(deadline=None)
 @given(
     length=st.integers(1, 12),
     shortest=st.integers(1, 4),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx
 import onnx.reference
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -42,7 +42,6 @@ def butterflies(n: int) -> int:
     return 2 * butterflies(n // 2) + n // 2 * (4 * MUL + 2 * ADD + 4 * ADD)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 14))
 def test_powers_of_two_are_counted_as_radix_2_runs_them(exponent: int) -> None:
     assert fourier_ops(2**exponent, real=False) == butterflies(2**exponent)
@@ -131,7 +130,6 @@ def eliminations(n: int) -> int:
     return sum((n - 1 - k) ** 2 for k in range(n))
 
 
-@settings(deadline=None)
 @given(st.integers(2, 200))
 def test_a_determinant_is_an_elimination_but_for_terms_of_lower_order(n: int) -> None:
     counted = ops(node("Det", [(n, n)], [()])) // (MUL + ADD)
