@@ -14,6 +14,7 @@ from typing import TypeAlias
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import Latency, LayerTime, Measurement
+from pytest_modelperf.units import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
@@ -388,7 +389,7 @@ class CaseProfile:
 
     def _measured(self) -> Measurement:
         if self.measured is None:
-            raise UsageError(f"{self.case.id} has no measurement: {self.reason}.")
+            raise UsageError(f"{printable(self.case.id)} has no measurement: {self.reason}.")
         return self.measured
 
 

@@ -11,8 +11,8 @@ from pytest_modelperf.report.layer_columns import find_columns
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.units import printable
 
-# Spreadsheets run a cell that starts with one of these as a formula.
-_FORMULA = ("=", "+", "-", "@")
+# Spreadsheets run a cell that starts with one of these as a formula; some take wide ones, too.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def render_csv(profile: Profile, columns: Sequence[str]) -> str:

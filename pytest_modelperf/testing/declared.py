@@ -57,9 +57,10 @@ class Declared:
 
     def cases(self) -> tuple[DeclaredCase, ...]:
         """Each combination; ModelError or BindingError where the model cannot be read so."""
+        whole = self.request()
         requests = [
             replace(
-                self.request(),
+                whole,
                 batch_sizes=(batch_size,),
                 dims={name: (size,) for name, size in zip(self.dims, sizes, strict=True)},
                 named=tuple(name for name, sizes in self.dims.items() if len(sizes) > 1),
@@ -67,9 +68,17 @@ class Declared:
             for batch_size in self.batch_sizes
             for sizes in itertools.product(*self.dims.values())
         ]
+        from pytest_modelperf.records import Case
+
+        # Read once for all cases: what names the batch size is in the model.
+        batch_sizes = self._batch_sizes(whole)
         return tuple(
-            DeclaredCase(self, replace(request, cores=(cores,)), self._id(request, cores))
-            for request in requests
+            DeclaredCase(
+                self,
+                replace(request, cores=(cores,)),
+                Case(batch_size, cores, request.varying(next(request.bindings()))).id,
+            )
+            for request, batch_size in zip(requests, batch_sizes, strict=True)
             for cores in self.cores
         )
 
@@ -87,16 +96,13 @@ class Declared:
             given=None if self.input_file is None else read_given(str(self.input_file)),
         )
 
-    def _id(self, request: ProfileRequest, cores: int) -> str:
-        from pytest_modelperf.records import Case
+    def _batch_sizes(self, request: ProfileRequest) -> tuple[int, ...]:
+        """That of each combination of a batch size and dimensions."""
         from pytest_modelperf.session import batch_sizes_of
 
-        (binding,) = request.bindings()
         if callable(self.model) or self.is_function:
-            batch_size = binding.batch_size or 1
-        else:
-            (batch_size,) = batch_sizes_of(self.model, request)
-        return Case(batch_size, cores, request.varying(binding)).id
+            return tuple(binding.batch_size or 1 for binding in request.bindings())
+        return batch_sizes_of(self.model, request)
 
 
 @dataclass(frozen=True, slots=True)

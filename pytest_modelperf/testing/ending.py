@@ -16,29 +16,35 @@ from pytest_modelperf import __version__, options
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.plain_files import written_text
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baseline_records import Baseline, Plan
+    from pytest_modelperf.baseline_records import Baseline, Plan, Recording
     from pytest_modelperf.baselines.store import BaselineStore
 
 # A run that ended so has said all that it could.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
+# Tests that one note names.
+_MOST_NAMED = 3
 
 
 @dataclass(slots=True)
 class Known:
     """Which cases the tests of a run are about, whether they ran or not.
 
-    `open` are tests that may name cases of their own while they run; `passed` are those that did
-    so to their end. With `deselected` tests, among which are those of files that could not be
-    collected, more cases may be in use than are known.
+    `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
+    that may name cases of their own while they run; `passed` are those that did so to their end.
+    With `deselected` tests, among which are those of files that could not be collected, more cases
+    may be in use than are known.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
+    tests: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     open: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
     deselected: int = 0
@@ -46,6 +52,8 @@ class Known:
     def add(self, run: Run, items: Iterable[pytest.Item]) -> None:
         for item in items:
             case = case_of(item)
+            if case is not None:
+                self.tests.add(item.nodeid)
             if case is not None and not case.declared.is_function:
                 # A model that has no name for its baseline is an error of its test.
                 with suppress(UsageError):
@@ -58,16 +66,17 @@ class Known:
         first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
         if known != case.conditions:
             raise pytest.UsageError(
-                f"{printable(first)} and {printable(item.nodeid)} both have the case {case.id} of "
-                f"the baseline {key[0]}, but are run differently. Name all sizes in one place, as "
-                'in dims={"seq": [64, 128]}, or give one of them a name of its own, as in '
-                "baseline='models/encoder-long.onnx'."
+                f"{printable(first)} and {printable(item.nodeid)} both have the case "
+                f"{printable(case.id)} of the baseline {key[0]}, but are run differently. Name all "
+                'sizes in one place, as in dims={"seq": [64, 128]}, or give one of them a name of '
+                "its own, as in baseline='models/encoder-long.onnx'."
             )
 
     def as_message(self) -> dict[str, Any]:
         """What a worker of pytest-xdist tells of it."""
         return {
             "cases": [list(case) for case in sorted(self.cases)],
+            "tests": sorted(self.tests),
             "open": sorted(self.open),
             "deselected": self.deselected,
         }
@@ -76,6 +85,7 @@ class Known:
         """Every worker collects all tests, so the same is told several times."""
         for folder, case_id in message["cases"]:
             self.cases.setdefault((folder, case_id), ("", None))
+        self.tests |= set(message["tests"])
         self.open |= set(message["open"])
         self.deselected = max(self.deselected, message["deselected"])
 
@@ -109,6 +119,7 @@ class Ending:
             written = self._write(plans)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
+        notes += _without_result(outcomes, known)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
@@ -148,9 +159,12 @@ class Ending:
         from pytest_modelperf.recording import merge_recordings
 
         plans = []
-        for name in dict.fromkeys(recording.name for recording in recordings):
+        by_name: dict[str, list[Recording]] = {}
+        for recording in recordings:
+            by_name.setdefault(recording.name, []).append(recording)
+        for name, parts in by_name.items():
             with self._noting_problems():
-                whole = merge_recordings([r for r in recordings if r.name == name])
+                whole = merge_recordings(parts)
                 keys = () if whole.machine is None else (whole.machine.key,)
                 plans.append(plan_update(self._store.read(name, keys), whole))
         return plans
@@ -214,7 +228,7 @@ class Ending:
                 self._write_text(folder / told.markdown, text)
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
-                self._write_text(Path(summary), text, mode="a")
+                self._write_text(Path(summary), text, adds=True)
         if told.html is not None:
             from pytest_modelperf.report.html import render_run_page
 
@@ -224,12 +238,22 @@ class Ending:
 
             self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
 
-    def _write_text(self, path: Path, text: str, mode: str = "w") -> None:
+    def _write_text(self, path: Path, text: str, *, adds: bool = False) -> None:
         try:
-            with path.open(mode, encoding="utf-8", newline="\n") as file:
+            added = path.open("a", encoding="utf-8", newline="\n") if adds else None
+            with added or written_text(path) as file:
                 file.write(text)
         except OSError as error:
             self.problems.append(f"cannot write {printable(str(path))}: {error.strerror or error}.")
+
+
+def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[str]:
+    """Which tests of cases failed with nothing to tell, where others look as if they were all."""
+    lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
+    if outcomes and lost:
+        named = ", ".join(map(printable, lost[:_MOST_NAMED]))
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        yield f"no result of {named}{more}: failed before there was one"
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:

@@ -113,7 +113,9 @@ class ModelPerf:
     def _item(self) -> pytest.Item:
         item = self._run.current
         if item is None:
-            raise UsageError("the fixture modelperf measures only while a test runs.")
+            raise UsageError(
+                "the fixture modelperf measures only while a test runs: call it in one."
+            )
         return item
 
     def _case(self, words: Mapping[str, Any]) -> DeclaredCase:

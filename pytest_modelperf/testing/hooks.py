@@ -6,6 +6,7 @@ import datetime as dt
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from pytest_modelperf.testing.switch import (
 )
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.units import printable
+from pytest_modelperf.units import printable, printable_lines
 from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
 
 # What a worker of pytest-xdist is told, and what it tells.
@@ -68,7 +69,7 @@ def start(config: pytest.Config) -> None:
         hooks = RunHooks(config, settings)
         hooks.add_models()
     except ModelPerfError as error:
-        message = str(error)
+        message = printable_lines(str(error))
     else:
         config.stash[RUN] = hooks.run
         config.pluginmanager.register(hooks, "modelperf-run")
@@ -130,10 +131,14 @@ class RunHooks:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
         if file_path.suffix != SUFFIX:
             return None
-        is_named = any(path == file_path for path, _ in named_tests(self.config))
-        if is_named or self._is_configured(file_path):
+        if file_path in self.named or self._is_configured(file_path):
             return OnnxFile.from_parent(parent, path=file_path)
         return None
+
+    @cached_property
+    def named(self) -> frozenset[Path]:
+        """The files and folders of the command line, and the models that `add_models` added."""
+        return frozenset(path for path, _ in named_tests(self.config))
 
     def _is_configured(self, path: Path) -> bool:
         root = self.settings.root
@@ -240,6 +245,8 @@ class RunHooks:
             self.outcomes[report.nodeid] = unpack(attached)
         if report.when == "call" and report.passed:
             self.known.passed.add(report.nodeid)
+        if report.failed:
+            self.known.failed.add(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -81,12 +80,14 @@ def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
         f"{name}-{case.id}" if has_several and is_told else case.id
         for name, case in zip(names, cases, strict=True)
     ]
-    for first, second in itertools.combinations(range(len(ids)), 2):
-        if ids[first] == ids[second]:
+    known: set[str] = set()
+    for case_id in ids:
+        if case_id in known:
             raise UsageError(
-                f"{where}: two markers make the same case {printable(ids[first])}: take one away, "
+                f"{where}: two markers make the same case {printable(case_id)}: take one away, "
                 "or give their models other names."
             )
+        known.add(case_id)
     return ids
 
 
@@ -126,7 +127,7 @@ def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
     words = dict(mark.kwargs)
     if mark.args:
         if "model" in words:
-            raise UsageError(f"{where} names its model twice.")
+            raise UsageError(f"{where} names its model twice: name it once.")
         words["model"] = mark.args[0]
     if not words:
         raise UsageError(f"{where} is empty: give a model, such as model='model.onnx'.")
@@ -144,7 +145,8 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
                 merged[word], depth_of[word] = value, mark.depth
             elif known == mark.depth and merged[word] != value:
                 raise UsageError(
-                    f"{where} says two things of {printable(word)}: {merged[word]!r} and {value!r}."
+                    f"{where} says two things of {printable(word)}: {merged[word]!r} and "
+                    f"{value!r}. Give one of them."
                 )
     return merged
 

@@ -19,6 +19,7 @@ import pytest
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
+from pytest_modelperf.plain_files import written_text
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
@@ -154,6 +155,8 @@ class Run:
         file, separator, name = item.nodeid.partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
+        # What begins so is an option of pytest, or a file of its arguments.
+        test = f"./{test}" if test.startswith(("-", "@")) else test
         # In double quotes it reads better; a shell obeys some characters there too.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
         return " ".join([*parts, quoted])
@@ -188,7 +191,8 @@ class Run:
         text = dump_trace(told, others)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.json").write_text(text, encoding="utf-8")
+            with written_text(folder / f"{name}.json") as file:
+                file.write(text)
         except OSError as error:
             where = printable(str(error.filename or folder))
             raise OutputError(

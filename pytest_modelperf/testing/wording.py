@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from collections.abc import Callable
 
-# `--dim N=SIZE --dim seq=SIZE`, as a message asks for what is missing.
-_MISSING = re.compile(r"--dim \S+=SIZE(?: --dim \S+=SIZE)*")
-_NAMES = re.compile(r"--dim (\S+)=SIZE")
+from pytest_modelperf.units import printable_lines
+
+# `--dim N=SIZE --dim 'a b=SIZE'`, as a message asks for what is missing, quoted for a shell.
+_DIM = r"""--dim (?:[\w@%+=:,./-]+=SIZE|'(?:[^']|'"'"')*=SIZE')"""
+_MISSING = re.compile(rf"{_DIM}(?: {_DIM})*", re.ASCII)
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"a table such as \{(\w+) = ([^}]+)\}")
 _OPTIONS = (
     ("--batch", "batch_size"),
@@ -23,19 +29,29 @@ _OPTIONS = (
 def in_python(message: str) -> str:
     """With the arguments of a marker or of the fixture: `dims={"seq": SIZE}`."""
     message = _TABLE.sub(r'a dict such as {"\1": \2}', message)
-    return _reworded(message, "dims={{{}}}", '"{}": SIZE')
+    return _reworded(message, "dims={{{}}}", lambda name: f"{_text(name)}: SIZE")
 
 
 def in_table(message: str) -> str:
     """With the keys of a model's table: `dims = {seq = SIZE}`."""
-    return _reworded(message, "dims = {{{}}} in the table of the model", "{} = SIZE")
+
+    def pair(name: str) -> str:
+        return f"{name if _BARE_KEY.fullmatch(name) else _text(name)} = SIZE"
+
+    return _reworded(message, "dims = {{{}}} in the table of the model", pair)
 
 
-def _reworded(message: str, table: str, pair: str) -> str:
+def _text(name: str) -> str:
+    """A text as Python and TOML write it, which here is as JSON does."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _reworded(message: str, table: str, pair: Callable[[str], str]) -> str:
     def reword(match: re.Match[str]) -> str:
-        return table.format(", ".join(pair.format(name) for name in _NAMES.findall(match[0])))
+        names = (word.removesuffix("=SIZE") for word in shlex.split(match[0])[1::2])
+        return table.format(", ".join(map(pair, names)))
 
     message = _MISSING.sub(reword, message)
     for option, argument in _OPTIONS:
         message = re.sub(rf"(?<![\w-]){option}\b(?!-)", argument, message)
-    return message
+    return printable_lines(message)
