@@ -14,7 +14,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place, Watch, check_cores, rigged
-from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats import (
     LOOKS,
     describe_spread,
@@ -40,7 +40,7 @@ def check_machine(
     """What two sessions of one model, run in turn, tell of this machine, for each core count."""
     request = request or ProfileRequest()
     model = Model.load(source or sample_model(), request, extensions or Extensions())
-    name = _SAMPLE_NAME if source is None else model.file.name
+    name = _SAMPLE_NAME if source is None else model_facts(model.file).name
     for cores in request.cores:
         check_cores(cores, setup)
     checkups = []
