@@ -651,11 +651,11 @@ def test_the_trace_can_go_to_standard_output_alone(model: str) -> None:
     [
         (
             ["--trace", "-", "--json", "-"],
-            "only one of --json and --trace can go to standard output.",
+            "only one of --json and --trace can go to standard output: give a file for the others.",
         ),
         (
             ["--trace", "-", "--csv", "-"],
-            "only one of --csv and --trace can go to standard output.",
+            "only one of --csv and --trace can go to standard output: give a file for the others.",
         ),
         (
             ["--trace", "t.json", "--static"],

@@ -23,7 +23,7 @@ def rows() -> list[tuple[str, str]]:
 
 
 @cache
-def tests_of(file: str) -> frozenset[str]:
+def functions_of(file: str) -> frozenset[str]:
     tree = ast.parse((ROOT / file).read_text("utf-8"))
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
@@ -32,7 +32,7 @@ def tests_of(file: str) -> frozenset[str]:
 def test_each_row_names_a_test_that_there_is(fault: str, cell: str) -> None:
     named = _TEST.findall(cell)
     assert named, fault
-    assert [name for file, name in named if name not in tests_of(file)] == []
+    assert [name for file, name in named if name not in functions_of(file)] == []
 
 
 def test_the_page_has_all_rows() -> None:
