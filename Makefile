@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers format bench wheel wheel-check clean
+.PHONY: help demo test lint style types layers format bench evidence fuzz wheel wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,12 @@ format: $(STAMP)-lint ## Lay out the code and mend what can be mended
 
 bench: $(STAMP)-bench ## Compare the static profile with its peer, in figures and in time
 	@$(BIN)/python benchmarks/static.py $(ARGS)
+
+evidence: $(STAMP)-bench ## Run every benchmark, and write what it found into the docs
+	@$(BIN)/python benchmarks/evidence.py $(ARGS)
+
+fuzz: $(STAMP)-fuzz ## Look for files that break what reads them
+	@$(BIN)/python fuzz/run.py $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	@rm -rf dist

@@ -1,0 +1,114 @@
+"""Write what the corpora began with: `python -m fuzz.seeds FOLDER`, a folder in it to each target.
+
+All of it is made as users make it: small models, a baseline that a test run recorded, profiles that
+ONNX Runtime and `modelperf profile --json` wrote. After a change of what is written, give it to
+`fuzz/run.py --seeds FOLDER --keep`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fuzz.documents import MACHINE_KEY
+from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from tests import ort_profiles
+from tests.baseline_writer import make_recording
+from tests.graph import hostile
+from tests.graph.twin_models import MODELS
+from tests.small_models import parse
+
+_ROOT = Path(__file__).resolve().parent.parent
+# Weights and text of larger ones fill the input, and no change of them says anything.
+_MAX_BYTES = 16_384
+
+
+def models() -> Iterator[bytes]:
+    """Models with control flow, functions, sequences, and all kinds of weights."""
+    # Some end the process with an older onnx, others unfold to thousands of nodes.
+    left_out = {name for name in hostile.CASES if "unfold" in name}
+    left_out |= hostile._SINCE.keys()  # noqa: SLF001  # the tests have no other use of it
+    cases = [build for name, build in hostile.CASES.items() if name not in left_out]
+    for build in (*hostile.SEEDS, *cases, *MODELS.values()):
+        yield build().SerializeToString()
+
+
+def twins() -> Iterator[bytes]:
+    for build in MODELS.values():
+        yield twin_bytes(make_twin(open_model(build())))
+
+
+def baselines() -> Iterator[bytes]:
+    """Those of a recording made by hand, and those that are committed."""
+    after = plan_update(None, make_recording(("b1-c1", "b8-c2"), key=MACHINE_KEY)).after
+    if after is not None:
+        yield encode_model(after.model)
+        yield from map(encode_machine, after.machines)
+    for path in sorted((_ROOT / "baselines").glob("*/*.json")):
+        yield path.read_bytes()
+
+
+def stored_profiles(folder: Path) -> Iterator[bytes]:
+    """What the command writes, of a run and without one."""
+    model = folder / "model.onnx"
+    model.write_bytes(parse(ort_profiles.WIDE, opset=17).SerializeToString())
+    for option in (("--static",), ("--max-seconds", "1")):
+        written = subprocess.run(
+            [sys.executable, "-m", "pytest_modelperf", "profile", str(model), *option, "--json=-"],
+            cwd=_ROOT,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+        document = json.loads(written)
+        for made in document["cases"][0]["raw"] or ():
+            # Of hundreds of samples a few say as much.
+            made["times_ns"] = made["times_ns"][:3]
+        yield json.dumps(document).encode()
+
+
+def ort_profile_files(folder: Path) -> Iterator[bytes]:
+    """Profiles of bodies within bodies, of a pool, and of several threads; as JSON too."""
+    nested = ort_profiles.record(folder, ort_profiles.NESTED, ort_profiles.NESTED_INPUTS, runs=1)
+    recorded = (
+        nested,
+        ort_profiles.record(folder, ort_profiles.SCAN, ort_profiles.SCAN_INPUTS, runs=1),
+        ort_profiles.record(folder, ort_profiles.WIDE, ort_profiles.WIDE_INPUTS, runs=1, threads=3),
+        ort_profiles.record(
+            folder, ort_profiles.WIDE, ort_profiles.WIDE_INPUTS, runs=2, intra=2, is_parallel=True
+        ),
+    )
+    for path in recorded:
+        yield path.read_bytes()
+    events = json.loads(nested.read_text(encoding="utf-8"))
+    yield json.dumps({"traceEvents": events}, indent=1).encode()
+
+
+def main(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as made:
+        scratch = Path(made)
+        seeds = {
+            "baseline": list(baselines()),
+            "model": list(models()),
+            "ort-profile": list(ort_profile_files(scratch)),
+            "stored-profile": list(stored_profiles(scratch)),
+            "twin": list(twins()),
+        }
+    seeds["wire"] = [*seeds["model"], *seeds["twin"]]
+    for target, inputs in seeds.items():
+        (folder / target).mkdir(parents=True, exist_ok=True)
+        for data in inputs:
+            if len(data) <= _MAX_BYTES:
+                digest = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+                (folder / target / digest).write_bytes(data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

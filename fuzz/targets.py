@@ -1,0 +1,36 @@
+"""Every reader of files that others may have written, with what makes its input go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from fuzz.documents import check_baseline, check_ort_profile, check_stored_profile
+from fuzz.json_mutation import mutate_json, mutate_ort_profile
+from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
+from fuzz.models import check_model, check_twin, check_wire
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader: `check` raises where it does not do with the bytes what it has to.
+
+    `mutate` changes an input in a way that its form survives; None where it has none. No input
+    that is looked for is longer than `max_bytes`.
+    """
+
+    check: Callable[[bytes], None]
+    mutate: Callable[[bytes, Random], bytes | None]
+    max_bytes: int
+
+
+# Each has a folder of its name in `corpus`.
+TARGETS: Mapping[str, Target] = {
+    "baseline": Target(check_baseline, mutate_json, 16_384),
+    "model": Target(check_model, mutate_model, 8_192),
+    "ort-profile": Target(check_ort_profile, mutate_ort_profile, 16_384),
+    "stored-profile": Target(check_stored_profile, mutate_json, 16_384),
+    "twin": Target(check_twin, mutate_twin, 16_384),
+    "wire": Target(check_wire, mutate_message, 16_384),
+}

@@ -1,0 +1,114 @@
+"""What fuzzing once found stays mended: every input that is kept is given to its reader again.
+
+In a child, for the end of its process may be what an input did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import TypeAlias
+
+import onnx
+import pytest
+from google.protobuf.message import DecodeError
+
+import pytest_modelperf
+from fuzz.json_mutation import mutate_json, mutate_ort_profile
+from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
+from fuzz.replay import committed_inputs, replay
+from fuzz.targets import TARGETS, Target
+
+Mutate: TypeAlias = "Callable[[bytes, Random], bytes | None]"
+
+# Enough for a hundred times the work: a child that takes longer hangs.
+_SECONDS = 300
+
+
+@pytest.fixture(scope="module")
+def told() -> str:
+    """What a child said of all inputs of all targets."""
+    # The package may be installed elsewhere than these tests are.
+    root, package = Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]
+    return subprocess.run(
+        [sys.executable, "-m", "fuzz.replay"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root, package)))},
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    ).stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None:
+    inputs = committed_inputs(target)
+    assert inputs
+    wanted = f"{target}: {len(inputs)} inputs read, 0 broke a law"
+    # Where the child died, the input that did it is named last.
+    assert wanted in told.splitlines(), told[-4000:]
+
+
+def test_an_input_that_breaks_a_law_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def check(data: bytes) -> None:
+        if data == b"bad":
+            raise ZeroDivisionError
+
+    monkeypatch.setattr("fuzz.replay.TARGETS", {"t": Target(check, mutate_json, 9)})
+    for name in ("bad", "good"):
+        (tmp_path / name).write_bytes(name.encode())
+
+    assert replay("t", sorted(tmp_path.iterdir())) == 1
+
+    output = capfd.readouterr().out
+    assert f"t: {tmp_path / 'bad'}\nTraceback" in output
+    assert output.endswith("t: 2 inputs read, 1 broke a law\n")
+
+
+def test_a_mutated_model_is_another_one_and_mostly_still_a_message() -> None:
+    random = Random(0)
+    inputs = [path.read_bytes() for path in committed_inputs("twin")]
+    for mutate in (mutate_message, mutate_model, mutate_twin):
+        mutated = _mutated(mutate, inputs, random)
+        assert sum(map(_is_model, mutated)) > 0.5 * len(mutated)
+
+
+def test_a_mutated_document_is_another_one_and_mostly_still_json() -> None:
+    random = Random(0)
+    for target, mutate in (("baseline", mutate_json), ("ort-profile", mutate_ort_profile)):
+        inputs = [path.read_bytes() for path in committed_inputs(target)]
+        mutated = _mutated(mutate, list(filter(_is_json, inputs)), random)
+        assert sum(map(_is_json, mutated)) > 0.5 * len(mutated)
+
+
+def _mutated(mutate: Mutate, inputs: Sequence[bytes], random: Random) -> list[bytes]:
+    """Twenty mutations of each input, all of them different from it."""
+    found = [(data, mutate(data, random)) for data in inputs for _ in range(20)]
+    mutated = [changed for data, changed in found if changed is not None and changed != data]
+    assert len(mutated) > 0.5 * len(found)
+    return mutated
+
+
+def _is_model(data: bytes) -> bool:
+    try:
+        onnx.ModelProto.FromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
