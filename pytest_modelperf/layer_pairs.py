@@ -22,8 +22,10 @@ from pytest_modelperf.records import StaticLayer
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
 # The operator and a number, as old exporters name: `Conv12`, `conv2d_3`.
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
-# The alignment wants a number for each pair of layers; beyond so many pairs, order alone decides.
+# The alignment wants a number for each pair of layers; beyond so many pairs, only what lies between
+# equal layers is aligned, and beyond so many differences, order alone decides.
 _MAX_CELLS = 1 << 23
+_MAX_DIFFERENCES = 1000
 _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
@@ -32,12 +34,13 @@ def match_layers(before: Sequence[StaticLayer], after: Sequence[StaticLayer]) ->
     pairs: dict[int, int] = {}
     for read in (_chosen_name, _chosen_weight, _chosen_id):
         _match_unique(before, after, read, pairs)
+    named_old, named_new = set(pairs), set(pairs.values())
     for old, new in _gaps(pairs, len(before), len(after)):
-        _align(before, after, [i for i in old if i not in pairs], _open(new, pairs), pairs)
+        _align(before, after, _without(old, named_old), _without(new, named_new), pairs)
     # What moved to another place of the graph.
     _match_in_order(
-        before, after, _open(range(len(before)), pairs, old=True), _open(range(len(after)), pairs),
-        pairs,
+        before, after, _without(range(len(before)), set(pairs)),
+        _without(range(len(after)), set(pairs.values())), pairs,
     )  # fmt: skip
     return pairs
 
@@ -51,6 +54,10 @@ def _likeness(layer: StaticLayer) -> tuple[Hashable, ...]:
     return (
         layer.qualified_op, layer.input_shape, layer.output_shape, layer.params, layer.macs
     )  # fmt: skip
+
+
+def _operator(layer: StaticLayer) -> str:
+    return layer.qualified_op
 
 
 # -- by name
@@ -138,8 +145,7 @@ def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept[::-1]
 
 
-def _open(indexes: range, pairs: dict[int, int], *, old: bool = False) -> list[int]:
-    taken = set(pairs) if old else set(pairs.values())
+def _without(indexes: range, taken: set[int]) -> list[int]:
     return [index for index in indexes if index not in taken]
 
 
@@ -154,18 +160,83 @@ def _align(
     if not old or not new:
         return
     if len(old) * len(new) > _MAX_CELLS:
-        _match_in_order(before, after, old, new, pairs)
+        _align_between_equals(before, after, old, new, pairs)
         return
     gains = _gains([before[i] for i in old], [after[i] for i in new])
     for row, column in _best_path(gains):
         pairs[old[row]] = new[column]
 
 
+def _align_between_equals(
+    before: Sequence[StaticLayer],
+    after: Sequence[StaticLayer],
+    old: list[int],
+    new: list[int],
+    pairs: dict[int, int],
+) -> None:
+    """The same where there are too many to look at each pair; of other sizes, operators decide."""
+    for read in (_likeness, _operator):
+        codes = _codes([before[i] for i in old], [after[i] for i in new], read)
+        equal = _in_common(*(side.tolist() for side in codes))
+        if equal is None:
+            continue
+        ends = [(-1, -1), *equal, (len(old), len(new))]
+        for (row, column), (next_row, next_column) in pairwise(ends):
+            _align(before, after, old[row + 1 : next_row], new[column + 1 : next_column], pairs)
+        pairs.update((old[row], new[column]) for row, column in equal)
+        return
+    _match_in_order(before, after, old, new, pairs)
+
+
+def _in_common(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The places of as many equal numbers in the same order as there are; None where few are equal.
+
+    E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): how far
+    along `old` each diagonal leads with so many differences, and the way back from the end.
+    """
+    reached = {1: 0}
+    earlier: list[dict[int, int]] = []
+
+    def step(reached: dict[int, int], diagonal: int, differences: int) -> int:
+        """The diagonal that this one is reached from: one element of either side is left out."""
+        is_first = diagonal == -differences
+        is_last = diagonal == differences
+        if is_first or (not is_last and reached[diagonal - 1] < reached[diagonal + 1]):
+            return diagonal + 1
+        return diagonal - 1
+
+    def way_back() -> list[tuple[int, int]]:
+        found, row, column = [], len(old), len(new)
+        for differences in reversed(range(len(earlier))):
+            reached = earlier[differences]
+            source = step(reached, row - column, differences)
+            source_row = reached[source]
+            source_column = source_row - source
+            while row > source_row and column > source_column:
+                row, column = row - 1, column - 1
+                found.append((row, column))
+            row, column = source_row, source_column
+        return found[::-1]
+
+    for differences in range(_MAX_DIFFERENCES + 1):
+        earlier.append(dict(reached))
+        for diagonal in range(-differences, differences + 1, 2):
+            source = step(reached, diagonal, differences)
+            row = reached[source] + (source < diagonal)
+            column = row - diagonal
+            while row < len(old) and column < len(new) and old[row] == new[column]:
+                row, column = row + 1, column + 1
+            reached[diagonal] = row
+            if row >= len(old) and column >= len(new):
+                return way_back()
+    return None
+
+
 def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArray[np.float64]:
     """How alike each layer of one side is to each of the other."""
     same = _equal(old, new, _likeness)
     result = _equal(old, new, lambda layer: (layer.qualified_op, layer.output_shape))
-    operator = _equal(old, new, lambda layer: layer.qualified_op)
+    operator = _equal(old, new, _operator)
     gains: npt.NDArray[np.float64] = np.where(
         same, _SAME, np.where(result, _SAME_RESULT, np.where(operator, _SAME_OPERATOR, 0.0))
     )
@@ -178,13 +249,20 @@ def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArra
 def _equal(
     old: Sequence[StaticLayer], new: Sequence[StaticLayer], read: Callable[[StaticLayer], Hashable]
 ) -> npt.NDArray[np.bool_]:
+    equal: npt.NDArray[np.bool_] = np.equal.outer(*_codes(old, new, read))
+    return equal
+
+
+def _codes(
+    old: Sequence[StaticLayer], new: Sequence[StaticLayer], read: Callable[[StaticLayer], Hashable]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """What is read of each layer of both sides as numbers: equal ones for what is equal."""
     codes: dict[Hashable, int] = {}
     left, right = (
-        np.array([codes.setdefault(read(layer), len(codes)) for layer in side])
+        np.array([codes.setdefault(read(layer), len(codes)) for layer in side], np.int64)
         for side in (old, new)
     )
-    equal: npt.NDArray[np.bool_] = np.equal.outer(left, right)
-    return equal
+    return left, right
 
 
 def _best_path(gains: npt.NDArray[np.float64]) -> list[tuple[int, int]]:

@@ -36,6 +36,8 @@ class LayerContext:
     case: CaseProfile
     total_ns: float | None = None
     layers: Mapping[str, StaticLayer] = field(default_factory=dict)
+    # Each is a sum over all layers, and asked for by each of them.
+    totals: dict[Total, Cell] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: CaseProfile) -> LayerContext:
@@ -46,6 +48,12 @@ class LayerContext:
     def decimals(self) -> int:
         """Those of all times in the table, so that they can be compared by eye."""
         return max(_LEAST_DECIMALS, ms_decimals(self.total_ns or 0))
+
+    def total(self, of: Total) -> Cell:
+        """What a column says of the whole case."""
+        if of not in self.totals:
+            self.totals[of] = of(self.case)
+        return self.totals[of]
 
 
 Reader: TypeAlias = Callable[[LayerRow], Cell]
@@ -106,7 +114,7 @@ def layer_total_ns(case: CaseProfile) -> float | None:
 
 
 def _descending(value: Cell) -> tuple[bool, float]:
-    return (value is None, -float(value) if isinstance(value, (int, float)) else 0.0)
+    return (value is None, -value if isinstance(value, (int, float)) else 0)
 
 
 # -- of the graph
@@ -142,7 +150,7 @@ def _optional_count(value: Cell, context: LayerContext) -> str:
 
 def _share_of(total: Total) -> Formatter:
     def show(value: Cell, context: LayerContext) -> str:
-        whole = total(context.case)
+        whole = context.total(total)
         return format_share(
             value if isinstance(value, int) else None, whole if isinstance(whole, int) else None
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,12 +28,13 @@ from pytest_modelperf.report.run_lines import (
 )
 from pytest_modelperf.report.run_table import fitting_table
 from pytest_modelperf.report.verdict_lines import OF_PYTEST, describe_facts
-from pytest_modelperf.units import printable
+from pytest_modelperf.units import printable, shell_path
 from pytest_modelperf.verdicts import Verdict
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
 
-# From so many cases on, only those with something to say have a line of their own.
+# From so many cases on, only those with something to say have a line of their own; of these so
+# many, the worst.
 MAX_LINES = 40
 MAX_PLANS = 20
 # Of these the line of counts says enough where there are many.
@@ -102,7 +102,7 @@ def _alone(outcome: CaseOutcome) -> str | None:
     plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
     if outcome.model.path is None or outcome.comparison.id != plain_id:
         return None
-    path = shlex.quote(outcome.model.path)
+    path = shell_path(outcome.model.path)
     return f"modelperf profile {path} --batch {outcome.batch_size} --cores {outcome.cores}"
 
 
@@ -150,7 +150,9 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
         page.item(describe_place(report))
     names = name_outcomes(report.outcomes)
     named = list(zip(report.outcomes, names, strict=True))
-    shown = [pair for pair in named if _is_shown(pair[0], len(named), verbosity)]
+    lines = _lines(report.outcomes, verbosity)
+    shown = [pair for place, pair in enumerate(named) if place in lines]
+    hidden = [outcome for place, (outcome, _) in enumerate(named) if place not in lines]
     if shown:
         table = fitting_table([o for o, _ in shown], [name for _, name in shown], page.width)
         styles = [verdict_style(outcome.comparison) for outcome, _ in shown]
@@ -159,10 +161,17 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
         _write_notes(page, named)
     if verbosity > _QUIET:
         page.line("")
-        hidden = [outcome for outcome, _ in named if not _is_shown(outcome, len(named), verbosity)]
-        if hidden:
-            page.item(_describe_hidden(hidden))
+    if hidden and (verbosity > _QUIET or any(map(is_worth_a_line, hidden))):
+        page.item(_describe_hidden(hidden))
     page.item(describe_ending(report), style="bold")
+
+
+def _lines(outcomes: Sequence[CaseOutcome], verbosity: int) -> set[int]:
+    """The places of the cases that have a line of their own: no more than anyone would read."""
+    places = [i for i, each in enumerate(outcomes) if _is_shown(each, len(outcomes), verbosity)]
+    if verbosity < _VERBOSE:
+        places = sorted(places, key=lambda i: SEVERITY.index(outcomes[i].word))[:MAX_LINES]
+    return set(places)
 
 
 def _is_shown(outcome: CaseOutcome, cases: int, verbosity: int) -> bool:

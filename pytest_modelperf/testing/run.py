@@ -243,12 +243,12 @@ def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
 
 def pack(outcomes: Iterable[CaseOutcome]) -> str:
     """Outcomes as a text, which the report of a test carries to the process that tells them."""
-    return base64.b85encode(pickle.dumps(tuple(outcomes))).decode("ascii")
+    return base64.b64encode(pickle.dumps(tuple(outcomes))).decode("ascii")
 
 
 def unpack(text: str) -> tuple[CaseOutcome, ...]:
     """What `pack` made: of the same code, in the same run."""
-    outcomes: tuple[CaseOutcome, ...] = pickle.loads(base64.b85decode(text))  # noqa: S301  # our own
+    outcomes: tuple[CaseOutcome, ...] = pickle.loads(base64.b64decode(text))  # noqa: S301  # our own
     return outcomes
 
 
