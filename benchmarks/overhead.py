@@ -9,22 +9,22 @@ is at most 1 % or 0.3 µs above that of the bare loop, for a model of 10 µs as 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
+import results
 from onnx import TensorProto, helper
+from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
 
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.agent import time_one
 from pytest_modelperf.stats import duet_ratio
@@ -43,36 +43,68 @@ class Found:
 
     name: str
     median_ns: float
-    ratio: Ratio
+    ratio: float
+    low: float
+    high: float
+    blocks: int
 
     @property
     def added_ns(self) -> float:
-        return self.median_ns * (self.ratio.value - 1.0)
+        return self.median_ns * (self.ratio - 1.0)
 
     @property
-    def is_within(self) -> bool:
-        return self.ratio.value <= MAX_RATIO or self.added_ns <= MAX_DIFFERENCE_NS
+    def is_within(self) -> bool | None:
+        most = max(MAX_RATIO, 1.0 + MAX_DIFFERENCE_NS / self.median_ns)
+        return at_most(most, self.low, self.high)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = results.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each model")
     arguments = parser.parse_args()
+    start = Start.now("overhead")
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     found = [
         compare("a product of 64x64", small_model(), arguments.seconds),
         compare("squeezenet", (light / "light_squeezenet.onnx").read_bytes(), arguments.seconds),
         compare("densenet121", (light / "light_densenet121.onnx").read_bytes(), arguments.seconds),
     ]
-    print(f"{'model':22}{'bare loop':>14}{'harness / bare':>18}{'95 % interval':>20}{'added':>12}")
-    for each in found:
-        low, high = each.ratio.low or 0.0, each.ratio.high or 0.0
-        print(
-            f"{each.name:22}{each.median_ns / 1e3:11.1f} µs{each.ratio.value:18.4f}"
-            f"{f'{low:.4f} to {high:.4f}':>20}{each.added_ns:9.0f} ns"
-            f"{'' if each.is_within else '  more than 1 % and 0.3 µs'}"
+    result = start.finish({"models": [asdict(each) for each in found]})
+    return conclude(result, tables, expectations, arguments.json)
+
+
+def found_in(result: Result) -> list[Found]:
+    return [Found(**row) for row in result.rows["models"]]
+
+
+def tables(result: Result) -> dict[str, str]:
+    rows = [
+        (
+            each.name,
+            format_ns(each.median_ns),
+            f"{each.ratio:.4f}",
+            f"{each.low:.4f} to {each.high:.4f}",
+            format_ns(each.added_ns, "+"),
         )
-    return 0 if all(each.is_within for each in found) else 1
+        for each in found_in(result)
+    ]
+    header = (
+        "model", "bare loop", "harness / bare", f"{100 * CONFIDENCE:g} % interval", "added",
+    )  # fmt: skip
+    return {"overhead": markdown(header, rows)}
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    return tuple(
+        Expectation(
+            f"added to {each.name}",
+            f"at most {100 * (MAX_RATIO - 1):.0f} % or {MAX_DIFFERENCE_NS} ns",
+            f"{100 * (each.ratio - 1):+.2f} % ({100 * (each.low - 1):+.2f} to "
+            f"{100 * (each.high - 1):+.2f}), {format_ns(each.added_ns, '+')}",
+            each.is_within,
+        )
+        for each in found_in(result)
+    )
 
 
 def small_model() -> bytes:
@@ -119,7 +151,10 @@ def compare(name: str, model: bytes, seconds: float) -> Found:
     gc.enable()
     bare = np.concatenate([np.asarray(before) for before, _ in blocks])
     medians = [([int(np.median(a))], [int(np.median(b))]) for a, b in blocks]
-    return Found(name, float(np.median(bare)), duet_ratio(medians, CONFIDENCE))
+    ratio = duet_ratio(medians, CONFIDENCE)
+    if ratio.low is None or ratio.high is None:
+        raise ValueError("too few blocks for an interval")
+    return Found(name, float(np.median(bare)), ratio.value, ratio.low, ratio.high, len(blocks))
 
 
 def bare_loop(session: Any, feed: dict[str, Any], count: int) -> list[int]:  # noqa: ANN401  # it has no types

@@ -11,7 +11,6 @@ Expected: at most 5 ms more, and no heavy module.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -20,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
 
+import results
+from results import Expectation, Result, Start, at_most, conclude, markdown
 from scipy.stats import quantile_test
 
 MAX_ADDED_MS = 5.0
@@ -37,6 +38,7 @@ HEAVY = ("click", "execnet", "msgspec", "numpy", "onnx", "onnxruntime", "rich", 
 _ROOT = Path(__file__).resolve().parent.parent
 _LOADED = ()
 _BLOCKED = ("-p", "no:modelperf")
+_RUNS = {"with the plugin": _LOADED, "-p no:modelperf": _BLOCKED}
 _GROUP = "pytest11"
 
 # The same run, and then what it imported.
@@ -79,28 +81,32 @@ class Interval:
 class Imports:
     """What a run imported: heavy modules, and how many of our own."""
 
+    run: str
     heavy: tuple[str, ...]
     ours: int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = results.parser(__doc__)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0, help="of the order within the pairs")
     arguments = parser.parse_args()
     if arguments.pairs < MIN_PAIRS:
         parser.error(f"an interval of the median needs {MIN_PAIRS} pairs or more")
+    start = Start.now("startup")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n")
         install_entry_point(folder)
         (folder / "test_trivial.py").write_text("def test_trivial():\n    assert True\n")
         # These also compile what is not yet compiled, so that no timed run has to.
-        loaded, blocked = imports_of(_LOADED, folder), imports_of(_BLOCKED, folder)
+        imports = [imports_of(name, options, folder) for name, options in _RUNS.items()]
         pairs = timed_pairs(folder, arguments.pairs, random.Random(arguments.seed))
-    print_report(pairs, loaded, blocked)
-    is_within = typical([pair.added_ms for pair in pairs]).value <= MAX_ADDED_MS
-    return 0 if is_within and not loaded.heavy else 1
+    rows = {
+        "pairs": [asdict(pair) for pair in pairs],
+        "imports": [asdict(each) for each in imports],
+    }
+    return conclude(start.finish(rows, peers=("pytest",)), tables, expectations, arguments.json)
 
 
 def install_entry_point(folder: Path) -> None:
@@ -136,23 +142,23 @@ def timed_pairs(folder: Path, count: int, choose: random.Random) -> tuple[Pair, 
 def run_once(options: Sequence[str], folder: Path) -> float:
     """How many ms pytest took, from start to end of its process."""
     started = time.perf_counter()
-    done = start([sys.executable, "-m", "pytest"], options, folder)
+    done = run([sys.executable, "-m", "pytest"], options, folder)
     took_ms = (time.perf_counter() - started) * 1e3
     if done.returncode != 0:
         sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
     return took_ms
 
 
-def imports_of(options: Sequence[str], folder: Path) -> Imports:
-    done = start([sys.executable, "-c", _LIST_IMPORTS], options, folder)
+def imports_of(name: str, options: Sequence[str], folder: Path) -> Imports:
+    done = run([sys.executable, "-c", _LIST_IMPORTS], options, folder)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines or not lines[-1].startswith("[0,"):
         sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
     _, heavy, ours = json.loads(lines[-1])
-    return Imports(tuple(heavy), len(ours))
+    return Imports(name, tuple(heavy), len(ours))
 
 
-def start(
+def run(
     program: Sequence[str], options: Sequence[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     """One run of the trivial test, with ours as the only plugin where `options` let it."""
@@ -180,24 +186,53 @@ def typical(values: Sequence[float]) -> Interval:
     return Interval(median(values), float(between.low), float(between.high))
 
 
-def print_report(pairs: Sequence[Pair], loaded: Imports, blocked: Imports) -> None:
-    loaded_ms = median(pair.loaded_ms for pair in pairs)
-    blocked_ms = median(pair.blocked_ms for pair in pairs)
+def pairs_of(result: Result) -> list[Pair]:
+    return [Pair(**row) for row in result.rows["pairs"]]
+
+
+def tables(result: Result) -> dict[str, str]:
+    pairs = pairs_of(result)
+    medians = (median(p.loaded_ms for p in pairs), median(p.blocked_ms for p in pairs))
+    rows = [
+        (row["run"], f"{ms:.1f} ms", str(row["ours"]), ", ".join(row["heavy"]) or "none")
+        for row, ms in zip(result.rows["imports"], medians, strict=True)
+    ]
     ratio = typical([pair.ratio for pair in pairs])
+    header = ("run", "median", "modules of ours", "heavy modules")
+    return {
+        "startup": (
+            f"{markdown(header, rows, 'lrrl')}\n\n"
+            f"Within a pair, of {len(pairs)}, the plugin adds {added_text(pairs)}, a ratio of "
+            f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})."
+        )
+    }
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    pairs = pairs_of(result)
     added = typical([pair.added_ms for pair in pairs])
-    print(f"{'run':20}{'median':>12}   {'of ours':>8}   heavy modules imported")
-    for name, ms, imports in (
-        ("with the plugin", loaded_ms, loaded),
-        ("-p no:modelperf", blocked_ms, blocked),
-    ):
-        print(f"{name:20}{ms:9.1f} ms   {imports.ours:>8}   {', '.join(imports.heavy) or 'none'}")
-    percent = f"{100 * CONFIDENCE:g} %"
-    print(
-        f"\nratio of the medians {loaded_ms / blocked_ms:.4f}; within a pair {ratio.value:.4f} "
-        f"({percent} interval {ratio.low:.4f} to {ratio.high:.4f})\n"
-        f"added within a pair {added.value:+.2f} ms ({percent} interval {added.low:+.2f} to "
-        f"{added.high:+.2f} ms), {len(pairs)} pairs\n"
-        f"expected is at most {MAX_ADDED_MS:g} ms and no heavy module"
+    heavy = next(row["heavy"] for row in result.rows["imports"] if row["run"] in _RUNS)
+    return (
+        Expectation(
+            "added to a run without --modelperf",
+            f"at most {MAX_ADDED_MS:g} ms",
+            added_text(pairs),
+            at_most(MAX_ADDED_MS, added.low, added.high),
+        ),
+        Expectation(
+            "heavy modules imported without --modelperf",
+            "none",
+            ", ".join(heavy) or "none",
+            not heavy,
+        ),
+    )
+
+
+def added_text(pairs: Sequence[Pair]) -> str:
+    added = typical([pair.added_ms for pair in pairs])
+    return (
+        f"{added.value:+.1f} ms ({100 * CONFIDENCE:g} % interval {added.low:+.1f} to "
+        f"{added.high:+.1f})"
     )
 
 

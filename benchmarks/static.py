@@ -2,7 +2,7 @@
 
     make bench                          all of it, some minutes
     make bench ARGS=--quick             fewer runs
-    make bench ARGS="--json runs.json"  and every single run, for those who want to look closer
+    make bench ARGS="--json runs.json"  also every single run
 
 The models are those that the onnx package carries, and some that are made in a temporary
 folder. Nothing is read from the network. How it is measured stands in README.md beside this.
@@ -10,29 +10,37 @@ folder. Nothing is read from the network. How it is measured stands in README.md
 
 from __future__ import annotations
 
-import argparse
 import compileall
-import datetime as dt
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+import results
 from generated_models import LARGE_BYTES, write_blocks, write_chain, write_large
 from known_counts import LIGHT_MODELS, LightModel, Trap, traps
-from runs import Contest, Figure, Ratio, Run, contest, run_once
+from results import (
+    Expectation,
+    Result,
+    ResultError,
+    Row,
+    Start,
+    conclude,
+    markdown,
+    missing_packages,
+)
+from runs import Contest, Figure, Pair, Ratio, Run, contest, run_once
 
 import pytest_modelperf
-from pytest_modelperf import __version__ as our_version
 
 PEER = "onnx_tool"
+LARGE = "1.6 GB of weights"
+# What the profile of a graph of many nodes, and of a large file, was to be faster by at least.
+MANY_NODES_RATIO = 10
+LARGE_RATIO = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +56,6 @@ QUICK = Plan(light=1, generated=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
-    """When, where and with what it was measured."""
-
-    date: str
-    cpu: str
-    cores: int
-    load: str
-    system: str
-    python: str
-    packages: dict[str, str]
-
-    def __str__(self) -> str:
-        packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
-        return (
-            f"{self.date}, {self.cpu}, {self.cores} cores, load before the start {self.load}, "
-            f"{self.system}, Python {self.python}, {packages}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TrapResult:
     """What both tools say of one small model."""
 
@@ -77,7 +65,7 @@ class TrapResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class Measured:
     """Everything that was measured."""
 
     light: tuple[Contest, ...]
@@ -91,30 +79,34 @@ class Results:
         return (*self.light, *self.many_nodes, *(() if self.large is None else (self.large,)))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when all was measured, 1 when our own figures are wrong, 2 when it could not be."""
-    options = _parser().parse_args(arguments)
+def main() -> int:
+    """0 when our figures are right, 1 when one is wrong, 2 when it could not be measured.
+
+    A figure of time is shown as missed, and never makes it fail: the peer's is half of it.
+    """
+    parser = results.parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="one pair of runs of each model")
+    parser.add_argument("--skip-large", action="store_true", help="leave out the model of 1.6 GB")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="modelperf-bench-") as folder:
-        problem = _missing_peer() or _missing_space(Path(folder), options.skip_large)
+        problem = missing_packages([PEER]) or _missing_space(Path(folder), options.skip_large)
         if problem:
-            print(f"error: {problem}", file=sys.stderr)
-            return 2
+            parser.error(problem)
         # As pip leaves an installed package, and onnx_tool's: an editable one is compiled on its
         # first import, or on each where PYTHONDONTWRITEBYTECODE forbids to keep the result.
         compileall.compile_dir(pytest_modelperf.__path__[0], quiet=1)
-        conditions = conditions_now()
+        start = Start.now("static")
         plan = QUICK if options.quick else FULL
-        results = measure(Path(folder), plan, with_large=not options.skip_large)
-    print(render(conditions, results))
-    if options.json is not None:
-        options.json.write_text(to_json(conditions, results), encoding="utf-8")
-    wrong = our_errors(results)
+        measured = measure(Path(folder), plan, with_large=not options.skip_large)
+    result = start.finish(to_rows(measured), peers=(PEER,))
+    conclude(result, tables, expectations, options.json)
+    wrong = our_errors(measured)
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0
 
 
-def measure(folder: Path, plan: Plan, *, with_large: bool) -> Results:
+def measure(folder: Path, plan: Plan, *, with_large: bool) -> Measured:
     """Every contest, the large model last, as it drives other files out of memory."""
     light = tuple(_light(model, plan.light) for model in LIGHT_MODELS)
     again = tuple(_light(model, plan.light, "--warm") for model in LIGHT_MODELS)
@@ -127,134 +119,187 @@ def measure(folder: Path, plan: Plan, *, with_large: bool) -> Results:
     answers = tuple(_trap(trap, folder / "trap.onnx") for trap in traps())
     large = None
     if with_large:
-        name = "1.6 GB of weights"
-        _progress(name)
+        _progress(LARGE)
         path = folder / "large.onnx"
         write_large(path)
-        large = contest(name, path, plan.generated)
+        large = contest(LARGE, path, plan.generated)
         path.unlink()
-    return Results(light, again, tuple(many_nodes), large, answers)
+    return Measured(light, again, tuple(many_nodes), large, answers)
 
 
-def conditions_now() -> Conditions:
-    return Conditions(
-        date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-        cpu=_cpu_model(),
-        cores=os.cpu_count() or 0,
-        load=f"{os.getloadavg()[0]:.1f}",
-        system=f"{platform.system()} {platform.machine()}",
-        python=platform.python_version(),
-        packages={
-            "pytest-modelperf": our_version,
-            **{name: version(name) for name in (PEER, "onnx", "numpy")},
-        },
-    )
-
-
-def our_errors(results: Results) -> tuple[str, ...]:
+def our_errors(measured: Measured) -> tuple[str, ...]:
     """Every model that our profile got wrong or stumbled over."""
     wrong = []
-    right = {model.name: model for model in LIGHT_MODELS}
-    for each in results.contests:
+    for each in measured.contests:
         run = each.pairs[0].ours
-        known = right.get(each.model)
         if run.error:
             wrong.append(f"{each.model}: {run.error}")
-        elif known is not None and (run.macs, run.params) != (known.macs, known.params):
+        elif each.model in _LIGHT and not _has_right_counts(each):
             wrong.append(f"{each.model}: {run.macs} MACs and {run.params} params are not right")
     wrong += [
         f"{result.trap.name}: {_shown_answer(result.trap, result.ours)}"
-        for result in results.traps
-        if not result.trap.is_right(_answer(result.trap, result.ours), one_figure=False)
+        for result in measured.traps
+        if not _is_right(result, result.ours, one_figure=False)
     ]
     return tuple(wrong)
 
 
-def to_json(conditions: Conditions, results: Results) -> str:
-    """Every run of both tools."""
-    return json.dumps(
-        {
-            "conditions": asdict(conditions),
-            "contests": [asdict(each) for each in results.contests],
-            "light_again": [asdict(each) for each in results.light_again],
-            "traps": [
-                {
-                    "name": result.trap.name,
-                    "figure": result.trap.figure,
-                    "right": result.trap.right,
-                    "ours": asdict(result.ours),
-                    "theirs": asdict(result.theirs),
-                }
-                for result in results.traps
-            ],
+def to_rows(measured: Measured) -> dict[str, list[Row]]:
+    """Every run of both tools. What is right is known without a run, so it is not stored."""
+    large = () if measured.large is None else (measured.large,)
+    return {
+        **{
+            kind: [asdict(each) for each in contests]
+            for kind, contests in (
+                ("light", measured.light),
+                ("light again", measured.light_again),
+                ("many nodes", measured.many_nodes),
+                ("large", large),
+            )
         },
-        indent=1,
+        "traps": [
+            {"name": each.trap.name, "ours": asdict(each.ours), "theirs": asdict(each.theirs)}
+            for each in measured.traps
+        ],
+    }
+
+
+def measured_in(result: Result) -> Measured:
+    contests = {
+        kind: tuple(_contest_in(row) for row in rows)
+        for kind, rows in result.rows.items()
+        if kind != "traps"
+    }
+    known = {trap.name: trap for trap in traps()}
+    gone = [row["name"] for row in result.rows["traps"] if row["name"] not in known]
+    if gone:
+        raise ResultError(
+            f"known_counts.py has none of {', '.join(gone)} any more. "
+            "Type: python benchmarks/evidence.py --only static"
+        )
+    return Measured(
+        contests["light"],
+        contests["light again"],
+        contests["many nodes"],
+        next(iter(contests["large"]), None),
+        tuple(
+            TrapResult(known[row["name"]], Run(**row["ours"]), Run(**row["theirs"]))
+            for row in result.rows["traps"]
+        ),
     )
 
 
-def render(conditions: Conditions, results: Results) -> str:
-    """The report."""
-    pairs = " or ".join(map(str, sorted({len(each.pairs) for each in results.contests})))
+def tables(result: Result) -> dict[str, str]:
+    measured = measured_in(result)
+    pairs = " or ".join(map(str, sorted({len(each.pairs) for each in measured.contests})))
     method = (
         "Ratios are onnx_tool's figure divided by ours: above 1, ours needs less. They are medians "
-        f"over pairs of fresh processes ({pairs} a model), least and largest in parentheses. "
-        "Figures in bold are wrong."
+        f"over pairs of fresh processes ({pairs} a model), least and largest in parentheses."
     )
-    return "\n\n".join(
-        (
-            "# The static profile and onnx_tool",
-            f"{conditions}.",
-            method,
-            "## Expected and reached",
-            expectation_table(results),
-            "## Time",
-            time_table(results.contests),
-            "## Time of a light model where one was profiled before",
-            again_table(results.light_again),
-            "## Memory",
-            memory_table(results.contests),
-            "## Counts of the light models",
-            light_table(results.light),
-            "## Counts of small models",
-            trap_table(results.traps),
-        )
-    )
+    return {
+        "static": f"{expectation_table(measured)}\n\n{method}",
+        "static time": time_table(measured.contests),
+        "static again": again_table(measured.light_again),
+        "static memory": memory_table(measured.contests),
+        "static light counts": light_table(measured.light),
+        "static counts": f"{trap_table(measured.traps)}\n\n{right_counts(measured.traps)}",
+        "static short": f"{expectation_table(measured)}\n\n{right_counts(measured.traps)}",
+    }
 
 
-def expectation_table(results: Results) -> str:
-    rows = [
-        (f"{each.model}: 10x faster", *_reached(each, _call, _process, 10))
-        for each in results.many_nodes
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    measured = measured_in(result)
+    expected = [
+        Expectation(f"{goal.what}: {where}", goal.expected, _found(ratio), _is_met(ratio, goal))
+        for goal in goals(measured)
+        for where, ratio in (("profile call", goal.call), ("whole process", goal.process))
+        if where == "profile call" or goal.has_process
     ]
-    if results.large is not None:
-        rows.append(("1.6 GB: 20x faster", *_reached(results.large, _call, _process, 20)))
-        rows.append(("1.6 GB: 1/20 of the memory", *_reached(results.large, _growth, _peak, 20)))
-    rows.append(
-        (
-            "every light model: no slower",
-            _judged(_slowest(results.light, _call), 1),
-            _judged(_slowest(results.light, _process), 1),
+    right = sum(_is_right(each, each.ours, one_figure=False) for each in measured.traps)
+    lights = sum(_has_right_counts(each) for each in measured.light)
+    expected += [
+        Expectation(f"{what} counted right", "all", f"{count} of {total}", count == total)
+        for what, count, total in (
+            ("small models", right, len(measured.traps)),
+            ("light models", lights, len(measured.light)),
         )
-    )
-    rows.append(
+    ]
+    return tuple(expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio that was expected of the profile alone and, where it is, of the whole process."""
+
+    what: str
+    wanted: float
+    call: Ratio | None
+    process: Ratio | None = None
+    has_process: bool = True
+    of_memory: bool = False
+
+    @property
+    def expected(self) -> str:
+        if self.wanted == 1:
+            return "no slower"
+        return f"1/{self.wanted:g} as much" if self.of_memory else f"{self.wanted:g}x faster"
+
+
+def goals(measured: Measured) -> list[Goal]:
+    found = [
+        Goal(each.model, MANY_NODES_RATIO, each.ratio(_call), each.ratio(_process))
+        for each in measured.many_nodes
+    ]
+    large = measured.large
+    if large is not None:
+        found += [
+            Goal(large.model, LARGE_RATIO, large.ratio(_call), large.ratio(_process)),
+            Goal(
+                f"{large.model}, memory",
+                LARGE_RATIO,
+                large.ratio(_growth),
+                large.ratio(_peak),
+                of_memory=True,
+            ),
+        ]
+    light, again = measured.light, measured.light_again
+    return [
+        *found,
+        Goal("the slowest light model", 1, _slowest(light, _call), _slowest(light, _process)),
+        Goal("the same, a model profiled before", 1, _slowest(again, _call), has_process=False),
+    ]
+
+
+def expectation_table(measured: Measured) -> str:
+    rows = [
         (
-            "the same, a model profiled before",
-            _judged(_slowest(results.light_again, _call), 1),
-            "",
+            f"{goal.what}: {goal.expected}",
+            _judged(goal.call, goal),
+            _judged(goal.process, goal) if goal.has_process else "",
         )
+        for goal in goals(measured)
+    ]
+    return markdown(("expected", "profile call", "whole process"), rows)
+
+
+def right_counts(found: Sequence[TrapResult]) -> str:
+    ours = sum(_is_right(each, each.ours, one_figure=False) for each in found)
+    theirs = sum(_is_right(each, each.theirs, one_figure=True) for each in found)
+    return (
+        f"Of {len(found)} small models, each made for one way in which counting goes wrong, {PEER} "
+        f"counts {theirs} right and this tool {ours}."
     )
-    return _table(("expected", "profile call", "whole process"), rows)
 
 
 def again_table(contests: Iterable[Contest]) -> str:
     """Light models in a process that has profiled one before, as in a test run of several."""
     header = ("model", "call, ours", PEER, "ratio")
-    return _table(header, [(each.model, *_times(each, _call)) for each in contests])
+    return markdown(header, [(each.model, *_times(each, _call)) for each in contests])
 
 
 def time_table(contests: Iterable[Contest]) -> str:
     header = ("model", "call, ours", PEER, "ratio", "process, ours", PEER, "ratio")
-    return _table(header, [(c.model, *_times(c, _call), *_times(c, _process)) for c in contests])
+    return markdown(header, [(c.model, *_times(c, _call), *_times(c, _process)) for c in contests])
 
 
 def memory_table(contests: Iterable[Contest]) -> str:
@@ -271,7 +316,7 @@ def memory_table(contests: Iterable[Contest]) -> str:
                 *map(_mb, growths),
             )
         )
-    return _table(header, rows)
+    return markdown(header, rows)
 
 
 def light_table(contests: Sequence[Contest]) -> str:
@@ -280,8 +325,8 @@ def light_table(contests: Sequence[Contest]) -> str:
         "params, right", "ours", PEER,
     )  # fmt: skip
     rows = []
-    for model, each in zip(LIGHT_MODELS, contests, strict=True):
-        ours, theirs = each.pairs[0].ours, each.pairs[0].theirs
+    for each in contests:
+        ours, theirs, model = each.pairs[0].ours, each.pairs[0].theirs, _LIGHT[each.model]
         rows.append(
             (
                 model.name,
@@ -291,13 +336,13 @@ def light_table(contests: Sequence[Contest]) -> str:
                 *map(_count, (ours.params, theirs.params)),
             )
         )
-    return _table(header, rows)
+    return markdown(header, rows)
 
 
-def trap_table(results: Iterable[TrapResult]) -> str:
+def trap_table(found: Iterable[TrapResult]) -> str:
     header = ("model", "figure", "right", "ours", PEER)
     rows = []
-    for result in results:
+    for result in found:
         trap = result.trap
         right = _shown(trap.right)
         rows.append(
@@ -309,7 +354,7 @@ def trap_table(results: Iterable[TrapResult]) -> str:
                 _marked(trap, result.theirs, one_figure=True),
             )
         )
-    return _table(header, rows)
+    return markdown(header, rows)
 
 
 _FIGURES = {
@@ -336,14 +381,33 @@ def _growth(run: Run) -> float | None:
     return run.call_growth_bytes
 
 
-def _reached(each: Contest, call: Figure, process: Figure, wanted: float) -> tuple[str, str]:
-    return _judged(each.ratio(call), wanted), _judged(each.ratio(process), wanted)
+def _judged(ratio: Ratio | None, goal: Goal) -> str:
+    return f"{_found(ratio)}, {'met' if _is_met(ratio, goal) else 'missed'}"
 
 
-def _judged(ratio: Ratio | None, wanted: float) -> str:
-    if ratio is None:
-        return "failed"
-    return f"{ratio}, {'met' if ratio.median >= wanted else 'missed'}"
+def _found(ratio: Ratio | None) -> str:
+    return "a run failed" if ratio is None else str(ratio)
+
+
+def _is_met(ratio: Ratio | None, goal: Goal) -> bool:
+    return ratio is not None and ratio.median >= goal.wanted
+
+
+def _is_right(result: TrapResult, run: Run, *, one_figure: bool) -> bool:
+    return result.trap.is_right(_answer(result.trap, run), one_figure=one_figure)
+
+
+def _has_right_counts(found: Contest) -> bool:
+    run, right = found.pairs[0].ours, _LIGHT[found.model]
+    return (run.macs, run.params) == (right.macs, right.params)
+
+
+_LIGHT: Mapping[str, LightModel] = {model.name: model for model in LIGHT_MODELS}
+
+
+def _contest_in(row: Mapping[str, Any]) -> Contest:
+    pairs = (Pair(Run(**pair["ours"]), Run(**pair["theirs"])) for pair in row["pairs"])
+    return Contest(row["model"], row["size_bytes"], tuple(pairs))
 
 
 def _slowest(contests: Iterable[Contest], figure: Figure) -> Ratio | None:
@@ -401,12 +465,6 @@ def _count(value: int | None) -> str:
     return "failed" if value is None else f"{value:,}"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, the others are figures."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _light(model: LightModel, pairs: int, *flags: str) -> Contest:
     _progress(" ".join((model.name, *flags)))
     return contest(model.name, model.path, pairs, *flags)
@@ -417,12 +475,6 @@ def _trap(trap: Trap, path: Path) -> TrapResult:
     trap.write(path)
     flags = ("--sparsity",) if trap.figure == "sparsity" else ()
     return TrapResult(trap, run_once("ours", path, *flags), run_once("onnx_tool", path, *flags))
-
-
-def _missing_peer() -> str | None:
-    if find_spec(PEER) is None:
-        return f"{PEER} is not installed for {sys.executable}. Run: make bench"
-    return None
 
 
 def _missing_space(folder: Path, skip_large: bool) -> str | None:  # noqa: FBT001  # an option
@@ -436,26 +488,8 @@ def _missing_space(folder: Path, skip_large: bool) -> str | None:  # noqa: FBT00
     )
 
 
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def _progress(what: str) -> None:
     print(f"... {what}", file=sys.stderr, flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one pair of runs of each model")
-    parser.add_argument("--skip-large", action="store_true", help="leave out the model of 1.6 GB")
-    parser.add_argument("--json", type=Path, metavar="F", help="write every run to F")
-    return parser
 
 
 if __name__ == "__main__":

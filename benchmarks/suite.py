@@ -2,7 +2,6 @@
 
     python benchmarks/suite.py                        10, 20, 40 and 60 cases: some fifteen minutes
     python benchmarks/suite.py --sizes 10,20 --kinds duet
-    python benchmarks/suite.py --folder f             keep what is recorded for the next time
 
 `pytest --modelperf` on one tiny model: a chain of six products of 64x64 with a Relu each, 10 µs.
 An input of its own, which is handed through, has another length in each case, so that there are as
@@ -19,7 +18,6 @@ but recording, and no more than 1.2 times as much as in the smallest one.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -27,14 +25,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import onnx
+import results
 from onnx import TensorProto, helper, numpy_helper
+from results import Expectation, Result, Start, conclude, markdown
 
 KINDS = ("new", "recording", "unchanged", "duet")
 MAX_SECONDS_A_CASE = 1.5
@@ -77,25 +77,20 @@ class Session:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = results.parser(__doc__)
     parser.add_argument("--sizes", default="10,20,40,60", help="numbers of cases, growing")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
-    parser.add_argument(
-        "--folder", type=Path, help="where the project lies; a temporary one if not"
-    )
     arguments = parser.parse_args()
     sizes, kinds = [int(size) for size in arguments.sizes.split(",")], arguments.kinds.split(",")
     if sizes != sorted(set(sizes)) or sizes[0] < 2:
         parser.error("--sizes takes growing numbers of 2 or more")
     if not set(kinds) <= set(KINDS):
         parser.error(f"--kinds takes some of {', '.join(KINDS)}")
-    load = os.getloadavg()[0]
+    start = Start.now("suite")
     with tempfile.TemporaryDirectory() as name:
-        folder = arguments.folder or Path(name)
-        folder.mkdir(exist_ok=True)
-        sessions = run_sessions(folder.resolve(), sizes, kinds)
-    print(render(sessions, load))
-    return 0 if all(is_met for _, is_met in findings(sessions)) else 1
+        sessions = run_sessions(Path(name).resolve(), sizes, kinds)
+    rows = {"sessions": [session_to_row(session) for session in sessions]}
+    return conclude(start.finish(rows), tables, expectations, arguments.json)
 
 
 def run_sessions(folder: Path, sizes: Sequence[int], kinds: Sequence[str]) -> list[Session]:
@@ -177,45 +172,73 @@ def run_session(kind: str, folder: Path, *options: str) -> Session:
     )
 
 
-def findings(sessions: Sequence[Session]) -> Iterable[tuple[str, bool]]:
-    """What was expected of each kind of session, in words, and whether it was so."""
+def session_to_row(session: Session) -> dict[str, object]:
+    return {
+        "kind": session.kind,
+        "seconds": round(session.seconds, 2),
+        "case_seconds": [round(seconds, 3) for seconds in session.case_seconds],
+        "verdicts": session.verdicts,
+    }
+
+
+def sessions_of(result: Result) -> list[Session]:
+    """Those of a kind together, the smallest first."""
+    sessions = [
+        Session(row["kind"], row["seconds"], tuple(row["case_seconds"]), tuple(row["verdicts"]))
+        for row in result.rows["sessions"]
+    ]
+    return sorted(sessions, key=lambda session: (KINDS.index(session.kind), session.cases))
+
+
+def tables(result: Result) -> dict[str, str]:
+    rows = []
+    for session in sessions_of(result):
+        took = session.case_seconds
+        rows.append(
+            (
+                session.kind,
+                str(session.cases),
+                f"{session.seconds:.1f}",
+                f"{session.seconds_a_case:.2f}",
+                f"{median(took):.2f}",
+                f"{max(took):.2f}",
+                f"{session.drift:.2f}",
+                session.told,
+            )
+        )
+    header = (
+        "session", "cases", "s", "s a case", "median case", "longest", "2nd half / 1st", "verdicts",
+    )  # fmt: skip
+    return {"suite": markdown(header, rows, "lrrrrrrl")}
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    """What a case takes in the largest session of a kind, and beside the smallest one."""
+    expected = []
     for kind in KINDS:
-        found = [session for session in sessions if session.kind == kind]
+        found = [session for session in sessions_of(result) if session.kind == kind]
         if not found or kind == "recording":
             continue
         first, last = found[0], found[-1]
-        text = (
-            f"{kind}: {last.seconds_a_case:.2f} s a case in a session of {last.cases}, "
-            f"expected at most {MAX_SECONDS_A_CASE:g} s"
+        expected.append(
+            Expectation(
+                f"{kind}: a case in a session of {last.cases}",
+                f"at most {MAX_SECONDS_A_CASE:g} s",
+                f"{last.seconds_a_case:.2f} s",
+                last.seconds_a_case <= MAX_SECONDS_A_CASE,
+            )
         )
-        yield text, last.seconds_a_case <= MAX_SECONDS_A_CASE
         if last is not first:
             growth = last.seconds_a_case / first.seconds_a_case
-            text = (
-                f"{kind}: {growth:.2f} times that of a session of {first.cases}, "
-                f"expected at most {MAX_GROWTH:g} times"
-            )
-            yield text, growth <= MAX_GROWTH
-
-
-def render(sessions: Sequence[Session], load: float) -> str:
-    """A table of the sessions in Markdown, and what was expected."""
-    lines = [
-        "| session | cases | s | s a case | median case | longest | 2nd half / 1st | verdicts |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
-    ]
-    for kind in KINDS:
-        for session in sessions:
-            if session.kind == kind:
-                took = session.case_seconds
-                lines.append(
-                    f"| {kind} | {session.cases} | {session.seconds:.1f} "
-                    f"| {session.seconds_a_case:.2f} | {median(took):.2f} | {max(took):.2f} "
-                    f"| {session.drift:.2f} | {session.told} |"
+            expected.append(
+                Expectation(
+                    f"{kind}: the same beside a session of {first.cases}",
+                    f"at most {MAX_GROWTH:g} times",
+                    f"{growth:.2f} times",
+                    growth <= MAX_GROWTH,
                 )
-    lines += ["", f"Load before the start {load:.1f}, {os.cpu_count()} cores.", ""]
-    lines += [f"- {text}: {'met' if met else 'missed'}" for text, met in findings(sessions)]
-    return "\n".join(lines)
+            )
+    return tuple(expected)
 
 
 if __name__ == "__main__":

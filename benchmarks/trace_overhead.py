@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,9 +22,9 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
+from results import at_most
 
 from pytest_modelperf import profile
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.stats import duet_ratio
 
 # What recording may take on top of the runtime's own profiling: so much of the inference, or no
@@ -41,53 +42,46 @@ Timed = Callable[[Path, bytes, int], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One model: the median of a plain inference, and how much longer it takes otherwise."""
+    """One model: the median of a plain inference, and how many times as long it takes otherwise.
+
+    `own` is the runtime's own profiling, `ours` a recording; `low` and `high` are of the latter.
+    """
 
     name: str
     plain_ns: float
-    own_over_plain: Ratio
-    ours_over_own: Ratio
+    own_over_plain: float
+    ours_over_own: float
+    low: float
+    high: float
     finish_ns: float
 
     @property
     def own_adds_ns(self) -> float:
-        return self.plain_ns * (self.own_over_plain.value - 1.0)
+        return self.plain_ns * (self.own_over_plain - 1.0)
 
     @property
     def ours_adds_ns(self) -> float:
-        return self.plain_ns * self.own_over_plain.value * (self.ours_over_own.value - 1.0)
+        return self.plain_ns * self.own_over_plain * (self.ours_over_own - 1.0)
 
     @property
-    def is_within(self) -> bool:
-        is_small = (self.ours_over_own.low or self.ours_over_own.value) <= MAX_RATIO
-        return is_small or self.ours_adds_ns <= self.own_adds_ns
+    def is_within(self) -> bool | None:
+        as_much_again = 1.0 + self.own_adds_ns / (self.plain_ns * self.own_over_plain)
+        return at_most(max(MAX_RATIO, as_much_again), self.low, self.high)
 
 
-def measure_overhead(seconds: float, seed: int) -> int:
-    """Print what recording costs; 1 where that is more than it may be."""
+def measure_overhead(seconds: float, seed: int) -> list[Found]:
+    """What recording costs, of three models."""
     light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     models = {
         "a product of 64x64": _small_model(),
         "squeezenet": (light / "light_squeezenet.onnx").read_bytes(),
         "densenet121": (light / "light_densenet121.onnx").read_bytes(),
     }
-    print(
-        f"{'model':20}{'plain':>12}{'own / plain':>13}{'recorded / own':>16}{'95 % interval':>18}"
-        f"{'own adds':>12}{'we add':>12}{'to finish':>14}"
-    )
     found = []
     for name, model in models.items():
-        each = _compare(name, model, seconds, random.Random(seed))
-        found.append(each)
-        low, high = each.ours_over_own.low or 0.0, each.ours_over_own.high or 0.0
-        print(
-            f"{name:20}{each.plain_ns / 1e3:9.1f} µs{each.own_over_plain.value:13.3f}"
-            f"{each.ours_over_own.value:16.3f}{f'{low:.3f} to {high:.3f}':>18}"
-            f"{each.own_adds_ns / 1e3:9.1f} µs{each.ours_adds_ns / 1e3:9.1f} µs"
-            f"{each.finish_ns / 1e3:7.1f} µs each"
-            f"{'' if each.is_within else '  more than it may'}"
-        )
-    return 0 if all(each.is_within for each in found) else 1
+        print(f"... {name}", file=sys.stderr)
+        found.append(_compare(name, model, seconds, random.Random(seed)))
+    return found
 
 
 def _compare(name: str, model: bytes, seconds: float, choose: random.Random) -> Found:
@@ -114,12 +108,18 @@ def _compare(name: str, model: bytes, seconds: float, choose: random.Random) -> 
                 made[side] = sides[side](Path(folder), model, count)[WARMUP_RUNS:]
             rounds.append(made)
     typical = [[[round(median(times))] for times in made] for made in rounds]
+    own = duet_ratio([(plain, own) for plain, own, _ in typical], CONFIDENCE)
+    ours = duet_ratio([(own, ours) for _, own, ours in typical], CONFIDENCE)
+    if ours.low is None or ours.high is None:
+        raise ValueError("too few rounds for an interval")
     return Found(
-        name,
-        median(plain[0] for plain, _, _ in typical),
-        duet_ratio([(plain, own) for plain, own, _ in typical], CONFIDENCE),
-        duet_ratio([(own, ours) for _, own, ours in typical], CONFIDENCE),
-        median(finish_ns),
+        name=name,
+        plain_ns=median(plain[0] for plain, _, _ in typical),
+        own_over_plain=own.value,
+        ours_over_own=ours.value,
+        low=ours.low,
+        high=ours.high,
+        finish_ns=median(finish_ns),
     )
 
 

@@ -1,7 +1,7 @@
 """How often verdicts are right, and how long they take, beside two other ways to judge.
 
-    python benchmarks/verdicts.py                       all of it, about an hour
-    python benchmarks/verdicts.py --aa 20 --slower 10   fewer comparisons
+    python benchmarks/verdicts.py                       all of it, two hours
+    python benchmarks/verdicts.py --aa 25 --slower 12   fewer comparisons, some twenty minutes
     python benchmarks/verdicts.py --cores 1 --quiet     one core count, without added noise
     python benchmarks/verdicts.py --folder f --at-most 9    nine more each time, all of them shown
 
@@ -14,7 +14,6 @@ processes, one of them stored before.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -23,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -31,8 +30,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import results
 from onnx import TensorProto, helper, numpy_helper
-from scipy.stats import mannwhitneyu
+from results import Expectation, Result, Start, conclude, markdown, missing_packages
+from scipy.stats import binomtest, mannwhitneyu
 
 from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import Gate, latency_metrics
@@ -50,6 +51,15 @@ BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
 MAX_SECONDS = 10.0
 BUSY_SHARE = 0.4
 VERDICTS = ("regressed", "passed", "improved", "inconclusive")
+DUET = "duet"
+PEER = "pytest-benchmark median:3%"
+RANKS = "Mann-Whitney p<0.05"
+# What is expected of the duet. How many it finds under noise depends on the noise: it may say that
+# it does not know, but not that all is well.
+MAX_ALARMS = 0.01
+MIN_FOUND = 0.95
+USUAL_SECONDS = 2.0
+CONFIDENCE = 0.95
 
 _BUSY = """
 import os, sys, time
@@ -95,8 +105,25 @@ class Answer:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one way of judging said each time in one setting, and the seconds that each took."""
+
+    setting: Setting
+    way: str
+    answers: tuple[str, ...]
+    seconds: tuple[float, ...]
+
+    @property
+    def total(self) -> int:
+        return len(self.answers)
+
+    def count(self, *answers: str) -> int:
+        return sum(answer in answers for answer in self.answers)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = results.parser(__doc__)
     parser.add_argument("--aa", type=int, default=100, help="comparisons without a change")
     parser.add_argument("--slower", type=int, default=50, help="comparisons of each slowdown")
     parser.add_argument("--cores", default="1,2")
@@ -105,19 +132,25 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="keep the answers here, and go on from them")
     parser.add_argument("--at-most", type=int, help="stop after so many comparisons")
     arguments = parser.parse_args()
+    peers = () if arguments.no_peers else ("pytest-benchmark",)
+    missing = missing_packages(peers)
+    if missing:
+        parser.error(missing)
     counts = {"A/A": arguments.aa, "+5 %": arguments.slower, "+10 %": arguments.slower}
     machines = ["quiet"] if arguments.quiet else ["quiet", "40 % taken"]
     plan = plan_comparisons(machines, list(map(int, arguments.cores.split(","))), counts)
+    start = Start.now("verdicts")
     with tempfile.TemporaryDirectory() as name:
-        folder = arguments.folder or Path(name)
-        folder.mkdir(exist_ok=True)
+        folder = (arguments.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
         bench = Bench(folder, write_models(folder), has_peers=not arguments.no_peers)
         answers = bench.run(plan, arguments.at_most)
-    print(render(answers))
-    left = len(plan) - sum(answer.way == "duet" for answer in answers)
+    left = len(plan) - sum(answer.way == DUET for answer in answers)
     if left > 0:
         print(f"{left} of {len(plan)} comparisons are still to be made", file=sys.stderr)
-    return 0
+    rows = {"answers": [group_to_row(group) for group in grouped(answers)]}
+    result = start.finish(rows, is_complete=left <= 0, peers=peers)
+    return conclude(result, tables, expectations, arguments.json)
 
 
 def plan_comparisons(
@@ -145,7 +178,9 @@ class Bench:
     def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Answer]:
         """The answers there are, those of earlier runs in this folder first."""
         answers = self.read()
-        done = Counter(answer.setting for answer in answers if answer.way == "duet")
+        if answers:
+            print(f"goes on from {len(answers)} answers in {self.folder}", file=sys.stderr)
+        done = Counter(answer.setting for answer in answers if answer.way == DUET)
         left = []
         for setting in plan:
             if done[setting]:
@@ -156,13 +191,16 @@ class Bench:
             with noise(machine != "quiet"):
                 for setting in settings:
                     answers += self.keep(list(self.judge(setting)))
+                    made = sum(answer.way == DUET for answer in answers)
+                    if made % 10 == 0:
+                        print(f"{made} of {len(plan)} comparisons", file=sys.stderr)
         return answers
 
     def judge(self, setting: Setting) -> Iterator[Answer]:
         before, after, cores = self.models["before"], self.models[setting.change], setting.cores
         started = time.monotonic()
         verdict = decide(before, after, cores)
-        yield Answer(setting, "duet", verdict.value, time.monotonic() - started)
+        yield Answer(setting, DUET, verdict.value, time.monotonic() - started)
         if not self.has_peers:
             return
         place = self.folder / f"{setting.machine.replace(' ', '')}-{cores}"
@@ -174,13 +212,13 @@ class Bench:
         started = time.monotonic()
         has_failed = run_peer(after, place, cores, is_first=False)
         answer = "regressed" if has_failed else "passed"
-        yield Answer(setting, "pytest-benchmark median:3%", answer, time.monotonic() - started)
+        yield Answer(setting, PEER, answer, time.monotonic() - started)
         started = time.monotonic()
         now = samples_of(after, cores)
         earlier = json.loads(stored.read_text())
         is_slower = mannwhitneyu(now, earlier, alternative="greater").pvalue < 0.05
         answer = "regressed" if is_slower else "passed"
-        yield Answer(setting, "Mann-Whitney p<0.05", answer, time.monotonic() - started)
+        yield Answer(setting, RANKS, answer, time.monotonic() - started)
 
     def keep(self, answers: list[Answer]) -> list[Answer]:
         with (self.folder / "answers.jsonl").open("a") as file:
@@ -193,23 +231,188 @@ class Bench:
         return [Answer(Setting(**read.pop("setting")), **read) for read in map(json.loads, lines)]
 
 
-def render(answers: Sequence[Answer]) -> str:
-    """A table of the answers: a line for every setting and way of judging."""
-    heads = ["machine", "cores", "judged by", "change", *VERDICTS, "median s"]
-    lines = [
-        f"| {' | '.join(heads)} |",
-        "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
+def grouped(answers: Iterable[Answer]) -> list[Group]:
+    """The answers of each setting and way of judging, in the order in which these came up."""
     groups: dict[tuple[Setting, str], list[Answer]] = {}
     for answer in answers:
         groups.setdefault((answer.setting, answer.way), []).append(answer)
-    for (setting, way), given in groups.items():
-        said = Counter(answer.answer for answer in given)
-        rates = [f"{said[answer]} of {len(given)}" if said[answer] else "-" for answer in VERDICTS]
-        took = statistics.median(answer.seconds for answer in given)
-        cells = [setting.machine, str(setting.cores), way, setting.change, *rates, f"{took:.1f}"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return [
+        Group(
+            setting,
+            way,
+            tuple(answer.answer for answer in given),
+            tuple(round(answer.seconds, 3) for answer in given),
+        )
+        for (setting, way), given in groups.items()
+    ]
+
+
+def group_to_row(group: Group) -> dict[str, object]:
+    return {
+        **asdict(group.setting),
+        "way": group.way,
+        "answers": group.answers,
+        "seconds": group.seconds,
+    }
+
+
+def groups_of(result: Result) -> list[Group]:
+    return [
+        Group(
+            Setting(row["machine"], row["cores"], row["change"]),
+            row["way"],
+            tuple(row["answers"]),
+            tuple(row["seconds"]),
+        )
+        for row in result.rows["answers"]
+    ]
+
+
+def tables(result: Result) -> dict[str, str]:
+    groups = groups_of(result)
+    return {
+        "verdicts": full_table(groups),
+        "verdicts short": f"{short_table(groups)}\n\n{totals(groups)}",
+    }
+
+
+def full_table(groups: Sequence[Group]) -> str:
+    """A line for every setting and way of judging."""
+    rows = []
+    for group in groups:
+        setting = group.setting
+        counts = [group.count(verdict) for verdict in VERDICTS]
+        rates = [f"{count} of {group.total}" if count else "-" for count in counts]
+        took = f"{statistics.median(group.seconds):.1f}"
+        named = (setting.machine, str(setting.cores), group.way, setting.change)
+        rows.append((*named, *rates, took))
+    header = ("machine", "cores", "judged by", "change", *VERDICTS, "median s")
+    return markdown(header, rows, "lrll" + "r" * (len(VERDICTS) + 1))
+
+
+def short_table(groups: Sequence[Group]) -> str:
+    """A line for every setting: what each way of judging did right or wrong in it."""
+    found = {(group.setting, group.way): group for group in groups}
+    rows = []
+    for setting in dict.fromkeys(group.setting for group in groups):
+        ours = found[setting, DUET]
+        rows.append(
+            (
+                "as it is" if setting.machine == "quiet" else setting.machine,
+                str(setting.cores),
+                "no change" if setting.change == "A/A" else setting.change,
+                outcome(ours),
+                f"{statistics.median(ours.seconds):.1f} s",
+                *(outcome(found.get((setting, way))) for way in (PEER, RANKS)),
+            )
+        )
+    header = (
+        "machine", "cores", "truth",
+        "this tool", "median", "pytest-benchmark, 3 %", "Mann-Whitney, 5 %",
+    )  # fmt: skip
+    return markdown(header, rows, "lrllrll")
+
+
+def outcome(group: Group | None) -> str:
+    """Alarms where nothing has changed, else what was found, and what was left open."""
+    if group is None:
+        return "-"
+    noun = "alarms" if group.setting.change == "A/A" else "found"
+    is_open = group.count("inconclusive")
+    said = f"{group.count('regressed')} of {group.total} {noun}"
+    return f"{said}, {is_open} inconclusive" if is_open else said
+
+
+def totals(groups: Sequence[Group]) -> str:
+    """What a reader would add up."""
+    same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
+    alarms = count(same, "regressed")
+    most = 100 * highest_rate(alarms, total(same))
+    text = (
+        f"Of {total(same)} comparisons of a model with its like {alarms} raised an alarm, which "
+        f"shows the rate of false alarms to be at most {most:.2g} % ({100 * CONFIDENCE:g} % "
+        f"confidence). Of {total(slower)} slower models "
+        f"{count(slower, 'regressed')} were found, {count(slower, 'inconclusive')} called "
+        f"inconclusive and {count(slower, 'passed', 'improved')} passed."
+    )
+    for way, name in ((PEER, "pytest-benchmark's gate"), (RANKS, "The Mann-Whitney test")):
+        same, slower = of_way(groups, way, is_same=True), of_way(groups, way, is_same=False)
+        if total(same):
+            text += (
+                f" {name} raised an alarm in {count(same, 'regressed')} of {total(same)}, found "
+                f"{count(slower, 'regressed')} of {total(slower)} and passed the others."
+            )
+    return text
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    """Of the duet. Under noise it may leave a question open, but not answer it wrongly."""
+    groups = groups_of(result)
+    same, slower = of_way(groups, DUET, is_same=True), of_way(groups, DUET, is_same=False)
+    wrong = [
+        ("no change, called slower or faster", same, ("regressed", "improved")),
+        ("slower, called not slower", slower, ("passed", "improved")),
+    ]
+    found = [
+        Expectation(
+            what,
+            f"at most {100 * MAX_ALARMS:g} %",
+            f"{count(among, *answers)} of {total(among)}",
+            count(among, *answers) <= MAX_ALARMS * total(among),
+        )
+        for what, among, answers in wrong
+        if among
+    ]
+    for group in slower:
+        if group.setting.machine == "quiet":
+            share = group.count("regressed")
+            found.append(
+                Expectation(
+                    f"{group.setting.change} on {cores_of(group)}, machine as it is: found",
+                    f"at least {100 * MIN_FOUND:g} %",
+                    f"{share} of {group.total}",
+                    share >= MIN_FOUND * group.total,
+                )
+            )
+    for group in (*same, *slower):
+        if group.setting.machine == "quiet":
+            took = statistics.median(group.seconds)
+            found.append(
+                Expectation(
+                    f"{group.setting.change} on {cores_of(group)}, machine as it is: median",
+                    f"at most {USUAL_SECONDS:g} s",
+                    f"{took:.1f} s",
+                    took <= USUAL_SECONDS,
+                )
+            )
+    return tuple(found)
+
+
+def of_way(groups: Iterable[Group], way: str, *, is_same: bool) -> list[Group]:
+    """Those of one way of judging where nothing has changed, or where something has."""
+    return [
+        group for group in groups if group.way == way and (group.setting.change == "A/A") == is_same
+    ]
+
+
+def count(groups: Iterable[Group], *answers: str) -> int:
+    return sum(group.count(*answers) for group in groups)
+
+
+def total(groups: Iterable[Group]) -> int:
+    return sum(group.total for group in groups)
+
+
+def highest_rate(hits: int, tries: int) -> float:
+    """The upper bound of Clopper and Pearson for a rate that came up so often."""
+    if not tries:
+        return 1.0
+    found = binomtest(hits, tries, alternative="less").proportion_ci(CONFIDENCE, method="exact")
+    return float(found.high)
+
+
+def cores_of(group: Group) -> str:
+    return "one core" if group.setting.cores == 1 else f"{group.setting.cores} cores"
 
 
 def decide(before: Path, after: Path, cores: int) -> Verdict:
@@ -239,6 +442,8 @@ def samples_of(model: Path, cores: int) -> Sequence[int]:
 def run_peer(model: Path, folder: Path, cores: int, *, is_first: bool) -> bool:
     """Whether pytest-benchmark fails this model against the run that it stored."""
     (folder / "test_peer.py").write_text(_PEER_TEST)
+    # Of its own, so that no settings of a folder above are found.
+    (folder / "pytest.ini").write_text("[pytest]\n")
     action = (
         ["--benchmark-save=base"]
         if is_first

@@ -1,7 +1,8 @@
 """What tracing costs: an inference that is recorded, and the reading of a long profile.
 
-    python benchmarks/trace.py --overhead [--seconds 20]
-    python benchmarks/trace.py --read [--megabytes 100]
+    python benchmarks/tracing.py                         both
+    python benchmarks/tracing.py --overhead [--seconds 20]
+    python benchmarks/tracing.py --read [--megabytes 100]
 
 Overhead is a ratio: inferences that are recorded against such as ONNX Runtime alone profiles.
 Expected: recording adds no more to an inference than that profiling does, or at most 1 %.
@@ -21,13 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime as ort
-from trace_overhead import measure_overhead
+import results
+from results import Expectation, Result, Row, Start, conclude, format_ns, markdown
+from trace_overhead import MAX_RATIO, Found, measure_overhead
 
 MAX_READ_SECONDS = 3.0
 MAX_READ_BYTES = 1_000_000_000
@@ -58,6 +62,7 @@ model (float[1,8,16,16] x, int64 turns, bool go) => (float[1,8,16,16] y) {
 class Reading:
     """How a profile was read once, in a fresh process."""
 
+    megabytes: int
     seconds: float
     processor_seconds: float
     events: int
@@ -65,7 +70,7 @@ class Reading:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = results.parser(__doc__)
     parser.add_argument("--overhead", action="store_true", help="record inferences")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each model")
     parser.add_argument("--seed", type=int, default=0, help="of the order in which sides run")
@@ -76,40 +81,110 @@ def main() -> int:
     if arguments.read_one is not None:
         print(json.dumps(_read_one(arguments.read_one)))
         return 0
-    if not (arguments.read or arguments.overhead):
-        parser.error("say what to measure: --overhead, --read")
-    code = 0
-    if arguments.overhead:
-        code = measure_overhead(arguments.seconds, arguments.seed)
-    return _read(arguments.megabytes) or code if arguments.read else code
+    has_both = not (arguments.read or arguments.overhead)
+    start = Start.now("tracing")
+    rows: dict[str, Sequence[Row]] = {}
+    if arguments.read or has_both:
+        rows["readings"] = [asdict(each) for each in _read(arguments.megabytes)]
+    if arguments.overhead or has_both:
+        found = measure_overhead(arguments.seconds, arguments.seed)
+        rows["overhead"] = [asdict(each) for each in found]
+    return conclude(start.finish(rows), tables, expectations, arguments.json)
+
+
+def readings_of(result: Result) -> list[Reading]:
+    return [Reading(**row) for row in result.rows.get("readings", ())]
+
+
+def overheads_of(result: Result) -> list[Found]:
+    return [Found(**row) for row in result.rows.get("overhead", ())]
+
+
+def tables(result: Result) -> dict[str, str]:
+    made = {}
+    readings, overheads = readings_of(result), overheads_of(result)
+    if readings:
+        made["tracing read"] = reading_table(readings)
+    if overheads:
+        made["tracing overhead"] = overhead_table(overheads)
+    return made
+
+
+def reading_table(readings: Sequence[Reading]) -> str:
+    rows = [
+        (
+            f"{each.megabytes} MB, {each.events:,} events",
+            f"{each.seconds:.2f} s",
+            f"{each.processor_seconds:.2f} s",
+            f"{each.peak_bytes / MEGABYTE:,.0f} MB",
+        )
+        for each in readings
+    ]
+    return markdown(("profile", "read in", "of a processor", "memory"), rows)
+
+
+def overhead_table(overheads: Sequence[Found]) -> str:
+    rows = [
+        (
+            each.name,
+            format_ns(each.plain_ns),
+            format_ns(each.own_adds_ns),
+            format_ns(each.ours_adds_ns),
+            f"{each.ours_over_own:.3f} ({each.low:.3f} to {each.high:.3f})",
+            format_ns(each.finish_ns),
+        )
+        for each in overheads
+    ]
+    header = (
+        "model", "plain", "its own profiling adds", "recording adds to that",
+        "recorded over profiled", "writing the trace, each",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    """Of the readings the best, for what else the machine does can only take longer."""
+    expected = []
+    readings = readings_of(result)
+    if readings:
+        best = min(readings, key=lambda reading: reading.seconds)
+        most_seconds = MAX_READ_SECONDS * best.megabytes / 100
+        expected.append(
+            Expectation(
+                f"a profile of {best.megabytes} MB is read, best of {len(readings)}",
+                f"at most {most_seconds:g} s, {MAX_READ_BYTES / MEGABYTE:,.0f} MB",
+                f"{best.seconds:.2f} s, {best.peak_bytes / MEGABYTE:,.0f} MB",
+                best.seconds <= most_seconds and best.peak_bytes <= MAX_READ_BYTES,
+            )
+        )
+    expected += [
+        Expectation(
+            f"recording adds to {each.name}",
+            f"at most {100 * (MAX_RATIO - 1):.0f} %, or what profiling adds",
+            f"{100 * (each.ours_over_own - 1):+.1f} % ({100 * (each.low - 1):+.1f} to "
+            f"{100 * (each.high - 1):+.1f}), {format_ns(each.ours_adds_ns)} beside "
+            f"{format_ns(each.own_adds_ns)}",
+            each.is_within,
+        )
+        for each in overheads_of(result)
+    ]
+    return tuple(expected)
 
 
 # -- reading
 
 
-def _read(megabytes: int) -> int:
+def _read(megabytes: int) -> list[Reading]:
     with tempfile.TemporaryDirectory(prefix="modelperf-trace-") as folder:
         path = Path(folder, "profile.json")
         _write_long_profile(path, megabytes * MEGABYTE)
-        readings = [_read_in_process(path) for _ in range(READ_TIMES)]
-    for reading in readings:
-        print(
-            f"{megabytes} MB, {reading.events:,} events: {reading.seconds:.2f} s "
-            f"({reading.processor_seconds:.2f} s of a processor), "
-            f"at most {reading.peak_bytes / MEGABYTE:,.0f} MB of memory"
-        )
-    best = min(readings, key=lambda reading: reading.seconds)
-    share = megabytes / 100
-    is_fast = best.seconds <= MAX_READ_SECONDS * share and best.peak_bytes <= MAX_READ_BYTES
-    print(f"expected at most {MAX_READ_SECONDS * share:g} s, {MAX_READ_BYTES / MEGABYTE:,.0f} MB:",
-          "met" if is_fast else "missed")  # fmt: skip
-    return 0 if is_fast else 1
+        return [_read_in_process(path, megabytes) for _ in range(READ_TIMES)]
 
 
-def _read_in_process(path: Path) -> Reading:
+def _read_in_process(path: Path, megabytes: int) -> Reading:
     command = [sys.executable, __file__, _READ_ONE, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return Reading(**json.loads(done.stdout))
+    return Reading(megabytes=megabytes, **json.loads(done.stdout))
 
 
 def _read_one(path: Path) -> dict[str, float]:

@@ -1,0 +1,385 @@
+"""Run the benchmarks, store what they found, and write the figures of the docs from that.
+
+    make evidence                              what takes three quarters of an hour
+    make evidence ARGS=--list                  what there is, what is stored, how long it takes
+    make evidence ARGS="--only static suite"   these alone
+    make evidence ARGS=--quick                 a small form of each: shown, not stored
+    make evidence ARGS=--full                  the long form of each, some four hours
+    make evidence ARGS=--tables                the figures again from what is stored: no run
+
+Each benchmark is a process of its own, one after the other, for they measure. What it found is
+stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
+stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
+it was, if it keeps what it has (`verdicts`, `soak`).
+
+What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import results
+from results import Expectation, Result, ResultError
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "docs" / "evidence.md",
+    ROOT / "benchmarks" / "README.md",
+)
+PROGRAMS = Path(__file__).parent
+
+_BLOCK = re.compile(r"(<!-- evidence: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARK = "<!-- evidence:"
+
+
+class Module(Protocol):
+    """What a benchmark makes of its stored document."""
+
+    def tables(self, result: Result) -> Mapping[str, str]: ...
+
+    def expectations(self, result: Result) -> Sequence[Expectation]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a benchmark is called, and for how long it then runs on two slow cores."""
+
+    arguments: str
+    minutes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One program beside this. Without a usual form it runs when it is named, or all in full."""
+
+    name: str
+    question: str
+    quick: Form
+    usual: Form | None
+    full: Form
+    keeps_folder: bool = False
+
+    @property
+    def stored(self) -> Path:
+        return results.FOLDER / f"{self.name}.json"
+
+    @property
+    def unfinished(self) -> Path:
+        """Where it keeps what it has; not in this checkout, where pytest finds our settings."""
+        checkout = zlib.crc32(bytes(ROOT))
+        return Path(tempfile.gettempdir(), f"modelperf-evidence-{checkout:08x}", self.name)
+
+    @property
+    def module(self) -> Module:
+        return cast("Module", importlib.import_module(self.name))
+
+    def command(self, form: Form) -> str:
+        return shlex.join(("python", f"benchmarks/{self.name}.py", *shlex.split(form.arguments)))
+
+
+# The short ones first, so that there is something to look at.
+BENCHMARKS = (
+    Benchmark(
+        "overhead",
+        "what does measuring add to the time of an inference?",
+        quick=Form("--seconds 0.5", 0.2),
+        usual=Form("--seconds 20", 1.2),
+        full=Form("--seconds 60", 3.2),
+    ),
+    Benchmark(
+        "startup",
+        "what does the plugin cost a run without `--modelperf`?",
+        quick=Form("--pairs 6", 0.2),
+        usual=Form("--pairs 100", 2),
+        full=Form("--pairs 200", 4),
+    ),
+    Benchmark(
+        "tracing",
+        "what does a recorded inference cost, and how fast is a long profile read?",
+        quick=Form("--seconds 1 --megabytes 10", 0.5),
+        usual=Form("--seconds 20", 2),
+        full=Form("--seconds 60", 4),
+    ),
+    Benchmark(
+        "intervals",
+        "how often do the intervals hold the truth?",
+        quick=Form("--repetitions 10", 0.4),
+        usual=Form("--repetitions 100", 2.5),
+        full=Form("--repetitions 500", 12),
+    ),
+    Benchmark(
+        "static",
+        "how fast and how right is the static profile, beside its peer?",
+        quick=Form("--quick --skip-large", 2),
+        usual=Form("", 6),
+        full=Form("", 6),
+    ),
+    Benchmark(
+        "suite",
+        "how long does a session take, and does it grow with its cases alone?",
+        quick=Form("--sizes 2,4", 1),
+        usual=Form("--sizes 10,30", 7),
+        full=Form("--sizes 10,20,40,60", 15),
+    ),
+    Benchmark(
+        "verdicts",
+        "how often is a verdict right, beside two other ways to judge?",
+        quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
+        usual=Form("--aa 25 --slower 12", 25),
+        full=Form("--aa 100 --slower 50", 110),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "scale",
+        "what do many models, and a model of many nodes, take of time and memory?",
+        quick=Form("--quick", 4),
+        usual=None,
+        full=Form("", 30),
+    ),
+    Benchmark(
+        "soak",
+        "how often is something called worse that did not change, under changing noise?",
+        quick=Form("--comparisons 32", 3),
+        usual=None,
+        full=Form("--comparisons 1000", 45),
+        keeps_folder=True,
+    ),
+)
+
+
+def main() -> int:
+    options = _options()
+    chosen = [each for each in BENCHMARKS if not options.only or each.name in options.only]
+    try:
+        if options.list:
+            print(listing())
+            return 0
+        if options.tables:
+            write_pages()
+            return 0
+        if options.quick:
+            return show_quick(chosen)
+        plan = [(each, form) for each in chosen if (form := _form(each, options))]
+        return store(plan, [each for each in chosen if _form(each, options) is None])
+    except ResultError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def show_quick(chosen: Sequence[Benchmark]) -> int:
+    """The small form of each, which shows that it works and no more."""
+    problems = []
+    with tempfile.TemporaryDirectory(prefix="modelperf-evidence-") as folder:
+        for index, each in enumerate(chosen):
+            left = sum(other.quick.minutes for other in chosen[index:])
+            _announce(index, len(chosen), each.command(each.quick), each.quick.minutes, left)
+            problem = run(each, each.quick, Path(folder, f"{each.name}.json"), None)
+            problems += [problem] if problem else []
+    return _end(problems)
+
+
+def store(plan: Sequence[tuple[Benchmark, Form]], skipped: Sequence[Benchmark]) -> int:
+    """Each of the plan, stored as it ends; then the pages are written again.
+
+    A page cannot be written before everything that it shows was stored once.
+    """
+    for each in skipped:
+        print(f"{each.name} takes {each.full.minutes:g} min: left to --full, or --only {each.name}")
+    minutes = [minutes_of(each, form) for each, form in plan]
+    problems = []
+    for index, (each, form) in enumerate(plan):
+        _announce(index, len(plan), each.command(form), minutes[index], sum(minutes[index:]))
+        with tempfile.TemporaryDirectory(prefix="modelperf-evidence-") as place:
+            made = Path(place, each.stored.name)
+            try:
+                problem = run(each, form, made, each.unfinished if each.keeps_folder else None)
+            except KeyboardInterrupt:
+                left = " ".join(other.name for other, _ in plan[index:])
+                print(f"\nwhat has ended is stored. To go on: --only {left}", file=sys.stderr)
+                return 130
+            if problem:
+                problems.append(problem)
+                continue
+            each.stored.parent.mkdir(exist_ok=True)
+            shutil.move(made, each.stored)
+        shutil.rmtree(each.unfinished, ignore_errors=True)
+    write_pages()
+    return _end(problems)
+
+
+def run(benchmark: Benchmark, form: Form, path: Path, folder: Path | None) -> str | None:
+    """Have a benchmark write what it found; why it could not, if it could not.
+
+    That it ends with 1 and has written something says that an expectation was missed.
+    """
+    place = ("--folder", str(folder)) if folder else ()
+    program = PROGRAMS / f"{benchmark.name}.py"
+    command = [sys.executable, str(program), *shlex.split(form.arguments), *place]
+    done = subprocess.run([*command, "--json", str(path)], cwd=ROOT, check=False)
+    if done.returncode not in {0, 1} or not path.exists():
+        return (
+            f"{benchmark.name} could not run, it ended with {done.returncode}. What it says stands "
+            f"above; then type: python benchmarks/evidence.py --only {benchmark.name}"
+        )
+    try:
+        results.load(path)
+    except ResultError as error:
+        return str(error)
+    return None
+
+
+def write_pages() -> None:
+    """The figures of every page, from what is stored."""
+    blocks = blocks_of(stored_results())
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        written = render_page(page.name, text, blocks)
+        if written != text:
+            page.write_text(written, encoding="utf-8")
+            print(f"wrote {page.relative_to(ROOT)}")
+
+
+def stored_results() -> dict[str, Result]:
+    """What is stored, by the name of the benchmark."""
+    return {each.name: results.load(each.stored) for each in BENCHMARKS if each.stored.exists()}
+
+
+def blocks_of(found: Mapping[str, Result]) -> dict[str, str]:
+    """Everything that a page can show, by name: what a benchmark makes, and what holds for all."""
+    blocks: dict[str, str] = {}
+    expected: dict[str, Sequence[Expectation]] = {}
+    for each in BENCHMARKS:
+        if each.name in found:
+            result = found[each.name]
+            expected[each.name] = each.module.expectations(result)
+            for name, text in each.module.tables(result).items():
+                is_short = name.endswith(results.SHORT)
+                blocks[name] = _with_short_conditions(text, result) if is_short else text
+            blocks[f"{each.name} conditions"] = results.conditions(result)
+            blocks[f"{each.name} expectations"] = _with_short_conditions(
+                results.expectation_table(expected[each.name]), result
+            )
+    blocks["summary"] = summary(found, expected)
+    return blocks
+
+
+def summary(found: Mapping[str, Result], expected: Mapping[str, Sequence[Expectation]]) -> str:
+    """For each benchmark how many of its expectations were met, and which were not."""
+    rows = []
+    for each in BENCHMARKS:
+        if each.name in found:
+            outcomes = [one.outcome for one in expected[each.name]]
+            others = [
+                f"{one.what}: {one.found} ({one.outcome})"
+                for one in expected[each.name]
+                if not one.is_met
+            ]
+            rows.append(
+                (
+                    f"`{each.name}`",
+                    each.question,
+                    f"{outcomes.count('met')} of {len(outcomes)}",
+                    "; ".join(others) or "-",
+                    results.day(found[each.name]),
+                )
+            )
+    header = ("benchmark", "question", "met", "missed or not shown", "measured")
+    return results.markdown(header, rows, "llrll")
+
+
+def render_page(name: str, text: str, blocks: Mapping[str, str]) -> str:
+    """A page with its blocks as they are now; ResultError where one is not to be had."""
+
+    def replace(found: re.Match[str]) -> str:
+        mark, block, old, end = found.groups()
+        if _MARK in old:
+            raise ResultError(f"{name}: the block {block!r} has no <!-- end -->")
+        if block not in blocks:
+            benchmark = re.split(r"\W", block)[0]
+            raise ResultError(
+                f"{name} shows {block!r}, of which nothing is stored. "
+                f"Type: python benchmarks/evidence.py --only {benchmark}"
+            )
+        return f"{mark}{blocks[block]}\n{end}"
+
+    written = _BLOCK.sub(replace, text)
+    if written.count(_MARK) != len(_BLOCK.findall(written)):
+        raise ResultError(f"{name}: a block has no <!-- end -->")
+    return written
+
+
+def listing() -> str:
+    """A line for each benchmark: what is asked, what is stored, how long it takes."""
+    lines = []
+    for each in BENCHMARKS:
+        stored = "nothing is stored"
+        if each.stored.exists():
+            result = results.load(each.stored)
+            stored = f"{results.day(result)}, {result.command}"
+        usual = f"{minutes_of(each, each.usual):.1f} min" if each.usual else "with --full only"
+        full = f"{minutes_of(each, each.full):.0f} min in full"
+        lines.append(f"{each.name:10} {usual:>17}, {full:>15}   {each.question}\n{'':12}{stored}")
+    return "\n".join(lines)
+
+
+def minutes_of(benchmark: Benchmark, form: Form) -> float:
+    """As long as the same took before, if that is known."""
+    if benchmark.stored.exists():
+        result = results.load(benchmark.stored)
+        if result.command == benchmark.command(form):
+            return result.seconds / 60
+    return form.minutes
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    names = [each.name for each in BENCHMARKS]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--list", action="store_true", help="what there is, and what is stored")
+    how.add_argument("--tables", action="store_true", help="write the pages again, run nothing")
+    how.add_argument("--quick", action="store_true", help="small forms: shown, and not stored")
+    how.add_argument("--full", action="store_true", help="long forms, some four hours")
+    return parser.parse_args()
+
+
+def _form(benchmark: Benchmark, options: argparse.Namespace) -> Form | None:
+    if options.full:
+        return benchmark.full
+    return benchmark.usual or (benchmark.full if options.only else None)
+
+
+def _with_short_conditions(text: str, result: Result) -> str:
+    return f"{text}\n\n`{result.command}`, {results.short_conditions(result)}."
+
+
+def _announce(index: int, count: int, command: str, minutes: float, left: float) -> None:
+    print(
+        f"[{index + 1} of {count}] {command}: about {minutes:.1f} min, all that is left "
+        f"{left:.0f} min",
+        flush=True,
+    )
+
+
+def _end(problems: Sequence[str]) -> int:
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,403 @@
+"""Models that did not change, compared again and again on a machine that does: a soak.
+
+    python benchmarks/soak.py                      1,000 comparisons and more, some 40 minutes
+    python benchmarks/soak.py --comparisons 60     fewer
+    python benchmarks/soak.py --seconds 600        those that can be made in ten minutes
+    python benchmarks/soak.py --folder f           keep the runs here, and go on from them
+
+Four models of 10 us to some ms, at batch 1 and 2, on 1 and 2 cores, have other weights than before
+and the same work, so each comparison runs, and whatever is called worse or better is a false alarm.
+From run to run, in a random order, the neighbours change: none; one that keeps a core busy; one
+that streams through memory; both cores busy; bursts on both. So does the way to compare:
+
+- twin: `pytest --modelperf` in a process of its own, against a recorded baseline;
+- older model: the same with `--modelperf-against` a folder of the models as they were;
+- one process: the Python API, in this very process, which makes all of these one after the other.
+
+Where a twin was not shown to run like its model, the case is held against stored samples instead,
+for which docs/statistics.md promises no level; these are counted for themselves.
+
+What is expected: a run of duets may call something worse with a chance of at most 1 %, which the
+figures that it judges share, p50 and p95 of each case. That is its chance where everything is
+slower by just what is allowed, 3 %. Here nothing is slower, so of n runs far fewer than n / 100
+should raise an alarm; n / 100, and at least one, are let pass. The same holds for what is called
+improved. The intervals keep the same level on either side, so of all of n runs n / 50 should not
+hold 1, as far as the models are equally fast. A twin is trusted within 1 %, so that is only shown.
+Nothing may fail. After a run no process of it may be left, no file and no lock. Over many
+comparisons in one process, after a quarter of the runs, its threads and open files stay as many,
+and its memory grows by no more than 2 MB in 100.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import results
+from filelock import FileLock, Timeout
+from onnx import TensorProto, helper, numpy_helper
+from soak_runs import (
+    NOISES,
+    WAYS,
+    Compared,
+    Held,
+    Run,
+    cases_of,
+    expectations,
+    progress,
+    read_case,
+    tables,
+)
+from verdicts import chain
+
+from pytest_modelperf.comparing import Details, Side, compare_models
+from pytest_modelperf.gates import RUN_LEVEL, Gate, rounds_within
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.serde import dump_comparison
+from pytest_modelperf.session import ProfileRequest
+
+# What the neighbours do, and on which of two cores.
+NEIGHBOURS: dict[str, tuple[tuple[str, int], ...]] = {
+    "none": (),
+    "a core busy": (("busy", 0),),
+    "memory": (("memory", 1),),
+    "both busy": (("busy", 0), ("busy", 1)),
+    "bursts": (("bursts", 0), ("bursts", 1)),
+}
+BATCHES = (1, 2)
+# A recording that was disturbed is made again, for without a trusted twin there is no duet.
+RECORDINGS = 2
+MAX_RUN_SECONDS = 1800
+
+_ROOT = Path(__file__).resolve().parent.parent
+_MARKER = "MODELPERF_SOAK"
+# Processes that were killed may take a moment to be gone.
+_GRACE_SECONDS = 2.0
+
+_NEIGHBOUR = """
+import os, random, sys, time
+kind, core, choose = sys.argv[1], int(sys.argv[2]), random.Random(sys.argv[3])
+os.sched_setaffinity(0, {core})
+if kind == "memory":
+    import numpy
+    here = numpy.ones(1 << 24)
+    there = numpy.empty_like(here)
+parent = os.getppid()
+while os.getppid() == parent:
+    if kind == "memory":
+        numpy.copyto(there, here)
+        continue
+    end = time.monotonic() + choose.uniform(0.05, 0.5)
+    while time.monotonic() < end:
+        pass
+    if kind == "bursts":
+        time.sleep(choose.uniform(0.05, 0.5))
+"""
+
+
+def main() -> int:
+    parser = results.parser(__doc__)
+    parser.add_argument("--comparisons", type=int, default=1000, help="as many, or a few more")
+    parser.add_argument("--seconds", type=float, help="begin no run after so many")
+    parser.add_argument("--max-seconds", type=float, default=2.0, help="those of a comparison")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of noises and ways")
+    parser.add_argument("--folder", type=Path, help="keep the runs here, and go on from them")
+    options = parser.parse_args()
+    if not Path("/proc/self/fd").is_dir():
+        parser.error("what a run leaves behind is read from /proc, which only Linux has")
+    start = results.Start.now("soak")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        soak = Soak(folder, options.max_seconds, f"{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        runs = soak.read()
+        soak.prepare(records=not runs)
+        for noise, way in itertools.islice(plan_runs(options.seed), len(runs), None):
+            is_late = options.seconds and time.monotonic() - start.started > options.seconds
+            if len(cases_of(runs)) >= options.comparisons or is_late:
+                break
+            runs.append(soak.run(len(runs), noise, way))
+            print(progress(runs), file=sys.stderr, flush=True)
+    is_complete = len(cases_of(runs)) >= options.comparisons
+    result = start.finish({"runs": list(map(asdict, runs))}, is_complete=is_complete)
+    return results.conclude(result, tables, expectations, options.json)
+
+
+def plan_runs(seed: int) -> Iterator[tuple[str, str]]:
+    """Noise and way of each run, for ever: every noise with every way, then all of them again."""
+    choose = random.Random(seed)
+    combinations = list(itertools.product(NOISES, WAYS))
+    while True:
+        yield from choose.sample(combinations, len(combinations))
+
+
+@dataclass(frozen=True, slots=True)
+class Soak:
+    """The folder of a soak: the project, the models as they were, and a place for temporary files.
+
+    `process` is also the mark in the environment of every process that a run starts.
+    """
+
+    folder: Path
+    max_seconds: float
+    process: str
+
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def older(self) -> Path:
+        return self.folder / "older"
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "measuring.lock"
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        return (1, 2)[: len(os.sched_getaffinity(0))]
+
+    @property
+    def cases(self) -> list[tuple[str, str]]:
+        """Models and the ids of their cases."""
+        return [
+            (name, f"b{batch}-c{cores}")
+            for name, batch, cores in itertools.product(MODELS, BATCHES, self.cores)
+        ]
+
+    # -- what is compared
+
+    def prepare(self, *, records: bool) -> None:
+        """Models of before and of now, and baselines of those of before if there are none yet."""
+        for folder in (self.project, self.older, self.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+        os.environ |= {
+            _MARKER: self.process,
+            "TMPDIR": str(self.temporary),
+            "MODELPERF_LOCK": str(self.lock),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        # What it was before is kept there, too.
+        tempfile.tempdir = None
+        declared = [
+            f'[tool.modelperf.models."{name}.onnx"]\n'
+            f"batch_size = {list(BATCHES)}\ncores = {list(self.cores)}\n"
+            for name in MODELS
+        ]
+        (self.project / "pyproject.toml").write_text("\n".join(declared))
+        write_models(self.older, seed=0)
+        if records:
+            self.record()
+        write_models(self.project, seed=1)
+
+    def record(self) -> None:
+        write_models(self.project, seed=0)
+        for _ in range(RECORDINGS):
+            tests = self.untrusted()
+            if tests:
+                print(f"recording {len(tests)} baselines", file=sys.stderr, flush=True)
+                self.pytest("--modelperf-update-baseline", *tests)
+
+    def untrusted(self) -> list[str]:
+        """The tests of cases whose twin was not shown to run like its model, or never ran."""
+        tests = []
+        for name, case in self.cases:
+            path = self.project / "baselines" / name / "model.json"
+            stored = json.loads(path.read_text("utf-8"))["cases"] if path.exists() else {}
+            fidelity = stored.get(case, {}).get("fidelity")
+            if fidelity is None or not fidelity["is_trusted"]:
+                tests.append(f"{name}.onnx::{case}")
+        return tests
+
+    # -- runs
+
+    def read(self) -> list[Run]:
+        """Those that were made in this folder before."""
+        path = self.folder / "runs.jsonl"
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return [Run.from_json(json.loads(line)) for line in lines]
+
+    def run(self, number: int, noise: str, way: str) -> Run:
+        """Every case once more, and what is left of that when it is over."""
+        files = self.files()
+        with neighbours(noise, number):
+            begun = time.monotonic()
+            cases = self.compare_here() if way == "one process" else self.compare_by_pytest(way)
+            seconds = round(time.monotonic() - begun, 2)
+        left = (*self.processes(), *sorted(self.files() - files), *self.locks())
+        run = Run(number, noise, way, seconds, cases, left, self.held())
+        with (self.folder / "runs.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(run)) + "\n")
+        return run
+
+    def compare_by_pytest(self, way: str) -> tuple[Compared, ...]:
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        against = () if way == "twin" else (f"--modelperf-against={self.older}",)
+        limit = f"--modelperf-max-seconds={self.max_seconds:g}"
+        told = self.pytest(limit, f"--modelperf-json={report}", *against)
+        cases = json.loads(report.read_text("utf-8"))["cases"] if report.exists() else []
+        found = [read_case(case["model"]["name"], case, way) for case in cases]
+        if len(found) < len(self.cases):
+            found.append(Compared("the others", way, None, 0.0, None, (), told[-2000:]))
+        return tuple(found)
+
+    def pytest(self, *options: str) -> str:
+        """What a run of pytest printed, in a process of its own, with no plugin but ours."""
+        command = [sys.executable, "-m", "pytest", "-p", "pytest_modelperf.plugin"]
+        try:
+            done = subprocess.run(
+                [*command, "-p", "no:cacheprovider", "-q", "--modelperf", *options],
+                cwd=self.project,
+                env=os.environ | {"PYTHONPATH": str(_ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=MAX_RUN_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it took more than {MAX_RUN_SECONDS} s"
+        return done.stdout
+
+    def compare_here(self) -> tuple[Compared, ...]:
+        """The same comparisons by the Python API; they share the level of a run as well."""
+        setup = Setup(policy=SamplingPolicy(max_seconds=self.max_seconds))
+        gate = Gate(level=RUN_LEVEL / len(MODELS), rounds=rounds_within(self.max_seconds))
+        request = ProfileRequest(batch_sizes=BATCHES, cores=self.cores)
+        found: list[Compared] = []
+        for name in MODELS:
+            before, after = (folder / f"{name}.onnx" for folder in (self.older, self.project))
+            comparison = compare_models(
+                Side(before, setup), Side(after, setup), request, gate, details=Details.WHEN_WORSE
+            )
+            cases = json.loads(dump_comparison(comparison))["cases"]
+            found += [read_case(name, case, "one process") for case in cases]
+        return tuple(found)
+
+    # -- what is left
+
+    def processes(self) -> tuple[str, ...]:
+        """Those that a run started and did not end, by their mark or because they are ours."""
+        end = time.monotonic() + _GRACE_SECONDS
+        while (found := find_processes(self.process)) and time.monotonic() < end:
+            time.sleep(0.1)
+        return found
+
+    def files(self) -> set[str]:
+        """Everything in the project, and what is temporary."""
+        return {
+            str(path.relative_to(self.folder))
+            for folder in (self.project, self.temporary)
+            for path in folder.rglob("*")
+        }
+
+    def locks(self) -> tuple[str, ...]:
+        try:
+            with FileLock(self.lock, timeout=0):
+                return ()
+        except Timeout:
+            return (f"{self.lock.name}, still held",)
+
+    def held(self) -> Held:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        threads, files = (
+            sum(1 for _ in Path("/proc/self", what).iterdir()) for what in ("task", "fd")
+        )
+        return Held(self.process, pages * os.sysconf("SC_PAGESIZE"), threads, files)
+
+
+def find_processes(mark: str) -> tuple[str, ...]:
+    """What runs with this mark in its environment, or was started by this process."""
+    own, found = os.getpid(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # After the name, which may hold anything, come the state and the parent.
+            name, _, rest = (folder / "stat").read_text("utf-8", "replace").rpartition(")")
+            state, parent = rest.split()[:2]
+            is_marked = f"{_MARKER}={mark}".encode() in (folder / "environ").read_bytes()
+        except OSError:
+            # It is gone by now, or another user's.
+            continue
+        if int(folder.name) != own and (is_marked or int(parent) == own):
+            found.append(f"process {name.partition('(')[2]}, {state}")
+    return tuple(found)
+
+
+@contextmanager
+def neighbours(noise: str, seed: int) -> Iterator[None]:
+    """The processes that make this noise, on as many cores as there are."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    # They are no part of the run, so they bear no mark of it.
+    environment = {name: value for name, value in os.environ.items() if name != _MARKER}
+    started = []
+    try:
+        for kind, place in NEIGHBOURS[noise]:
+            given = (kind, str(cores[place % len(cores)]), f"{seed} {place}")
+            command = [sys.executable, "-c", _NEIGHBOUR, *given]
+            started.append(subprocess.Popen(command, env=environment))
+        yield
+    finally:
+        for neighbour in started:
+            neighbour.kill()
+            neighbour.wait()
+
+
+# -- the models
+
+
+def products(layers: int, width: int, seed: int) -> onnx.ModelProto:
+    """So many products with a square matrix, with a Relu each."""
+    values = np.random.default_rng(seed)
+    nodes, weights, last = [], [], "x"
+    for layer in range(layers):
+        matrix = values.normal(0, width**-0.5, (width, width)).astype(np.float32)
+        weights.append(numpy_helper.from_array(matrix, f"w{layer}"))
+        nodes += [
+            helper.make_node("MatMul", [last, f"w{layer}"], [f"m{layer}"], f"product{layer}"),
+            helper.make_node("Relu", [f"m{layer}"], [f"y{layer}"], f"relu{layer}"),
+        ]
+        last = f"y{layer}"
+    first, end = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", width]) for name in ("x", last)
+    )
+    graph = helper.make_graph(nodes, "products", [first], [end], weights)
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+# Of some 10 us; of 8 MB of weights; of some 0.3 ms and 1 ms.
+MODELS: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "tiny": lambda seed: products(6, 64, seed),
+    "wide": lambda seed: products(2, 1024, seed),
+    "short": lambda seed: chain(2, seed),
+    "long": lambda seed: chain(8, seed),
+}
+
+
+def write_models(folder: Path, seed: int) -> None:
+    for name, make in MODELS.items():
+        (folder / f"{name}.onnx").write_bytes(make(seed).SerializeToString())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
