@@ -23,7 +23,9 @@ from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "pytest_modelperf"
+import pytest_modelperf
+
+PACKAGE = Path(pytest_modelperf.__file__).parent
 
 _BASE = "ModelPerfError"
 # Errors that are not ours, and the code of a command or of pytest that ends with one: None where
