@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,7 +33,11 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.checking import CaseCheck, Checker
 from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.drawing import Drawer
+from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.narrowing import dimensions
+from pytest_modelperf.graph.narrowing.dimensions import Dim
+from pytest_modelperf.graph.narrowing.narrow import select_channels
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.layer_pairs import match_layers
@@ -46,6 +51,7 @@ from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.verdicts import Verdict
 from tests.plugin.project import write_dense, write_table
+from tests.small_models import ones, parse
 from tests.test_comparison_reports import OPEN, SLOWER
 from tests.test_run_reports import many, run
 
@@ -90,12 +96,14 @@ def record_few(project: pytest.Pytester) -> None:
 
 
 @contextmanager
-def counting_calls() -> Iterator[list[int]]:
-    """How many functions of the package are called meanwhile; the list has the one number."""
+def counting_calls(only: str | None = None) -> Iterator[list[int]]:
+    """How many functions of the package, or of one name, are called; the list has one number."""
     calls = [0]
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
+        code = frame.f_code
+        is_asked = event == "call" and only in {None, code.co_name}
+        if is_asked and code.co_filename.startswith(PACKAGE):
             calls[0] += 1
 
     before = sys.getprofile()
@@ -106,11 +114,13 @@ def counting_calls() -> Iterator[list[int]]:
         sys.setprofile(before)
 
 
-def calls_at_sizes(sizes: Sequence[int], run_at: Callable[[int], object]) -> list[int]:
+def calls_at_sizes(
+    sizes: Sequence[int], run_at: Callable[[int], object], only: str | None = None
+) -> list[int]:
     found = []
     # The first run makes what later ones find.
     for count in (sizes[0], *sizes):
-        with counting_calls() as calls:
+        with counting_calls(only) as calls:
             run_at(count)
         found.append(calls[0])
     return found[1:]
@@ -137,14 +147,15 @@ def test_to_collect_a_model_takes_no_more_where_there_are_more(project: pytest.P
     assert_no_growth(calls_at_sizes(MANY, collect))
 
 
-def test_nor_does_it_where_each_is_named(project: pytest.Pytester) -> None:
-    write_models(project, MANY[-1])
+def test_what_is_named_is_not_gone_through_for_each_model(project: pytest.Pytester) -> None:
+    """For each name pytest itself asks about all that is in its folder."""
+    write_models(project, FEW[-1])
 
     def collect(count: int) -> None:
         named = [f"models/m{index:02}.onnx" for index in range(count)]
         project.runpytest_inprocess("-q", *STATIC, "--collect-only", *named)
 
-    assert_no_growth(calls_at_sizes(MANY, collect))
+    assert_no_growth(calls_at_sizes(FEW, collect, only="named_tests"))
 
 
 def test_to_record_a_model_takes_no_more_where_there_are_more(project: pytest.Pytester) -> None:
@@ -264,6 +275,29 @@ def test_of_many_cases_that_went_wrong_the_worst_have_a_line() -> None:
 
 
 # -- many layers
+
+
+def test_why_layers_keep_their_channels_is_found_in_one_walk_through_the_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = [0]
+
+    class CountingDeque(deque[Dim]):
+        def popleft(self) -> Dim:
+            steps[0] += 1
+            return super().popleft()
+
+    monkeypatch.setattr(dimensions, "deque", CountingDeque)
+    found = []
+    for count in (10, 20, 30):
+        # Each product is added to its input, so that all are tied to the output.
+        lines = [f"m{i} = MatMul(y{i}, w{i}) y{i + 1} = Add(y{i}, m{i})" for i in range(count)]
+        text = f"g (float[1,4] y0) => (float[1,4] y{count}) {{ {' '.join(lines)} }}"
+        model = parse(text, weights={f"w{i}": ones(4, 4) for i in range(count)})
+        steps[0] = 0
+        assert len(select_channels(load_model(open_model(model)), 0.5).kept) == count
+        found.append(steps[0])
+    assert_no_growth(found)
 
 
 def layer(index: int, op_type: str, name: str = "", width: int = 4) -> StaticLayer:

@@ -82,19 +82,20 @@ class Dimensions:
         """More than the number of any set."""
         return len(self._parents)
 
-    def reason(self, dim: Dim) -> str:
-        """Why an axis that is pinned has to stay: the nearest of the reasons that it is tied to."""
-        seen = {dim}
-        waiting = deque([dim])
+    def reasons(self) -> dict[Dim, str]:
+        """Why axes that are tied to a pinned one have to stay: the nearest of the reasons.
+
+        Of all axes at once: to look for that of each alone would take a walk through the graph.
+        """
+        found = dict(self._reasons)
+        waiting = deque(found)
         while waiting:
             here = waiting.popleft()
-            if here in self._reasons:
-                return self._reasons[here]
             for near in self._links.get(here, ()):
-                if near not in seen:
-                    seen.add(near)
+                if near not in found:
+                    found[near] = found[here]
                     waiting.append(near)
-        return ""
+        return found
 
     def _roots(self, places: Places) -> Places:
         roots = self._parents[places]

@@ -118,6 +118,7 @@ def _layers(plan: Plan) -> int:
 def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
     """The layers that make channels and lose none, in the order of the graph."""
     dims = related.dimensions
+    reasons = dims.reasons()
     kept: dict[str, str] = {}
     narrowed: set[str] = set()
     for made in related.findings.made:
@@ -125,7 +126,7 @@ def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
         if selection.removed[sets].any():
             narrowed.add(made.layer)
         elif (sets == PINNED).any():
-            kept.setdefault(made.layer, dims.reason(made.weight))
+            kept.setdefault(made.layer, reasons.get(made.weight, ""))
         elif np.isin(sets, list(selection.uneven)).any():
             kept.setdefault(made.layer, "its groups cannot all lose as many channels")
         else:
