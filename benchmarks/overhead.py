@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 from results import Expectation, Result, Start, at_most, conclude, format_ns, markdown
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
-from pytest_modelperf.profiler.worker.agent import time_one
+from pytest_modelperf.profiler.worker.timing import time_one
 from pytest_modelperf.stats import duet_ratio
 
 MAX_RATIO = 1.01

@@ -315,7 +315,7 @@ import atexit, json, resource, runpy, sys, time
 path, module = sys.argv[1:3]
 sys.argv = [module, *sys.argv[3:]]
 def tell():
-    from pytest_modelperf.profiler.worker.agent import peak_rss_bytes
+    from pytest_modelperf.profiler.worker.meter import peak_rss_bytes
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024

@@ -40,7 +40,7 @@ from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measuring import measure_model
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest

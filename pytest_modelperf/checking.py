@@ -49,7 +49,7 @@ from pytest_modelperf.options import UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import coarsened
+from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
 from pytest_modelperf.rigging import WAITING, Model, Place, Watch, check_cores

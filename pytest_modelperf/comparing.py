@@ -28,7 +28,7 @@ from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, S
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
-from pytest_modelperf.profiler.sampling import coarsened
+from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts

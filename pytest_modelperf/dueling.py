@@ -23,14 +23,9 @@ from pytest_modelperf.profiler.measure import (
     sum_up,
 )
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
-from pytest_modelperf.profiler.sampling import (
-    DUET_POLICY,
-    BlockPair,
-    DuetBench,
-    SamplingPolicy,
-    SamplingProgress,
-    sample_duet,
-)
+from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.records import CaseProfile
 from pytest_modelperf.rigging import (
     Model,

@@ -24,7 +24,7 @@ from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import coarsened
+from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rigging import Model, Place, Watch

@@ -39,7 +39,7 @@ from pytest_modelperf.profiler.measure import (
     set_up,
     start_worker,
 )
-from pytest_modelperf.profiler.sampling import SamplingProgress
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.records import Case, StaticProfile

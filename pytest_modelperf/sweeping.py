@@ -28,7 +28,8 @@ from pytest_modelperf.measurements import Block, EngineFacts, Load, Progress, Ro
 from pytest_modelperf.measuring import measure_model
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Rig, Setup, set_up, step_of
-from pytest_modelperf.profiler.sampling import SamplingProgress, sample_in_turn
+from pytest_modelperf.profiler.sampling import sample_in_turn
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.records import Case, ModelFacts, Outcome
 from pytest_modelperf.rigging import (

@@ -20,7 +20,7 @@ from pytest_modelperf.layer_pairs import match_layers
 from pytest_modelperf.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.measuring import measure_model
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import (
     Case,
     CaseProfile,

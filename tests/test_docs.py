@@ -31,7 +31,7 @@ from pytest_modelperf.measurements import (
     Spread,
 )
 from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS, MIN_LAYER_RUNS
-from pytest_modelperf.profiler.sampling import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.static import cost
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S
 from pytest_modelperf.recording import PROCESSES

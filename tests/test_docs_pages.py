@@ -27,7 +27,7 @@ from pytest_modelperf.limits import DEFAULT_PERCENTS, DEFAULT_TOLERANCE, FIGURES
 from pytest_modelperf.measurements import PERCENTS, Latency, Percentile
 from pytest_modelperf.options import OPTIONS, Option
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
-from pytest_modelperf.profiler.sampling import DUET_POLICY
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.records import (
     Case,
     CaseProfile,

@@ -26,7 +26,7 @@ from pytest_modelperf.hookspecs import (
 from pytest_modelperf.measurements import Progress
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.quantizing import Quantized
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.report import html
 from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS
 from pytest_modelperf.rigging import Watch

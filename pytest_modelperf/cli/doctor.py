@@ -59,7 +59,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
 
     from pytest_modelperf.doctor import check_machine
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.profiler.sampling import DUET_POLICY
+    from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
     from pytest_modelperf.report.doctor_text import render_checkups
 
     setup = replace(setup, policy=replace(DUET_POLICY, max_seconds=max_seconds))

@@ -204,7 +204,7 @@ class Measuring:
         options = parse_pairs("--engine-option", self.engine_options)
 
         from pytest_modelperf.profiler.measure import Setup
-        from pytest_modelperf.profiler.sampling import SamplingPolicy
+        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 
         return Setup(
             engine=engine,

@@ -29,12 +29,9 @@ from pytest_modelperf.profiler.engines.source import (
     EngineModule,
 )
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.sampling import (
-    IsEnough,
-    SamplingPolicy,
-    SamplingProgress,
-    sample,
-)
+from pytest_modelperf.profiler.sampling import IsEnough, sample
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LOCAL,

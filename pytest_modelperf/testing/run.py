@@ -103,7 +103,7 @@ class Run:
         from pytest_modelperf.checking import CaseCheck
         from pytest_modelperf.gates import Gate, rounds_within
         from pytest_modelperf.profiler.measure import Setup
-        from pytest_modelperf.profiler.sampling import SamplingPolicy
+        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
         from pytest_modelperf.stats import share_level
 
         declared = case.declared

@@ -27,7 +27,8 @@ from pytest_modelperf.errors import ChangedModelError
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
-from pytest_modelperf.profiler.sampling import DUET_POLICY, SamplingPolicy, sample, sample_duet
+from pytest_modelperf.profiler.sampling import sample, sample_duet
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats import summarize

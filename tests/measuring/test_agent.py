@@ -17,12 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.profiler.worker.agent import (
-    Agent,
-    choose_processors,
-    error_kind,
+from pytest_modelperf.profiler.worker.agent import Agent, error_kind
+from pytest_modelperf.profiler.worker.meter import throttled_ns
+from pytest_modelperf.profiler.worker.process import choose_processors
+from pytest_modelperf.profiler.worker.timing import (
     paused_gc,
-    throttled_ns,
     time_at_once,
     time_in_turn,
     time_one,

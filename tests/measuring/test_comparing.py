@@ -19,7 +19,7 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
 from pytest_modelperf.session import ProfileRequest
 from tests.command import Result, run

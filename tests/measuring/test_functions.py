@@ -13,7 +13,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.measuring import importable_name, measure_function
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import Outcome
 from pytest_modelperf.session import ProfileRequest
 from tests.measuring import functions

@@ -12,15 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.measurements import Block, DuetRound, Load, Round
-from pytest_modelperf.profiler.sampling import (
-    DUET_POLICY,
-    SamplingPolicy,
-    SamplingProgress,
-    coarsened,
-    sample,
-    sample_duet,
-    sample_in_turn,
-)
+from pytest_modelperf.profiler.sampling import sample, sample_duet, sample_in_turn
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy, coarsened
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats import estimate_percentile
 from tests.measuring.fake_bench import MS, US, FakeBench, FakeClock, FakeDuetBench, S, steady
 

@@ -17,7 +17,7 @@ from pytest_modelperf.hookspecs import (
 )
 from pytest_modelperf.measurements import Block, Progress
 from pytest_modelperf.profiler.measure import Rig, Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import Outcome
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.sweeping import SweepSource, sweep_models

@@ -19,7 +19,12 @@ import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest, is_local
+from pytest_modelperf.profiler.worker.gateway import (
+    SENT_MODULES,
+    ProcessWorker,
+    WorkerRequest,
+    is_local,
+)
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 
 FAULTY = EngineModule("faulty", "tests.measuring.faulty")
@@ -73,6 +78,20 @@ def ends(pid: int) -> bool:
     while is_running(pid) and time.monotonic() < deadline:
         os.sched_yield()
     return not is_running(pid)
+
+
+LOADED = """
+import sys
+
+def describe(options):
+    return {"loaded": sorted(name for name in sys.modules if name.startswith("pytest_modelperf"))}
+"""
+
+
+def test_a_worker_has_of_this_package_what_was_sent_alone() -> None:
+    with ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker:
+        told = worker.ask("engine", "as it loaded", source=LOADED, file="e.py", options={})
+    assert told["loaded"] == sorted(SENT_MODULES)
 
 
 def test_each_inference_is_timed() -> None:

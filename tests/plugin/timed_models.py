@@ -17,7 +17,7 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import record_baseline
 from pytest_modelperf.session import ProfileRequest
 from tests.plugin.project import read_json

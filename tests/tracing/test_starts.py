@@ -9,8 +9,9 @@ from typing import Any, cast
 from pytest_modelperf.measurements import Block, EngineFacts, Noise
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measure import Rig, Setup, Subject
-from pytest_modelperf.profiler.worker.agent import Agent, Meter
+from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
+from pytest_modelperf.profiler.worker.meter import Meter
 
 TICK_NS = 5
 

@@ -1,48 +1,51 @@
 """What runs inside a worker: it loads models, times inferences, and answers one request at a time.
 
-Its source is sent through the gateway, and the engine's after it, so it needs the standard
-library, numpy and the engine, but not this package. It decides nothing: how often to run and when
-to stop is told by the other side, over a channel that carries plain values.
+Its source is sent through the gateway with that of the modules that it imports here, and the
+engine's after it, so it needs the standard library, numpy and the engine, but not this package. It
+decides nothing: how often to run and when to stop is told by the other side, over a channel that
+carries plain values.
 """
 
 from __future__ import annotations
 
 import array
-import contextlib
 import errno
-import faulthandler
 import gc
-import io
-import itertools
-import linecache
 import os
-import platform
 import random
 import resource
 import shutil
-import signal
 import sys
 import tempfile
-import threading
 import time
 import traceback
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
+
+from pytest_modelperf.profiler.worker.meter import Meter, available_bytes, peak_rss_bytes
+from pytest_modelperf.profiler.worker.process import (
+    become_group_leader,
+    describe_platform,
+    other_threads,
+    pin,
+    processors_left,
+    redirect_output,
+)
+from pytest_modelperf.profiler.worker.starter import take_module
+from pytest_modelperf.profiler.worker.timing import (
+    Clock,
+    paused_gc,
+    time_at_once,
+    time_in_turn,
+    time_one,
+)
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session
 
-
-Clock = Callable[[], int]
-
 ENGINE_MODULE = "modelperf_engine"
 # Inferences of both sides of a profiled run before any is kept.
 _PROFILE_WARMUP = 3
-# prctl(PR_SET_PDEATHSIG): see prctl(2).
-_PR_SET_PDEATHSIG = 1
-_KIB = 1024
-_NS_PER_S = 1_000_000_000
 
 
 class ModelRef:
@@ -149,12 +152,7 @@ class Agent:
 
     def do_engine(self, source: str, file: str, options: Mapping[str, str]) -> dict[str, Any]:
         """Take the engine from its source, and let it say what it is."""
-        module = types.ModuleType(ENGINE_MODULE)
-        module.__file__ = file
-        # So that a traceback shows lines of a file that may not be on this machine.
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        sys.modules[ENGINE_MODULE] = module
-        exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102  # our own, or a plugin's
+        module = take_module(ENGINE_MODULE, source, file)
         self.use_engine(cast("Engine", module))
         described = dict(module.describe(dict(options)))
         if self._is_child:
@@ -377,334 +375,6 @@ class Agent:
         return self._engine
 
 
-# -- timing
-
-
-def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) -> array.array[int]:
-    """The times of up to `count` inferences, at least one; it stops when `max_ns` are over."""
-    times = array.array("q", bytes(8 * count))
-    done = 0
-    end = clock() + max_ns
-    while done < count:
-        start = clock()
-        infer()
-        stop = clock()
-        times[done] = stop - start
-        done += 1
-        if stop > end:
-            break
-    return times[:done]
-
-
-def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
-    infers: Sequence[Callable[[], Any]],
-    count: int,
-    max_ns: int,
-    clock: Clock,
-    choose: random.Random,
-    starts: Sequence[array.array[int]] = (),
-) -> list[array.array[int]]:
-    """The times of up to `count` turns in which each of `infers` runs once, in random order.
-
-    At least one turn, unless `count` is 0; none is begun after `max_ns`. When each began is added
-    to `starts`, where it is wanted.
-    """
-    times = [array.array("q") for _ in infers]
-    order = list(range(len(infers)))
-    end = clock() + max_ns
-    for _ in range(count):
-        choose.shuffle(order)
-        for index in order:
-            infer = infers[index]
-            start = clock()
-            infer()
-            stop = clock()
-            times[index].append(stop - start)
-            if starts:
-                starts[index].append(start)
-        if clock() > end:
-            break
-    return times
-
-
-def time_at_once(
-    infers: Sequence[Callable[[], Any]], count: int, max_ns: int, clock: Clock
-) -> tuple[array.array[int], float]:
-    """The times of up to `count` inferences that run at once, and how many there were a second.
-
-    Each of `infers` has a thread of its own, and takes the next inference as soon as its last is
-    over; at least one runs, and none is begun after `max_ns`. A stream that has nothing left to do
-    leaves the others alone, so the rate is the sum of those that each had while it ran.
-    """
-    running = infers[:count]
-    tickets = itertools.count()
-    times = [array.array("q") for _ in running]
-    spent_ns = [0] * len(running)
-    errors: list[BaseException] = []
-    ready = threading.Barrier(len(running))
-
-    def run(index: int) -> None:
-        infer, own = running[index], times[index]
-        try:
-            ready.wait()
-            begun = start = clock()
-            # CPython's count hands out each number once, whatever thread asks.
-            while not own or (next(tickets) < count - len(running) and start - begun < max_ns):
-                start = clock()
-                infer()
-                stop = clock()
-                own.append(stop - start)
-                start = stop
-            spent_ns[index] = start - begun
-        except BaseException as error:  # noqa: BLE001  # raised where all have ended
-            errors.append(error)
-            ready.abort()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(1, len(running))]
-    for thread in threads:
-        thread.start()
-    run(0)
-    for thread in threads:
-        thread.join()
-    for error in errors:
-        if not isinstance(error, threading.BrokenBarrierError):
-            raise error
-    taken = array.array("q")
-    for own in times:
-        taken.extend(own)
-    rates = [len(own) / max(ns, 1) for own, ns in zip(times, spent_ns)]  # noqa: B905  # 3.9 has no strict
-    return taken, sum(rates) * _NS_PER_S
-
-
-@contextlib.contextmanager
-def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib wants it
-    """The garbage collector switched off for as long as something is timed."""
-    was_on = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-# -- noise
-
-
-class Meter:
-    """Counters of the system around a block; what a platform does not have is None."""
-
-    def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
-        self._cgroup_files = cgroup_files
-        self._processors = None if processors is None else frozenset(processors)
-        self._tick_ns = _NS_PER_S // os.sysconf("SC_CLK_TCK")
-
-    def read(self) -> dict[str, int | None]:
-        busy, stolen = self._processor_times()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {
-            "wall_ns": time.perf_counter_ns(),
-            "cpu_ns": int((usage.ru_utime + usage.ru_stime) * _NS_PER_S),
-            "involuntary_switches": usage.ru_nivcsw,
-            "busy_ns": busy,
-            "stolen_ns": stolen,
-            "throttled_ns": self._throttled(),
-        }
-
-    def since(self, before: Mapping[str, int | None]) -> dict[str, int | None]:
-        """What has passed; `others_ns` is what the processors did beside this process.
-
-        That can be a little below 0: processors are counted in ticks of 10 ms.
-        """
-        now = self.read()
-        spent: dict[str, int | None] = {}
-        for name, value in now.items():
-            past = before[name]
-            spent[name] = None if value is None or past is None else value - past
-        busy, own = spent.pop("busy_ns"), spent["cpu_ns"]
-        spent["others_ns"] = None if busy is None or own is None else busy - own
-        return spent
-
-    def _processor_times(self) -> tuple[int | None, int | None]:
-        """Busy and stolen time of the pinned processors (proc_stat(5))."""
-        if self._processors is None:
-            return None, None
-        busy = stolen = 0
-        try:
-            with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
-                for line in file:
-                    name, _, rest = line.partition(" ")
-                    if not name.startswith("cpu"):
-                        break
-                    if name[3:].isdigit() and int(name[3:]) in self._processors:
-                        user, nice, system, _, _, irq, softirq, steal = map(int, rest.split()[:8])
-                        busy += user + nice + system + irq + softirq
-                        stolen += steal
-        except (OSError, ValueError):
-            return None, None
-        return busy * self._tick_ns, stolen * self._tick_ns
-
-    def _throttled(self) -> int | None:
-        """How long the cgroups halted their processes, the longest of those that hold this one."""
-        times = [t for path in self._cgroup_files if (t := throttled_ns(path)) is not None]
-        return max(times, default=None)
-
-
-def throttled_ns(path: str) -> int | None:
-    """What a `cpu.stat` says: microseconds in version 2, nanoseconds in version 1."""
-    factors = {"throttled_usec": 1000, "throttled_time": 1}
-    try:
-        with open(path, encoding="ascii") as file:  # noqa: PTH123
-            for line in file:
-                name, _, value = line.partition(" ")
-                if name in factors:
-                    return int(value) * factors[name]
-    except (OSError, ValueError):
-        pass
-    return None
-
-
-def peak_rss_bytes() -> int:
-    """The most memory that this process ever had.
-
-    Linux hands the peak in `ru_maxrss` from a process on to those that it starts, so there it is
-    read where it begins anew (proc_pid_status(5)). On macOS it is in bytes.
-    """
-    with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(b"VmHWM:"):
-                return int(line.split()[1]) * _KIB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * _KIB
-
-
-def available_bytes() -> int | None:
-    """The memory that a process can still get without others being moved out (proc_meminfo(5))."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", "rb") as file:  # noqa: PTH123
-        for line in file:
-            if line.startswith(b"MemAvailable:"):
-                return int(line.split()[1]) * _KIB
-    return None
-
-
-# -- the process
-
-
-def become_group_leader() -> None:
-    """A group of its own, so that all of it can be ended; and an end when the starter ends."""
-    with contextlib.suppress(OSError):
-        os.setsid()
-    if sys.platform == "linux":
-        import ctypes
-
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def redirect_output(path: str) -> None:
-    """All output, that of native code too, goes into a file; a crash leaves its stack there."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
-    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
-    # One thread: to walk the others, which still run, may crash once more.
-    faulthandler.enable(file=2, all_threads=False)
-
-
-def pin(cores: int) -> tuple[list[int] | None, str | None]:
-    """Bind this process to so many processors: which, or why not."""
-    if not hasattr(os, "sched_setaffinity"):
-        return None, f"{sys.platform} has no way to pin a process"
-    wanted = choose_processors(cores, sorted(os.sched_getaffinity(0)), siblings)
-    try:
-        os.sched_setaffinity(0, wanted)
-    except OSError as error:
-        return None, f"pinning failed: {error.strerror}"
-    if sorted(os.sched_getaffinity(0)) != wanted:
-        return None, "the system did not keep the process where it was pinned"
-    return wanted, None
-
-
-def processors_left(besides: frozenset[str]) -> set[int]:
-    """Those that this thread and all but some others of this process may run on.
-
-    Not of this thread alone: some runtimes bind each of their threads, this one among them.
-    """
-    allowed: set[int] = set(os.sched_getaffinity(0))
-    with contextlib.suppress(OSError):
-        for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are texts on this side
-            # It may have ended since.
-            with contextlib.suppress(OSError):
-                allowed |= os.sched_getaffinity(int(thread))
-    return allowed
-
-
-def other_threads() -> frozenset[str]:
-    """All of this process but the one that asks; none where the platform does not tell."""
-    with contextlib.suppress(OSError):
-        threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are texts on this side
-        return frozenset(threads) - {str(threading.get_native_id())}
-    return frozenset()
-
-
-def choose_processors(
-    cores: int, allowed: Sequence[int], siblings_of: Callable[[int], frozenset[int]]
-) -> list[int]:
-    """The last of the allowed ones, one of each physical core before a second of any.
-
-    The last, because systems tend to run their own business on the first.
-    """
-    first: list[int] = []
-    second: list[int] = []
-    taken: set[int] = set()
-    for processor in reversed(allowed):
-        if taken & siblings_of(processor):
-            second.append(processor)
-        else:
-            first.append(processor)
-            taken.add(processor)
-    return sorted((first + second)[:cores])
-
-
-def siblings(processor: int) -> frozenset[int]:
-    """The processors that share a physical core with this one, itself included."""
-    path = f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list"
-    found = {processor}
-    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:  # noqa: PTH123
-        for part in file.read().strip().split(","):
-            low, _, high = part.partition("-")
-            found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)
-
-
-def describe_platform() -> dict[str, str | int | None]:
-    """What can be told of this machine without this package."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    cpu = platform.processor() or None
-    lines: list[str] = []
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
-        lines = file.read().decode("utf-8", "replace").splitlines()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            cpu = value.strip()
-            break
-    return {
-        "system": platform.system() or None,
-        "kernel": platform.release() or None,
-        "architecture": platform.machine() or None,
-        "cpu": cpu,
-        "logical_cores": os.cpu_count(),
-        "usable_cores": usable,
-        "python": platform.python_version(),
-    }
-
-
 # -- errors
 
 
@@ -741,7 +411,3 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
         channel.send(agent.handle(request))
         if request["command"] == "end":
             return
-
-
-if __name__ == "__channelexec__":
-    serve(channel)  # type: ignore[name-defined]  # noqa: F821  # execnet puts it there

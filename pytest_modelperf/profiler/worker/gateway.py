@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import shutil
 import signal
 import socket
 import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,21 +32,21 @@ from pytest_modelperf.errors import (
 )
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
 from pytest_modelperf.profiler.working_folder import make_working_folder
-from pytest_modelperf.units import printable, printable_lines
+from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-AGENT_MODULE = "pytest_modelperf.profiler.worker.agent"
+# What is sent to a worker, each after those that it imports.
+SENT_MODULES = tuple(
+    f"{__package__}.{name}" for name in ("starter", "timing", "meter", "process", "agent")
+)
 LOCAL = "popen"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
-# How long a worker is given to say how it ended, and to end by itself.
-_GRACE_S = 5.0
-_LOG_TAIL_BYTES = 4096
-_LOG_TAIL_LINES = 12
 # What execnet raises where a spec is wrong, and where nothing answers.
 _START_ERRORS = (
     AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
@@ -56,10 +54,6 @@ _START_ERRORS = (
 # Commands that carry more than a pipe holds.
 _LARGE = frozenset({"inputs", "put"})
 _PIECE_BYTES = 4 << 20
-# What ONNX Runtime puts before what it has to say.
-_ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# Lines of a crash report that are about the worker's own code, and tell nobody anything.
-_OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
 
 class Worker(Protocol):
@@ -232,14 +226,14 @@ class ProcessWorker:
         if not self.is_local and self._channel is not None and not self._is_over:
             with suppress(Exception):
                 self._channel.send({"command": "end"})
-                self._channel.receive(_GRACE_S)
+                self._channel.receive(GRACE_S)
         self._is_over = True
         if self.is_local and self._pid is not None:
             _kill(self._pid)
         gateways = list(self._group)
         try:
             with suppress(Exception):
-                self._group.terminate(timeout=_GRACE_S)
+                self._group.terminate(timeout=GRACE_S)
             for gateway in gateways:
                 _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
         finally:
@@ -279,15 +273,14 @@ class ProcessWorker:
     # -- start
 
     def _start(self) -> None:
-        agent = find_source(AGENT_MODULE)
-        self._channel = self._open_channel(agent.text)
+        self._channel = self._open_channel()
         begun = self.ask(
             "begin",
             "as it started",
             cores=self._request.cores,
             is_child=self.is_local,
             cgroup_files=list(self._request.cgroup_files) if self.is_local else [],
-            folder=str(self._folder) if self.is_local else None,
+            folder=str(self.folder) if self.is_local else None,
             log=str(self._log) if self.is_local else None,
             paths=list(self._request.paths) if self.is_local else [],
             memory_limit=self._request.memory_limit_bytes,
@@ -305,7 +298,9 @@ class ProcessWorker:
                 f"{self._request.cores} cores are wanted, but the worker may use {allowed}"
             )
 
-    def _open_channel(self, source: str) -> Any:  # noqa: ANN401  # execnet's own
+    def _open_channel(self) -> Any:  # noqa: ANN401  # execnet's own
+        # Names in brackets, as a stack tells lines that are ours by them.
+        parts = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
         with warnings.catch_warnings():
             # Where a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
@@ -316,13 +311,16 @@ class ProcessWorker:
             try:
                 with _safe_path():
                     gateway = self._group.makegateway(self._request.spec)
-                return gateway.remote_exec(source)
+                channel = gateway.remote_exec(parts[0][1])
+                channel.send(parts)
             except _START_ERRORS as error:
                 problem = self._describe_start(error)
             except BaseException:
                 # Interrupted: nobody else knows of what was started.
                 _kill_others(before)
                 raise
+            else:
+                return channel
             finally:
                 watchdog.cancel()
             gc.collect()
@@ -345,7 +343,7 @@ class ProcessWorker:
 
     @property
     def _log(self) -> Path:
-        return self._folder / "output.txt"
+        return self.folder / "output.txt"
 
     # -- what went wrong
 
@@ -364,94 +362,6 @@ class ProcessWorker:
         if tail:
             parts.append(f"The last it wrote:\n{tail}")
         return " ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a process ended: by a signal, or with an exit status."""
-
-    signal: int | None = None
-    status: int | None = None
-
-    @property
-    def text(self) -> str:
-        if self.signal is not None:
-            return f"was killed by {signal_name(self.signal)}"
-        return f"ended with status {self.status}"
-
-
-def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
-    """What an exception in a worker is to its user."""
-    kind, message = told["kind"], printable_lines(str(told["message"]))
-    if kind == "missing":
-        where = executable or "its Python"
-        return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
-    if kind == "option":
-        return UsageError(message)
-    if kind == "processors":
-        return MeasureError(
-            f"processors were taken away {step}: {message}. Measure again when nothing changes "
-            "which processors may be used."
-        )
-    if kind == "memory":
-        return MeasureError(f"memory ran out {step}: {told['type']}: {message}")
-    if kind == "disk":
-        return MeasureError(
-            f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
-            "TMPDIR to another folder."
-        )
-    plain = _ENGINE_PREFIX.sub("", message)
-    if plain == message:
-        plain = f"{told['type']}: {message}"
-    elif "is not a registered function/op" in plain:
-        plain = (
-            f"{plain.rstrip('.')}. Give the library that has it with --engine-option "
-            "custom_ops=PATH."
-        )
-    # Reports put `failed` before it.
-    return MeasureError(f"{step}: {plain}")
-
-
-def wait_for_end(pid: int, limit_s: float = _GRACE_S) -> Ending | None:
-    """How a child ended, left for its owner to collect; None where that cannot be told."""
-    if not hasattr(os, "waitid"):
-        return None
-    end = time.monotonic() + limit_s
-    while True:
-        try:
-            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except OSError:
-            return None
-        if found is not None:
-            if found.si_code == os.CLD_EXITED:
-                return Ending(status=found.si_status)
-            return Ending(signal=found.si_status)
-        if time.monotonic() > end:
-            return None
-        time.sleep(0.01)
-
-
-def signal_name(number: int) -> str:
-    """`SIGSEGV (segmentation fault)`."""
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-    meaning = signal.strsignal(number)
-    return f"{name} ({meaning.split(':')[0].lower()})" if meaning else name
-
-
-def read_tail(path: Path) -> str:
-    """The last lines of a log, made safe to show."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LOG_TAIL_BYTES))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = [line for line in text.strip().splitlines() if not _OWN_FRAME.match(line)]
-    return printable_lines("\n".join(lines[-_LOG_TAIL_LINES:]))
 
 
 def is_local(spec: str) -> bool:

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.profiler.engines.source import EngineModule
-from pytest_modelperf.profiler.worker.agent import Agent, Meter, choose_processors, siblings
-from pytest_modelperf.profiler.worker.gateway import failure
+from pytest_modelperf.profiler.worker.agent import Agent
+from pytest_modelperf.profiler.worker.endings import failure
+from pytest_modelperf.profiler.worker.meter import Meter
+from pytest_modelperf.profiler.worker.process import choose_processors, siblings
 from pytest_modelperf.profiler.working_folder import working_folder
 
 

@@ -1,0 +1,54 @@
+"""How long to measure, and what for: the rules that sampling follows, as docs/measuring.md says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingPolicy:
+    """How long to measure, and what for.
+
+    Sampling stops when the interval of the median is within `precision` after `min_rounds` and
+    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. A
+    warm-up ends when the median of a window is no more than `steadiness` below that of the window
+    before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows, or
+    where one inference takes a quarter of the time left.
+    """
+
+    max_seconds: float = 10.0
+    precision: float = 0.01
+    confidence: float = 0.95
+    # The t quantile of fewer rounds makes any interval useless.
+    min_rounds: int = 5
+    # What so many rounds do not tell is in the machine, and not in their number.
+    max_rounds: int = 100
+    # What it takes to tell the 95th percentile, which is judged beside the median.
+    min_samples: int = 130
+    min_block: int = 12
+    max_block: int = 400
+    # The time of a block, for each side, before it is known how rounds differ.
+    block_seconds: float = 0.03
+    # A window is so long that a fast model has many inferences in it, and one of a slow model
+    # ends after its first inference beyond the quarter of `max_warmup_seconds`.
+    window_seconds: float = 0.005
+    min_window: int = 5
+    max_windows: int = 10
+    max_warmup_seconds: float = 0.5
+    steadiness: float = 0.02
+
+
+# More short rounds decide a duet sooner than few long ones, and it says itself what is enough.
+DUET_POLICY = SamplingPolicy(min_rounds=6, max_rounds=35, min_samples=0)
+
+
+def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:
+    """The policy for a figure of which nobody asks more than `precision`.
+
+    Where that is not reached, it takes no more rounds than a duet, which decides something.
+    """
+    return replace(
+        policy,
+        precision=max(precision, policy.precision),
+        max_rounds=min(DUET_POLICY.max_rounds, policy.max_rounds),
+    )

@@ -1,0 +1,295 @@
+"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until enough is known.
+
+It sees neither engine nor process: what is measured is a `Subject`, and time is a function.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from pytest_modelperf.measurements import Load, Percentile
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+
+Clock: TypeAlias = Callable[[], int]
+
+_NS_PER_S = 1_000_000_000
+# So many rounds have to differ before it is said by how much.
+_ROUNDS_TO_COMPARE = 3
+# A block is never told to end before it began.
+_SHORTEST_BLOCK_NS = 1_000_000
+
+_Taken = TypeVar("_Taken")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingProgress:
+    """What is about to happen, what is known so far, and how much longer it may take.
+
+    `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
+    """
+
+    step: str
+    round: int
+    estimate_ns: float | None
+    half_width: float | None
+    seconds_left: float
+
+
+Watch: TypeAlias = Callable[[SamplingProgress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject(Generic[_Taken]):
+    """What is sampled. `turns_ns` is what a block cost, `figures` what it is measured for.
+
+    `median_samples` are those without which there is no median.
+    """
+
+    open: Callable[[], tuple[Load, ...]]
+    take: Callable[[int, int], _Taken]
+    close: Callable[[], None]
+    turns_ns: Callable[[_Taken], Sequence[int]]
+    figures: Callable[[_Taken], Sequence[float]]
+    estimate: Callable[[Sequence[_Taken]], Percentile | None]
+    is_enough: Callable[[Sequence[_Taken], Percentile | None], bool]
+    median_samples: int
+    sides: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(Generic[_Taken]):
+    """A round that was taken, and what the next ones are planned by.
+
+    `prepare_ns` is all of it but the block; `centre` and `spread` are those of its figures.
+    """
+
+    loads: tuple[Load, ...]
+    first: _Taken
+    warmup: Warmup[_Taken]
+    taken: _Taken
+    turns: int
+    turn_ns: float
+    prepare_ns: int
+    block_ns: int
+    centre: float
+    spread: float
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup(Generic[_Taken]):
+    """How a warm-up went; `turn_ns` is the median of its last window.
+
+    `ends` are its first window and its last, which can be the same.
+    """
+
+    runs: int
+    is_steady: bool
+    turn_ns: float
+    ends: tuple[_Taken, ...]
+
+
+class Loop(Generic[_Taken]):
+    """Takes one trial after the other, and plans the next by those that were taken."""
+
+    def __init__(
+        self, subject: Subject[_Taken], policy: SamplingPolicy, clock: Clock, watch: Watch
+    ) -> None:
+        self._subject = subject
+        self._policy = policy
+        self._clock = clock
+        self._watch = watch
+        self._trials: list[Trial[_Taken]] = []
+        self._estimate: Percentile | None = None
+        self._end_ns: int | None = None
+
+    def trials(self) -> Iterator[Trial[_Taken]]:
+        """One after the other, until they are enough."""
+        while True:
+            self._trials.append(self._take_round())
+            taken = [trial.taken for trial in self._trials]
+            self._estimate = self._subject.estimate(taken)
+            is_last = self._is_over() or (
+                len(taken) >= self._policy.min_rounds
+                and self._subject.is_enough(taken, self._estimate)
+            )
+            yield self._trials[-1]
+            if is_last:
+                return
+
+    def _is_over(self) -> bool:
+        """Whether another round is not allowed, or would not end in time.
+
+        It has to have time for what a typical one needs before its block, and for half of the
+        shortest block so far: the rest of the block can be cut off.
+        """
+        if len(self._trials) >= self._policy.max_rounds:
+            return True
+        prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
+        block_ns = min(trial.block_ns for trial in self._trials) / 2
+        return self._left_ns() < prepare_ns + block_ns
+
+    # -- a round
+
+    def _take_round(self) -> Trial[_Taken]:
+        """One round. An error of the bench is raised as it is, its session closed.
+
+        After an interrupt it is not: a worker that was left in the middle of something would not
+        answer, and whoever interrupts does not want to wait for it.
+        """
+        start = self._clock()
+        try:
+            trial = self._take_open_round(start)
+        except Exception:
+            with suppress(Exception):
+                self._subject.close()
+            raise
+        self._subject.close()
+        return trial
+
+    def _take_open_round(self, start: int) -> Trial[_Taken]:
+        self._tell("load")
+        loads = self._subject.open()
+        if self._end_ns is None:
+            # The first load cannot be avoided, and what takes a minute to load is to be
+            # measured, too.
+            self._end_ns = self._clock() + round(self._policy.max_seconds * _NS_PER_S)
+        self._tell("warm up")
+        first = self._subject.take(1, _SHORTEST_BLOCK_NS)
+        warmup = self._warm_up(self._subject.turns_ns(first)[0])
+        self._tell("measure")
+        begun = self._clock()
+        count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
+        taken = self._subject.take(count, max_ns)
+        block_ns = self._clock() - begun
+        turns_ns = self._subject.turns_ns(taken)
+        figures = self._subject.figures(taken)
+        return Trial(
+            loads=loads,
+            first=first,
+            warmup=warmup,
+            taken=taken,
+            turns=len(turns_ns),
+            turn_ns=statistics.median(turns_ns),
+            prepare_ns=begun - start,
+            block_ns=block_ns,
+            centre=statistics.median(figures),
+            spread=_spread(figures),
+        )
+
+    def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
+        """Windows of inferences, until one is hardly faster than the one before.
+
+        The first inference is the first window.
+        """
+        policy, subject = self._policy, self._subject
+        warmup_ns = policy.max_warmup_seconds * _NS_PER_S
+        begun = self._clock()
+        turn_ns: float = max(first_ns, 1)
+        runs = 0
+        ends: tuple[_Taken, ...] = ()
+        for window in range(policy.max_windows):
+            spent_ns = self._clock() - begun
+            if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
+                break
+            count = round(policy.window_seconds * _NS_PER_S * subject.sides / turn_ns)
+            taken = subject.take(
+                min(max(count, policy.min_window), policy.max_block),
+                max(min(round(warmup_ns / 4), self._left_ns() // 4), _SHORTEST_BLOCK_NS),
+            )
+            times_ns = subject.turns_ns(taken)
+            runs += len(times_ns)
+            ends = (*ends[:1], taken)
+            before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
+            if turn_ns >= before_ns * (1.0 - policy.steadiness):
+                return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
+        return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
+
+    # -- the plan
+
+    def _plan_block(self, turn_ns: float, prepare_ns: int) -> tuple[int, int]:
+        """How many inferences the next block may have, and how long they may take."""
+        policy = self._policy
+        rounds = max(policy.min_rounds - len(self._trials), 1)
+        wanted = max(
+            self._best_block(turn_ns, prepare_ns),
+            policy.min_block,
+            # Longer blocks are the cheaper way to the samples that are wanted in any case.
+            math.ceil((policy.min_samples - self._samples()) / rounds),
+        )
+        wanted = min(wanted, policy.max_block)
+        left_ns = self._left_ns()
+        if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
+            # There will be no second round, so there is nothing to save time for.
+            wanted = policy.max_block
+        rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)
+        share_ns = (left_ns - (rounds - 1) * prepare_ns) / rounds
+        return (
+            max(min(wanted, int(share_ns // turn_ns)), 1),
+            max(round(share_ns), _SHORTEST_BLOCK_NS),
+        )
+
+    def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
+        """The number of inferences a round that tells the most for the time.
+
+        Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013): the root of
+        (cost of a session / cost of an iteration) x (variance of an iteration / variance between
+        sessions). Where sessions do not differ visibly their medians still do, by chance; so the
+        variance between is never found to be zero, and the block grows to cost what preparing it
+        does, but not beyond. Before there are rounds to compare, both are taken as equal.
+        """
+        cost = prepare_ns / turn_ns
+        if len(self._trials) < _ROUNDS_TO_COMPARE:
+            usual = self._policy.block_seconds * _NS_PER_S * self._subject.sides / turn_ns
+            return round(max(usual, math.sqrt(cost)))
+        within = statistics.median(trial.spread for trial in self._trials)
+        between = statistics.stdev(trial.centre for trial in self._trials)
+        if between == 0.0:
+            return round(cost)
+        # Bounded before it is rounded: the quotient of two spreads can be anything.
+        return math.ceil(min(math.sqrt(cost) * within / between, self._policy.max_block))
+
+    def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
+        """How many rounds to divide the time by, this one included.
+
+        As many as are missing, or as still leave room for the samples that a median needs: a slow
+        model is better measured in fewer rounds than not at all.
+        """
+        missing = self._subject.median_samples - self._samples()
+        for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
+            samples = max(math.ceil(missing / rounds), 1) * rounds
+            if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
+                return rounds
+        return 1
+
+    def _samples(self) -> int:
+        return sum(trial.turns for trial in self._trials)
+
+    def _left_ns(self) -> int:
+        if self._end_ns is None:
+            return round(self._policy.max_seconds * _NS_PER_S)
+        return self._end_ns - self._clock()
+
+    def _tell(self, step: str) -> None:
+        estimate = self._estimate
+        self._watch(
+            SamplingProgress(
+                step,
+                len(self._trials) + 1,
+                None if estimate is None else estimate.value_ns,
+                None if estimate is None else estimate.half_width,
+                max(self._left_ns(), 0) / _NS_PER_S,
+            )
+        )
+
+
+def _spread(figures: Sequence[float]) -> float:
+    """The standard deviation, by the quartiles: one slow inference in ten does not change it."""
+    if len(figures) < 2:
+        return 0.0
+    lower, _, upper = statistics.quantiles(figures, n=4, method="inclusive")
+    return (upper - lower) / (2 * statistics.NormalDist().inv_cdf(0.75))

@@ -1,0 +1,112 @@
+"""What went wrong in a worker, or with it, said to its user."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_modelperf.errors import MeasureError, MissingModuleError, ModelPerfError, UsageError
+from pytest_modelperf.units import printable, printable_lines
+
+# How long a worker is given to say how it ended, and to end by itself.
+GRACE_S = 5.0
+_LOG_TAIL_BYTES = 4096
+_LOG_TAIL_LINES = 12
+# What ONNX Runtime puts before what it has to say.
+_ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# Lines of a crash report that are about the worker's own code, and tell nobody anything.
+_OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended: by a signal, or with an exit status."""
+
+    signal: int | None = None
+    status: int | None = None
+
+    @property
+    def text(self) -> str:
+        if self.signal is not None:
+            return f"was killed by {signal_name(self.signal)}"
+        return f"ended with status {self.status}"
+
+
+def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
+    """What an exception in a worker is to its user."""
+    kind, message = told["kind"], printable_lines(str(told["message"]))
+    if kind == "missing":
+        where = executable or "its Python"
+        return MissingModuleError(f"{where} has no module {printable(str(told['name']))!r}.")
+    if kind == "option":
+        return UsageError(message)
+    if kind == "processors":
+        return MeasureError(
+            f"processors were taken away {step}: {message}. Measure again when nothing changes "
+            "which processors may be used."
+        )
+    if kind == "memory":
+        return MeasureError(f"memory ran out {step}: {told['type']}: {message}")
+    if kind == "disk":
+        return MeasureError(
+            f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
+            "TMPDIR to another folder."
+        )
+    plain = _ENGINE_PREFIX.sub("", message)
+    if plain == message:
+        plain = f"{told['type']}: {message}"
+    elif "is not a registered function/op" in plain:
+        plain = (
+            f"{plain.rstrip('.')}. Give the library that has it with --engine-option "
+            "custom_ops=PATH."
+        )
+    # Reports put `failed` before it.
+    return MeasureError(f"{step}: {plain}")
+
+
+def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:
+    """How a child ended, left for its owner to collect; None where that cannot be told."""
+    if not hasattr(os, "waitid"):
+        return None
+    end = time.monotonic() + limit_s
+    while True:
+        try:
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except OSError:
+            return None
+        if found is not None:
+            if found.si_code == os.CLD_EXITED:
+                return Ending(status=found.si_status)
+            return Ending(signal=found.si_status)
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.01)
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV (segmentation fault)`."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+    meaning = signal.strsignal(number)
+    return f"{name} ({meaning.split(':')[0].lower()})" if meaning else name
+
+
+def read_tail(path: Path) -> str:
+    """The last lines of a log, made safe to show."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line for line in text.strip().splitlines() if not _OWN_FRAME.match(line)]
+    return printable_lines("\n".join(lines[-_LOG_TAIL_LINES:]))
