@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pytest_modelperf import options
 from pytest_modelperf.config_values import (
@@ -20,6 +20,7 @@ from pytest_modelperf.config_values import (
     read_inner_path,
     read_keys,
     read_pairs,
+    read_path,
     read_seconds,
     read_sizes,
     read_text,
@@ -59,35 +60,32 @@ MODEL_KEYS: Mapping[str, str] = {
 }
 
 
-class Told(Protocol):
-    """What a table, a marker or a call may say that holds for a whole run otherwise."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The sizes that make the cases of a model, how it is run, and what is demanded of it.
 
-    @property
-    def engine(self) -> str | None: ...
-    @property
-    def engine_options(self) -> Mapping[str, str]: ...
-    @property
-    def tolerances(self) -> Tolerances | None: ...
-    @property
-    def max_seconds(self) -> float | None: ...
+    What is None is as the run says. `baseline` is the path that its baseline is named by, where
+    that is not its own.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ModelTable:
-    """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
-
-    pattern: str
     batch_sizes: tuple[int | None, ...] = (None,)
     cores: tuple[int, ...] = (1,)
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[str, ...] = ()
-    input_file: str | None = None
+    input_file: Path | None = None
     budgets: tuple[Budget, ...] = ()
     tolerances: Tolerances | None = None
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     max_seconds: float | None = None
     baseline: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelTable(Terms):
+    """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
+
+    pattern: str
 
     def __repr__(self) -> str:
         return f"<table of {self.pattern}>"
@@ -154,26 +152,24 @@ class Settings:
             )
         return found[0] if found else None
 
-    def with_table(self, table: Told | None) -> Settings:
-        """The settings of a model with that table: only what was typed comes before it.
+    def with_terms(self, terms: Terms) -> Settings:
+        """The settings of a model of which that is said: only what was typed comes before it.
 
         Engine options belong to an engine: where another one is chosen, they are left out.
         """
-        if table is None:
-            return self
-        engine = table.engine or self.engine
+        engine = terms.engine or self.engine
         if options.ENGINE.key in self.typed:
             engine = self.engine
         chosen: Mapping[str, str] = self.engine_options if engine == self.engine else {}
-        if table.engine_options and table.engine in {None, engine}:
-            chosen = table.engine_options
+        if terms.engine_options and terms.engine in {None, engine}:
+            chosen = terms.engine_options
         if options.ENGINE_OPTION.key in self.typed:
             chosen = self.engine_options
         told = replace(self, engine=engine, engine_options=chosen)
-        if table.tolerances is not None and options.TOLERANCE.key not in self.typed:
-            told = replace(told, tolerances=table.tolerances)
-        if table.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
-            told = replace(told, max_seconds=table.max_seconds)
+        if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
+            told = replace(told, tolerances=terms.tolerances)
+        if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
+            told = replace(told, max_seconds=terms.max_seconds)
         return told
 
 
@@ -354,7 +350,7 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         cores=value("cores", read_sizes, (1,)),
         dims=value("dims", read_dims, {}),
         inputs=value("inputs", read_texts, ()),
-        input_file=value("input_file", read_text, None),
+        input_file=value("input_file", read_path, None),
         budgets=value("budget", _read_budgets, ()),
         tolerances=value("tolerance", read_tolerance, None),
         engine=value("engine", read_text, None),

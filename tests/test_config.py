@@ -19,6 +19,7 @@ from pytest_modelperf.config import (
     MODEL_KEYS,
     ModelTable,
     Settings,
+    Terms,
     check_ini_keys,
     read_settings,
     read_table,
@@ -431,7 +432,7 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
         ModelTable(pattern="m", dims={"seq": (64, 128), "a.b": (3,)}),
     ),
     "inputs": ("'ids:i64:1x64'", ModelTable(pattern="m", inputs=("ids:i64:1x64",))),
-    "input_file": ("'arrays.npz'", ModelTable(pattern="m", input_file="arrays.npz")),
+    "input_file": ("'arrays.npz'", ModelTable(pattern="m", input_file=Path("arrays.npz"))),
     "budget": (
         "{macs = '4G', latency_ms = 12}",
         ModelTable(pattern="m", budgets=(Budget("macs", 4e9), Budget("latency_ms", 12.0))),
@@ -672,7 +673,7 @@ def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
     typed = {"tolerance": 0.2, "max_seconds": 3, "engine": "typed", "engine_option": ["z=1"]}
 
     def told(*given: str) -> tuple[object, ...]:
-        made = _settings({key: typed[key] for key in given}, {}, files).with_table(table)
+        made = _settings({key: typed[key] for key in given}, {}, files).with_terms(table)
         return made.tolerances.of(50.0), made.max_seconds, made.engine, made.engine_options
 
     assert told() == (0.5, 20.0, "own", {"x": "1"})
@@ -686,13 +687,13 @@ def test_the_table_of_a_model_comes_before_all_but_what_was_typed() -> None:
 def test_a_model_of_another_engine_does_not_take_the_options_of_this_one() -> None:
     settings = _settings(table={"engine": "openvino", "engine_options": {"device": "GPU"}})
 
-    def options(table: ModelTable | None) -> Mapping[str, str]:
-        return settings.with_table(table).engine_options
+    def options(terms: Terms) -> Mapping[str, str]:
+        return settings.with_terms(terms).engine_options
 
-    assert options(ModelTable(pattern="m", engine="own")) == {}
-    assert options(ModelTable(pattern="m", engine="openvino")) == {"device": "GPU"}
-    assert options(ModelTable(pattern="m")) == options(None) == {"device": "GPU"}
-    assert options(ModelTable(pattern="m", engine_options={"x": "1"})) == {"x": "1"}
+    assert options(Terms(engine="own")) == {}
+    assert options(Terms(engine="openvino")) == {"device": "GPU"}
+    assert options(Terms()) == {"device": "GPU"}
+    assert options(Terms(engine_options={"x": "1"})) == {"x": "1"}
 
 
 def test_no_table_is_not_an_empty_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import scipy.stats  # noqa: F401  # as said above
 import pytest_modelperf.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
 from pytest_modelperf.compare import compare_cases
-from pytest_modelperf.config import MODEL_KEYS, Settings, read_settings
+from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.gates import RUN_LEVEL
 from pytest_modelperf.hookspecs import PROJECT, Hooks
 from pytest_modelperf.limits import DEFAULT_PERCENTS, DEFAULT_TOLERANCE, FIGURES, read_budgets
@@ -349,7 +349,7 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
         tables = {"models": {"m.onnx": model}} if model else {}
         settings = read_settings(Path("/project"), typed, ini, {**top, **tables})
-        found = settings.with_table(settings.table_for("m.onnx"))
+        found = settings.with_terms(settings.table_for("m.onnx") or Terms())
         options = found.engine_options["k"]
         return found.tolerances.of(50.0), found.max_seconds, found.engine, options
 

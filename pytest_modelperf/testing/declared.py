@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_modelperf.config import ModelTable, Terms
 from pytest_modelperf.config_values import (
     read_dims,
     read_pairs,
@@ -19,11 +20,10 @@ from pytest_modelperf.config_values import (
     read_texts,
 )
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import Budget, Tolerances, read_tolerances, suggestion
+from pytest_modelperf.limits import read_tolerances, suggestion
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.config import ModelTable
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.session import ProfileRequest
 
@@ -31,25 +31,10 @@ Subject: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """What is said of one model: each combination of its sizes is a case.
-
-    What is None is as the run says. `baseline` is the path that its baseline is named by, where
-    that is not its own.
-    """
+class Declared(Terms):
+    """What is said of one model: each combination of its sizes is a case."""
 
     model: Subject
-    batch_sizes: tuple[int | None, ...] = (None,)
-    cores: tuple[int, ...] = (1,)
-    dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ()
-    input_file: Path | None = None
-    budgets: tuple[Budget, ...] = ()
-    tolerances: Tolerances | None = None
-    engine: str | None = None
-    engine_options: Mapping[str, str] = field(default_factory=dict)
-    max_seconds: float | None = None
-    baseline: str | None = None
 
     @property
     def is_function(self) -> bool:
@@ -125,20 +110,11 @@ def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Decl
     """What the configuration says of a model; without a table, one case with what is usual."""
     if table is None:
         return Declared(model=model)
-    return Declared(
-        model=model,
-        batch_sizes=table.batch_sizes,
-        cores=table.cores,
-        dims=table.dims,
-        inputs=table.inputs,
-        input_file=None if table.input_file is None else root / table.input_file,
-        budgets=table.budgets,
-        tolerances=table.tolerances,
-        engine=table.engine,
-        engine_options=table.engine_options,
-        max_seconds=table.max_seconds,
-        baseline=table.baseline,
-    )
+    terms = {each.name: getattr(table, each.name) for each in fields(Terms)}
+    declared = Declared(model=model, **terms)
+    if declared.input_file is None:
+        return declared
+    return replace(declared, input_file=root / declared.input_file)
 
 
 def read_declared(words: Mapping[str, object], where: str, find: Callable[[str], Path]) -> Declared:

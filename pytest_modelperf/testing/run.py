@@ -95,7 +95,7 @@ class Run:
 
     def told(self, declared: Declared) -> Settings:
         """The settings of a model: what was typed, what is declared, what holds for the run."""
-        return self.settings.with_table(declared)
+        return self.settings.with_terms(declared)
 
     def case_check(
         self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
