@@ -34,8 +34,14 @@ from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores
-from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.session import (
+    ProfileRequest,
+    model_facts,
+    request_of_each,
+    require_equal_batches,
+)
 from pytest_modelperf.stats import spread_of_round, summarize
+from pytest_modelperf.units import format_shape, printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
 
 
@@ -93,18 +99,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
 ) -> Comparison:
     """Every case of two models, side by side; one that fails says why, and the next is compared."""
     extensions = extensions or Extensions()
-    old_file, new_file = open_model(before.source), open_model(after.source)
-    old_facts = before.facts or model_facts(old_file, reads_all=True)
-    new_facts = model_facts(new_file, reads_all=True)
-    pairs = [
-        Pair(
-            Model.bind(old_file, binding, request, extensions),
-            Model.bind(new_file, binding, request, extensions),
-            before.setup,
-            after.setup,
-        )
-        for binding in request.bindings()
+    files = open_model(before.source), open_model(after.source)
+    old_facts = before.facts or model_facts(files[0], reads_all=True)
+    new_facts = model_facts(files[1], reads_all=True)
+    models = [
+        [Model.bind(file, binding, own, extensions) for binding in own.bindings()]
+        for file, own in zip(files, request_of_each(request, files), strict=True)
     ]
+    require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
+    pairs = [Pair(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
     total = len(pairs) * len(request.cores)
     gate = gate.divided(total)
     found: list[Compared] = []
@@ -287,7 +290,7 @@ def _compare_in_turn(
     old, new = duel.before, duel.after
     static = compare_cases(old.profile, new.profile)
     notes = [note for side in (old, new) for note in _notes_of(side)]
-    notes += _machine_factor(before, duel.rounds, place)
+    notes += [*_other_shapes(pair), *_machine_factor(before, duel.rounds, place)]
     compared = replace(
         static,
         before=side_run(old.profile.measured),
@@ -331,6 +334,18 @@ def describe_engine(profile: CaseProfile) -> str:
         return ""
     engine = profile.measured.engine
     return " ".join(part for part in (engine.name, engine.version) if part)
+
+
+def _other_shapes(pair: Pair) -> Iterator[str]:
+    """The inputs that both have, at other sizes: the sides do not do the same work."""
+    old, new = pair.before.bound.inputs.shapes, pair.after.bound.inputs.shapes
+    for name, shape in new.items():
+        other = old.get(name)
+        if shape is not None and other is not None and shape != other:
+            yield (
+                f"the input {printable(name)} is {format_shape(other)} before and "
+                f"{format_shape(shape)} now"
+            )
 
 
 def _machine_factor(before: Side, rounds: Sequence[DuetRound], place: Place) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import (
     ModelFile,
@@ -66,6 +67,42 @@ class ProfileRequest:
         )
 
 
+def request_of_each(
+    request: ProfileRequest, files: Sequence[ModelFile]
+) -> tuple[ProfileRequest, ...]:
+    """What one request asks of each of the models that it compares.
+
+    A size of a dimension that one of them fixes is for the others alone. Where there are several
+    sizes it is asked of all, for one that has no such dimension cannot follow.
+    """
+    own = [dim_names(declared_inputs(file.proto)) for file in files]
+    known = frozenset[str]().union(*own)
+    return tuple(
+        replace(
+            request,
+            dims={
+                name: sizes
+                for name, sizes in request.dims.items()
+                if name in names or name not in known or len(sizes) > 1
+            },
+        )
+        for names in own
+    )
+
+
+def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
+    """UsageError where models that are compared run at other batch sizes than one another."""
+    if any(found != sizes[0] for found in sizes):
+        raise UsageError(
+            f"{files[0].name} runs at batch sizes {_listed(sizes[0])} and {files[-1].name} at "
+            f"{_listed(sizes[-1])}: they cannot be compared. Give both the same with --batch."
+        )
+
+
+def _listed(sizes: Sequence[int]) -> str:
+    return ", ".join(map(str, dict.fromkeys(sizes)))
+
+
 def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
     """The batch size of each binding of a request, without a look at anything but the inputs."""
     file = open_model(source)
@@ -89,9 +126,23 @@ def profile_model(
     operators: Operators | None = None,
 ) -> Profile:
     """The static profile of every case of a model."""
-    request = request or ProfileRequest()
-    operators = operators or Operators()
-    file = open_model(source)
+    return _profile_file(open_model(source), request or ProfileRequest(), operators or Operators())
+
+
+def profile_both(
+    before: ModelSource, after: ModelSource, request: ProfileRequest, operators: Operators
+) -> tuple[Profile, Profile]:
+    """The static profiles of two models that are compared, at the same batch sizes."""
+    files = open_model(before), open_model(after)
+    old, new = (
+        _profile_file(file, own, operators)
+        for file, own in zip(files, request_of_each(request, files), strict=True)
+    )
+    require_equal_batches(files, [[each.case.batch_size for each in p.cases] for p in (old, new)])
+    return old, new
+
+
+def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     cases: list[CaseProfile] = []
     for binding in request.bindings():
         bound = load_model(file, binding, operators.shape_rules)

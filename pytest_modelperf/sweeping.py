@@ -18,7 +18,6 @@ from pytest_modelperf.errors import (
     ChangedModelError,
     MeasureError,
     TooFewCoresError,
-    UsageError,
 )
 from pytest_modelperf.gates import Gate, rounds_within
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
@@ -43,7 +42,12 @@ from pytest_modelperf.rigging import (
     telling,
     unchanged,
 )
-from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.session import (
+    ProfileRequest,
+    model_facts,
+    request_of_each,
+    require_equal_batches,
+)
 from pytest_modelperf.stats import (
     rate_of_rounds,
     ratio_of_rounds,
@@ -90,17 +94,15 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     """
     extensions = extensions or Extensions()
     begun = time.monotonic()
-    policies = [
-        replace(each.setup.policy, precision=max(_PRECISION, each.setup.policy.precision))
-        for each in sources
-    ]
+    files = [open_model(each.source) for each in sources]
+    requests = request_of_each(request, files)
     sides = [
-        _Side.bind(
-            index, replace(each, setup=replace(each.setup, policy=policy)), request, extensions
-        )
-        for index, (each, policy) in enumerate(zip(sources, policies, strict=True))
+        _Side.bind(index, file, _coarser(each.setup), own, extensions)
+        for index, (file, each, own) in enumerate(zip(files, sources, requests, strict=True))
     ]
-    _check_equal(sides)
+    require_equal_batches(
+        files, [[model.bound.inputs.batch_size for model in side.models] for side in sides]
+    )
     cases = [
         Case(m.bound.inputs.batch_size, cores, m.dims)
         for m in sides[-1].models
@@ -130,12 +132,16 @@ class _Side:
 
     @classmethod
     def bind(
-        cls, index: int, each: SweepSource, request: ProfileRequest, extensions: Extensions
+        cls,
+        index: int,
+        file: ModelFile,
+        setup: Setup,
+        request: ProfileRequest,
+        extensions: Extensions,
     ) -> _Side:
-        file = open_model(each.source)
         facts = model_facts(file, reads_all=True)
         models = tuple(Model.bind(file, b, request, extensions) for b in request.bindings())
-        return cls(index, file, facts, each.setup, models)
+        return cls(index, file, facts, setup, models)
 
     def model_at(self, case: Case) -> Model:
         return next(
@@ -145,18 +151,9 @@ class _Side:
         )
 
 
-def _check_equal(sides: Sequence[_Side]) -> None:
-    sizes = [[m.bound.inputs.batch_size for m in side.models] for side in sides]
-    if any(found != sizes[0] for found in sizes):
-        raise UsageError(
-            f"{sides[0].file.name} runs at batch sizes {_listed(sizes[0])} and "
-            f"{sides[-1].file.name} at {_listed(sizes[-1])}: they cannot be compared. "
-            "Give both the same with --batch."
-        )
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes))
+def _coarser(setup: Setup) -> Setup:
+    policy = setup.policy
+    return replace(setup, policy=replace(policy, precision=max(_PRECISION, policy.precision)))
 
 
 # -- measured

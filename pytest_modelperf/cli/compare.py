@@ -134,12 +134,12 @@ def _compare_static(
     before: str, after: str, request: ProfileRequest, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.compare import compare_profiles, compare_with_baseline
-    from pytest_modelperf.session import profile_model
+    from pytest_modelperf.session import profile_both, profile_model
 
-    now = profile_model(after, request, extensions.operators)
     if Path(before).is_dir():
+        now = profile_model(after, request, extensions.operators)
         return compare_with_baseline(_read_baseline(Path(before)).model, now)
-    return compare_profiles(profile_model(before, request, extensions.operators), now)
+    return compare_profiles(*profile_both(before, after, request, extensions.operators))
 
 
 def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule

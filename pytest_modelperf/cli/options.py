@@ -120,7 +120,9 @@ def _sizes() -> tuple[Callable[[_F], _F], ...]:
 
 def measuring_options(command: _F) -> _F:
     """How each case is measured."""
-    return _measuring_options(command, 10.0, "The longest that the rounds of a case may take.")
+    return _measuring_options(
+        command, 10.0, "The longest that the rounds of a case may take.", takes_functions=True
+    )
 
 
 def variant_options(command: _F) -> _F:
@@ -137,7 +139,10 @@ def sweeping_options(command: _F) -> _F:
     )
 
 
-def _measuring_options(command: _F, seconds: float, of_seconds: str) -> _F:
+def _measuring_options(
+    command: _F, seconds: float, of_seconds: str, *, takes_functions: bool = False
+) -> _F:
+    function = ", callable" if takes_functions else ""
     return _with_options(
         command,
         click.option(
@@ -145,7 +150,7 @@ def _measuring_options(command: _F, seconds: float, of_seconds: str) -> _F:
             metavar="NAME",
             default="onnxruntime",
             show_default=True,
-            help="What runs the model: onnxruntime, openvino, callable, or one of a plugin.",
+            help=f"What runs the model: onnxruntime, openvino{function}, or one of a plugin.",
         ),
         click.option(
             "--engine-option",
@@ -213,6 +218,17 @@ class Measuring:
             policy=SamplingPolicy(max_seconds=self.max_seconds),
             limit_s=self.timeout,
         )
+
+    def model_setup(self, extensions: Extensions, command: str) -> Setup:
+        """The same for a command that takes ONNX models alone."""
+        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+
+        setup = self.setup(extensions)
+        if setup.engine.name == CALLABLE_ENGINE:
+            raise UsageError(
+                f"{command} is of ONNX models: measure a Python function with modelperf profile."
+            )
+        return setup
 
 
 def read_request(

@@ -107,15 +107,10 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
-    setup = measuring.setup(extensions)
+    setup = measuring.model_setup(extensions, "a sweep")
 
-    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
     from pytest_modelperf.sweeping import SweepSource, sweep_models
 
-    if setup.engine.name == CALLABLE_ENGINE:
-        raise UsageError(
-            "a sweep is of ONNX models: measure a Python function with modelperf profile."
-        )
     sources = [SweepSource(model, setup)]
     if against is not None:
         spec = setup.spec if against_python is None else f"popen//python={against_python}"

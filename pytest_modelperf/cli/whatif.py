@@ -151,15 +151,11 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     check_writable(*targets.values())
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
-    setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
+    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    setup = measuring.model_setup(extensions, "a what-if")
 
-    from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
     from pytest_modelperf.whatif import ask_what_if
 
-    if setup.engine.name == CALLABLE_ENGINE:
-        raise UsageError(
-            "a what-if is of ONNX models: measure a Python function with modelperf profile."
-        )
     progress = ProgressLine()
     try:
         result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)

@@ -135,6 +135,16 @@ def parse_dim(text: str) -> tuple[str, int]:
     return name.strip(), int(size)
 
 
+def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
+    """What `--dim` can give a size to."""
+    return frozenset(
+        name
+        for declared in inputs
+        for axis, dim in enumerate(declared.dims or ())
+        if (name := _dim_name(declared, axis, dim)) is not None
+    )
+
+
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
     """The batch dimension: a name that the inputs share, else the leading size that they share."""
     shaped = [i for i in inputs if i.dims]
@@ -223,7 +233,7 @@ class _Binder:
                 raise BindingError(
                     f"{self.model} has no input {printable(name)!r}.{_nearest(name, names)}"
                 )
-        known = {d for i in self.inputs for d in self.dim_names(i)}
+        known = dim_names(self.inputs)
         for name, size in self.binding.dims.items():
             is_batch = self.batch is not None and name == self.batch.name
             if size < is_batch:
@@ -236,13 +246,6 @@ class _Binder:
                     f"{self.model} has no dimension {printable(name)!r} in its inputs."
                     f"{_nearest(name, sorted(known))}"
                 )
-
-    def dim_names(self, declared: DeclaredInput) -> list[str]:
-        return [
-            name
-            for axis, dim in enumerate(declared.dims or ())
-            if (name := _dim_name(declared, axis, dim)) is not None
-        ]
 
     def sizes_from_specs(self) -> None:
         """Named dimensions take their sizes from inputs that are given whole."""

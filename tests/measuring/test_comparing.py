@@ -122,6 +122,40 @@ def test_outputs_on_the_same_inputs_are_compared() -> None:
     assert output["cosine"] == pytest.approx(1.0)
 
 
+def test_a_size_is_given_to_the_side_that_has_the_dimension() -> None:
+    text = "g (float[N,{width}] x) => (float[N,{width}] y) {{ [positive] y = Relu(x) }}"
+    for name, width in (("fixed.onnx", 16), ("dynamic.onnx", "width")):
+        Path(name).write_bytes(parse(text.format(width=width)).SerializeToString())
+    for names in (("fixed.onnx", "dynamic.onnx"), ("dynamic.onnx", "fixed.onnx")):
+        result, document = compared(*names, "--dim", "width=16", "--max-seconds", "0.3")
+        assert result.exit_code == 0, result.err
+        assert document["cases"][0]["id"] == "b1-c1"
+        assert run("compare", *names, "--dim", "width=16", "--static").exit_code == 0
+        assert not [note for note in document["cases"][0]["notes"] if "input" in note]
+    _, document = compared("fixed.onnx", "dynamic.onnx", "--dim", "width=8", "--max-seconds", "0.3")
+    assert "the input x is 1x16 before and 1x8 now" in document["cases"][0]["notes"]
+    several = run("compare", "fixed.onnx", "dynamic.onnx", "--dim", "width=16,32")
+    assert several.exit_code == 2
+    assert "fixed.onnx has no dimension 'width' in its inputs." in several.err
+    neither = run("compare", "fixed.onnx", "dynamic.onnx", "--dim", "wide=16")
+    assert neither.exit_code == 2
+    assert "fixed.onnx has no dimension 'wide' in its inputs." in neither.err
+
+
+@pytest.mark.parametrize("more", [(), ("--static",)])
+def test_other_batch_sizes_than_one_another_are_no_comparison(more: tuple[str, ...]) -> None:
+    text = "g (float[{batch},16] x) => (float[{batch},16] y) {{ [positive] y = Relu(x) }}"
+    for name, batch in (("four.onnx", 4), ("any.onnx", "N")):
+        Path(name).write_bytes(parse(text.format(batch=batch)).SerializeToString())
+    refused = run("compare", "four.onnx", "any.onnx", *more)
+    assert refused.exit_code == 2
+    assert refused.err == (
+        "Error: four.onnx runs at batch sizes 4 and any.onnx at 1: they cannot be compared. Give "
+        "both the same with --batch.\n"
+    )
+    assert run("compare", "four.onnx", "any.onnx", "--batch", "4", "--static").exit_code == 0
+
+
 def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
     report = tmp_path / "report.md"
     result = run("compare", "base.onnx", "slow_400us.onnx", *TIMED, "--markdown", str(report))
