@@ -79,7 +79,7 @@ class Side:
 def baseline_side(baseline: Baseline, machine_key: str, now: Side) -> Iterator[Side]:
     """A stored baseline as the side before `now`; its files go with the context."""
     machine = baseline.machine(machine_key)
-    with working_folder("modelperf-twin-") as folder:
+    with working_folder("twin") as folder:
         source = now.source
         if baseline.twin is not None:
             stored = folder / "stored.onnx"

@@ -146,7 +146,7 @@ class RebuiltTwin:
 @contextmanager
 def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
     """The twin of a model, made and rebuilt; its file goes with the context."""
-    with working_folder("modelperf-twin-") as folder:
+    with working_folder("twin") as folder:
         try:
             twin = make_twin(file)
             data = twin_bytes(twin)

@@ -140,10 +140,10 @@ class _Trial:
             Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
         ]
         tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
-        with working_folder("modelperf-whatif-") as folder:
+        with working_folder("whatif") as folder:
             base = self._base(model, folder, cases[0])
             for variant in self.variants:
-                with working_folder("variant-", folder) as own:
+                with working_folder("variant", folder) as own:
                     for case, each in self._try(variant, base, own, cases):
                         tried[case.id].append(each)
         for case in cases:

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryFile
 
 from pytest_modelperf.against.git import FETCH_SECONDS, Answer, ask_git
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.options import AGAINST
+from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.units import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -61,12 +62,8 @@ class _Repository:
 @contextmanager
 def taken_from_git(text: str, model: Path) -> Iterator[Path]:
     """The model as it was in a commit, with its external data; it goes with the context."""
-    try:
-        temporary = TemporaryDirectory(prefix="modelperf-against-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise _unwritten(model, error) from error
-    with temporary as folder:
-        yield _take(text, model, Path(folder))
+    with working_folder("against") as folder:
+        yield _take(text, model, folder)
 
 
 def _take(text: str, model: Path, target: Path) -> Path:

@@ -1,34 +1,100 @@
-"""The folders in which a measurement keeps its files; each goes when its work is done."""
+"""The folders in which a measurement keeps its files; each goes when its work is done.
+
+A process that is killed cannot remove its own. In each is a file on which it holds a lock that ends
+with it: whoever makes the next folder can tell which are nobody's, and removes them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.units import printable
 
-
-def make_working_folder(prefix: str, within: Path | None = None) -> Path:
-    """A new folder in that of temporary files, or in another; MeasureError where it cannot be."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=prefix, dir=within))
-    except OSError as error:
-        place = "" if error.filename is None else f" {printable(str(error.filename))}"
-        raise MeasureError(
-            f"the temporary folder{place} cannot be made: {error.strerror or error}. Make room, or "
-            "set TMPDIR to another folder."
-        ) from error
+_PREFIX = "modelperf-"
+# Only a folder with this file is one of these, whatever its name is.
+_HELD = ".held-by-pytest-modelperf"
+# The file is there before the lock on it is.
+_YOUNG_S = 60.0
 
 
-@contextmanager
-def working_folder(prefix: str, within: Path | None = None) -> Iterator[Path]:
+class WorkingFolder:
+    """A new folder among the temporary files, or in another; MeasureError where it cannot be."""
+
+    def __init__(self, kind: str, within: Path | None = None) -> None:
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-", dir=within))
+        except OSError as error:
+            place = "" if error.filename is None else f" {printable(str(error.filename))}"
+            raise MeasureError(
+                f"the temporary folder{place} cannot be made: {error.strerror or error}. Make "
+                "room, or set TMPDIR to another folder."
+            ) from error
+        self._owner = os.getpid()
+        self._lock = _take_lock(self.path / _HELD, os.O_CREAT)
+        _remove_abandoned(self.path.parent)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. A process that was forked shares it, and does not."""
+        if os.getpid() != self._owner:
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
     """Such a folder, for as long as the context."""
-    folder = make_working_folder(prefix, within)
+    folder = WorkingFolder(kind, within)
     try:
-        yield folder
+        yield folder.path
     finally:
+        folder.remove()
+
+
+def _take_lock(file: Path, flags: int = 0) -> int | None:
+    """The descriptor that holds the lock; None where another has it, or where there are none."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@cache
+def _remove_abandoned(parent: Path) -> None:
+    """Remove those of this user that nobody holds; once in a process for each place."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and _is_ours(entry):
+                _remove_unheld(Path(entry.path))
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        held = os.lstat(Path(entry.path, _HELD))
+        is_old = time.time() - held.st_mtime > _YOUNG_S
+        return is_old and held.st_uid == os.getuid() and entry.is_dir(follow_symlinks=False)
+    return False
+
+
+def _remove_unheld(folder: Path) -> None:
+    lock = _take_lock(folder / _HELD)
+    if lock is not None:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 import threading
 import warnings
 import weakref
@@ -16,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.traces import Category, Event
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
@@ -113,9 +112,9 @@ class Profiling:
                 )
             if self._file is not None:
                 _empty(self._file)
-            folder = Path(tempfile.mkdtemp(prefix="modelperf-trace-"))
-            self._recorder = Recorder(folder, self._categories)
-            weakref.finalize(self._recorder, _remove, self._recorder.spool, folder, os.getpid())
+            folder = WorkingFolder("trace")
+            self._recorder = Recorder(folder.path, self._categories)
+            weakref.finalize(self._recorder, _remove, self._recorder.spool, folder)
             self._watch = SessionWatch(self._recorder, self._operator_limit)
             self._watch.begin()
             Profiling._active = self
@@ -308,8 +307,6 @@ def _unwritable(file: Path, error: OSError) -> OutputError:
     return OutputError(f"cannot write {printable(str(file))}: {error.strerror or error}.")
 
 
-def _remove(spool: Spool, folder: Path, process: int) -> None:
+def _remove(spool: Spool, folder: WorkingFolder) -> None:
     spool.close()
-    # A process that was forked shares the folder, and does not own it.
-    if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder.remove()

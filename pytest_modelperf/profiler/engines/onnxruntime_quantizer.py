@@ -62,7 +62,7 @@ def quantize_file(
 
     Of a large model the weights lie in another file beside it.
     """
-    with _quiet(), tempfile.TemporaryDirectory(prefix="modelperf-int8-") as name:
+    with _quiet(), tempfile.TemporaryDirectory(prefix="int8-", dir=target.parent) as name:
         folder = Path(name)
         prepared, notes = _prepare(source, folder, is_large=is_large)
         common: dict[str, Any] = {

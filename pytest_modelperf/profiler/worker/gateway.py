@@ -6,9 +6,9 @@ A spec is execnet's: `popen`, `popen//python=/other/venv/bin/python`, `ssh=host/
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -33,7 +33,7 @@ from pytest_modelperf.errors import (
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
-from pytest_modelperf.profiler.working_folder import make_working_folder
+from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class ProcessWorker:
         self._channel: Any = None
         self._pid: int | None = None
         self._is_over = False
-        self._folder = make_working_folder("modelperf-")
+        self._folder = WorkingFolder("worker")
         self.is_local = is_local(request.spec)
         self.processors: tuple[int, ...] | None = None
         self.unpinned_because: str | None = None
@@ -152,7 +152,7 @@ class ProcessWorker:
     @property
     def folder(self) -> Path:
         """A folder of this machine for files to be sent; it goes when the worker ends."""
-        return self._folder
+        return self._folder.path
 
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
@@ -234,11 +234,13 @@ class ProcessWorker:
         try:
             with suppress(Exception):
                 self._group.terminate(timeout=GRACE_S)
+                # execnet keeps each group until the process ends.
+                atexit.unregister(self._group._cleanup_atexit)  # noqa: SLF001  # no public way
             for gateway in gateways:
                 _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
         finally:
             # Also for whoever interrupts once more.
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.remove()
 
     @contextmanager
     def _watched(self, command: str, limit_s: float) -> Iterator[None]:

@@ -58,7 +58,7 @@ class InlineWorker:
 def work_inline(cores: int) -> Iterator[InlineWorker]:
     """The process itself as a worker, pinned for as long as it is one where the platform can."""
     with ExitStack() as stack:
-        folder = stack.enter_context(working_folder("modelperf-"))
+        folder = stack.enter_context(working_folder("inline"))
         processors = stack.enter_context(_pinned(cores))
         stack.enter_context(_garbage_set_aside())
         yield InlineWorker(folder, processors)
