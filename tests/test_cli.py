@@ -380,6 +380,25 @@ def test_an_engine_that_is_nearly_one_is_told_the_name_of_that() -> None:
     assert "there is no engine 'onnxruntim'. Did you mean 'onnxruntime'? There are:" in result.err
 
 
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("compare", "linear.onnx", "linear.onnx"), "a comparison"),
+        (("doctor",), "a checkup"),
+        (("sweep", "linear.onnx"), "a sweep"),
+        (("whatif", "linear.onnx"), "a what-if"),
+    ],
+)
+def test_what_takes_no_function_neither_offers_nor_takes_its_engine(
+    command: tuple[str, ...], what: str
+) -> None:
+    assert "callable" not in run(command[0], "--help").out
+    refused = run(*command, "--engine", "callable")
+    assert refused.exit_code == 2
+    assert f"{what} is of ONNX models: measure a Python function with" in refused.err
+    assert "callable" in run("profile", "--help").out
+
+
 def test_the_list_of_commands_cuts_no_line() -> None:
     lines = run("--help").out.split("Commands:\n")[1].splitlines()
     assert [line.split()[0] for line in lines] == sorted(COMMANDS)

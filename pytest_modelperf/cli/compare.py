@@ -150,7 +150,7 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     tolerance: str,
     extensions: Extensions,
 ) -> Comparison:
-    setup = measuring.setup(extensions)
+    setup = measuring.model_setup(extensions, "a comparison")
 
     from pytest_modelperf.comparing import Side, baseline_side, compare_models
     from pytest_modelperf.gates import Gate, rounds_within

@@ -55,7 +55,8 @@ def doctor(  # noqa: PLR0913  # one parameter per option
         raise UsageError(
             "doctor runs a model at one size: give one --batch, and one size of each --dim."
         )
-    setup = Measuring(engine, engine_options, gateway, max_seconds, timeout).setup(extensions)
+    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    setup = measuring.model_setup(extensions, "a checkup")
 
     from pytest_modelperf.doctor import check_machine
     from pytest_modelperf.profiler.machine.describe import describe_machine

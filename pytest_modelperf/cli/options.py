@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.session import ProfileRequest
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_OF_CASE = "The longest that the rounds of a case may take."
 _MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
@@ -120,9 +121,12 @@ def _sizes() -> tuple[Callable[[_F], _F], ...]:
 
 def measuring_options(command: _F) -> _F:
     """How each case is measured."""
-    return _measuring_options(
-        command, 10.0, "The longest that the rounds of a case may take.", takes_functions=True
-    )
+    return _measuring_options(command, 10.0, _OF_CASE)
+
+
+def profiling_options(command: _F) -> _F:
+    """The same for a command that takes a Python function as well."""
+    return _measuring_options(command, 10.0, _OF_CASE, takes_functions=True)
 
 
 def variant_options(command: _F) -> _F:
@@ -194,7 +198,7 @@ def _with_options(command: _F, *options: Callable[[_F], _F]) -> _F:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """The options of `measuring_options`, as they were given."""
+    """The options of `measuring_options` and its like, as they were given."""
 
     engine: str
     engine_options: tuple[str, ...]

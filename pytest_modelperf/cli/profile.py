@@ -13,8 +13,8 @@ from pytest_modelperf.cli.options import (
     Measuring,
     case_options,
     load_extensions,
-    measuring_options,
     model_options,
+    profiling_options,
     read_request,
 )
 from pytest_modelperf.cli.output import (
@@ -45,7 +45,7 @@ _NOT_MEASURED = 3
 @click.option(
     "--input-file", metavar="F.npz", help="Arrays to run the model on, by the names of its inputs."
 )
-@measuring_options
+@profiling_options
 @click.option("--sparsity", is_flag=True, help="Read the weights and say how sparse they are.")
 @click.option(
     "--roofline",
