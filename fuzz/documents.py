@@ -11,12 +11,19 @@ from fuzz.laws import BrokenLawError, hold, read_or_refuse
 from fuzz.scratch import scratch_file
 from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.strict_json import Advice
 from pytest_modelperf.errors import BaselineError, UsageError
+from pytest_modelperf.named_profiles.decode import decode_named
+from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profile_files.ort_profile import OrtProfile
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.report.chrome_trace import TraceWriter
+from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.trace_text import TraceView, render_trace
+from pytest_modelperf.serde.named import dump_named, dump_side_by_side
 from pytest_modelperf.serde.trace import dump_trace_summary
 from pytest_modelperf.trace_summary import TraceSummarizer
 from pytest_modelperf.trace_totals import Grouping, Order
@@ -26,6 +33,11 @@ from tests.ort_profiles import check_nesting
 _FOLDER = Path("baselines/m")
 # More rows take long to be written, and say no more.
 _ROWS = 3
+# The file of a kept profile is named by the name that is in it.
+KEPT_NAME = "kept"
+_KEPT_FILE = Path(f"profiles/m/{KEPT_NAME}.json")
+_VIEW = LayerView(MEASURED_COLUMNS, "ms", _ROWS)
+_ADVICE = Advice(broken="Restore it.", conflict="Restore it.")
 # The file of a machine is named by the key that is in it: a seed has the same.
 MACHINE_KEY = "linux-x86_64-zen4-2c"
 
@@ -43,6 +55,27 @@ def check_baseline(data: bytes) -> None:
         written = encode_machine(machine)
         hold(decode_machine(written, path) == machine, "it is read as it was written")
         hold(encode_machine(decode_machine(written, path)) == written, "it is written the same")
+
+
+def check_kept_profile(data: bytes) -> None:
+    """A profile under a name is refused, or written, read again, shown, and put beside itself."""
+    kept = read_or_refuse(lambda: decode_named(data, _KEPT_FILE, _ADVICE), BaselineError)
+    if kept is None:
+        return
+    written = dump_named(kept)
+    _check_json(written)
+    again = decode_named(written.encode(), _KEPT_FILE, _ADVICE)
+    hold(_figures(dump_named(again)) == _figures(written), "it is read as it was written")
+    _check_shown(render_named(kept, _VIEW, TextStyle()))
+    both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)
+    if both is not None:
+        _check_json(dump_side_by_side(both))
+        _check_shown(render_side_by_side(both, _ROWS, TextStyle()))
+
+
+def _figures(text: str) -> object:
+    """What a document says; milliseconds become nanoseconds and back, and a last digit differs."""
+    return json.loads(text, parse_float=lambda number: f"{float(number):.9g}")
 
 
 def check_ort_profile(data: bytes) -> None:
@@ -78,6 +111,10 @@ def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:
         summaries = summarizer.finish(Order.TOTAL)
         _check_json(dump_trace_summary(summaries, tuple(notes), grouping))
     text = render_trace(summaries, notes, TraceView(grouping, _ROWS), TextStyle())
+    _check_shown(text)
+
+
+def _check_shown(text: str) -> None:
     hold(text.replace("\n", "").isprintable(), "a report can be shown")
 
 

@@ -12,14 +12,15 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fuzz.documents import MACHINE_KEY
+from fuzz.documents import KEPT_NAME, MACHINE_KEY
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.serde.named import NAMED_SCHEMA
 from tests import ort_profiles
 from tests.baseline_writer import make_recording
 from tests.graph import hostile
@@ -68,10 +69,19 @@ def stored_profiles(folder: Path) -> Iterator[bytes]:
             check=True,
         ).stdout
         document = json.loads(written)
-        for made in document["cases"][0]["raw"] or ():
-            # Of hundreds of samples a few say as much.
-            made["times_ns"] = made["times_ns"][:3]
+        case = document["cases"][0]
+        if case["raw"]:
+            # Of many rounds and hundreds of samples a few say as much.
+            case["raw"] = [{**each, "times_ns": each["times_ns"][:3]} for each in case["raw"][:6]]
         yield json.dumps(document).encode()
+
+
+def kept_profiles(stored: Sequence[bytes]) -> Iterator[bytes]:
+    """The same under a name, as `--name` keeps them."""
+    for data in stored:
+        date = "2026-01-31T12:00:00Z"
+        document = {"schema": NAMED_SCHEMA, "name": KEPT_NAME, "date": date}
+        yield json.dumps({**document, "profile": json.loads(data)}).encode()
 
 
 def ort_profile_files(folder: Path) -> Iterator[bytes]:
@@ -94,11 +104,13 @@ def ort_profile_files(folder: Path) -> Iterator[bytes]:
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
+        stored = list(stored_profiles(scratch))
         seeds = {
             "baseline": list(baselines()),
+            "kept-profile": list(kept_profiles(stored)),
             "model": list(models()),
             "ort-profile": list(ort_profile_files(scratch)),
-            "stored-profile": list(stored_profiles(scratch)),
+            "stored-profile": stored,
             "twin": list(twins()),
         }
     seeds["wire"] = [*seeds["model"], *seeds["twin"]]

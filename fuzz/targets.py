@@ -6,7 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from fuzz.documents import check_baseline, check_ort_profile, check_stored_profile
+from fuzz.documents import (
+    check_baseline,
+    check_kept_profile,
+    check_ort_profile,
+    check_stored_profile,
+)
 from fuzz.json_mutation import mutate_json, mutate_ort_profile
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
 from fuzz.models import check_model, check_twin, check_wire
@@ -28,6 +33,7 @@ class Target:
 # Each has a folder of its name in `corpus`.
 TARGETS: Mapping[str, Target] = {
     "baseline": Target(check_baseline, mutate_json, 16_384),
+    "kept-profile": Target(check_kept_profile, mutate_json, 16_384),
     "model": Target(check_model, mutate_model, 8_192),
     "ort-profile": Target(check_ort_profile, mutate_ort_profile, 16_384),
     "stored-profile": Target(check_stored_profile, mutate_json, 16_384),

@@ -79,7 +79,7 @@ def _has_times(case: CaseProfile) -> bool:
 
 def _ids(named: NamedProfile) -> str:
     measured = ", ".join(map(printable, _measured(named)))
-    return f"{named.name} has {measured}"
+    return f"{named.name} has {measured or 'none that was measured'}"
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
