@@ -93,8 +93,9 @@ def request_of_each(
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
     """UsageError where models that are compared run at other batch sizes than one another."""
     if any(found != sizes[0] for found in sizes):
+        first_file, last_file = files[0], files[-1]
         raise UsageError(
-            f"{files[0].name} runs at batch sizes {_listed(sizes[0])} and {files[-1].name} at "
+            f"{first_file.name} runs at batch sizes {_listed(sizes[0])} and {last_file.name} at "
             f"{_listed(sizes[-1])}: they cannot be compared. Give both the same with --batch."
         )
 

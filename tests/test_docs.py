@@ -41,10 +41,12 @@ from pytest_modelperf.report.conditions import (
     MAX_SWITCHES_PER_SECOND,
     MAX_THROTTLED,
 )
+from pytest_modelperf.report.layer_columns import ALL_COLUMNS
 from pytest_modelperf.serde import dump_checkups
 from pytest_modelperf.stats import FEWEST_PROCESSES, LOOKS, needed_samples, share_level
 from pytest_modelperf.stats.looks import spend_level
 from tests.command import run
+from tests.shown import assert_laid_out, block, headings
 from tests.small_models import layer_of, ones, parse, static_of
 
 if sys.version_info >= (3, 11):
@@ -60,6 +62,7 @@ OPERATORS = DOCS / "operators.md"
 ENGINES = DOCS / "engines.md"
 BASELINES = DOCS / "baselines.md"
 STATISTICS = DOCS / "statistics.md"
+SWEEP = DOCS / "sweep.md"
 GATED = """
     g (float[2,3,8] x, float[8,5] w, float[2,3,5] gate) => (y) {
         [gate_3] h = my.ops.GatedLinear(x, w, gate)
@@ -195,6 +198,45 @@ def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
 def test_the_pages_type_every_command() -> None:
     typed = {name for page in PAGES for name, *_ in commands(page)}
     assert typed == set(main.commands)
+
+
+def test_the_pages_name_every_option_of_every_command() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", pages))
+    missing = [
+        f"{command} {option.opts[-1]}"
+        for command in main.commands.values()
+        for option in command.params
+        if isinstance(option, click.Option) and named.isdisjoint(option.opts)
+    ]
+    assert missing == []
+
+
+def test_the_columns_of_layers_on_the_page_are_those_of_the_code() -> None:
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    _, _, below = text.partition("| columns | what they say of a layer |\n| --- | --- |\n")
+    rows = below.partition("\n\n")[0].splitlines()
+    named = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    assert sorted(named) == sorted(ALL_COLUMNS)
+
+
+def test_the_sweep_that_the_page_shows_is_laid_out_as_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small model in place of the page's: its rounds are short, and the tables are the same."""
+    model = parse(
+        "g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }", weights={"w": ones(64, 64)}
+    )
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/squeezenet.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (call,) = (words for words in commands(SWEEP) if "models/squeezenet.onnx" in words)
+    done = run(*call, "--max-seconds", "0.5")
+    assert done.exit_code == 0, done.err
+    shown = block(SWEEP.read_text(encoding="utf-8"), "measured", "a sweep")
+    assert len(headings(shown)) == 3
+    assert_laid_out(shown, done.out)
 
 
 def test_a_baseline_is_recorded_and_compared_as_the_page_says(

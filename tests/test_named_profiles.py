@@ -484,7 +484,7 @@ def test_one_case_each_is_a_pair_whatever_they_are() -> None:
     with pytest.raises(UsageError, match="no case in common: a has b1-c1; all has b8-c1, b8-c2"):
         put_side_by_side(named(timed(5), "a"), named(others, "all"))
     nothing = replace(timed(5), cases=())
-    with pytest.raises(UsageError, match="a has b1-c1; none has none that was measured. Measure"):
+    with pytest.raises(UsageError, match=r"a has b1-c1; none has none that was measured\. Measure"):
         put_side_by_side(named(timed(5), "a"), named(nothing, "none"))
 
 

@@ -16,20 +16,10 @@ import pytest_modelperf
 from pytest_modelperf.cli import main
 from pytest_modelperf.verdicts import Verdict
 from tests.light_models import light_model
+from tests.shown import assert_laid_out, block, headings
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 MODEL = "models/squeezenet.onnx"
-CUT = "..."
-# Shown where there were samples enough, which a disturbed run may not have had.
-PERCENTILES = {"p50", "p95"}
-
-
-def block(kind: str, name: str) -> str:
-    """The text block that README marks with a name."""
-    pattern = rf"<!-- {kind}: {re.escape(name)} -->\n```text\n(.*?)```\n<!-- end -->"
-    found = re.search(pattern, README, re.DOTALL)
-    assert found is not None, f"README marks no {kind} {name!r}"
-    return found[1]
 
 
 def code(first_line: str) -> str:
@@ -42,14 +32,6 @@ def code(first_line: str) -> str:
 def pieces(text: str) -> list[str]:
     """What stands between the lines of three dots, by which something was left out."""
     return [piece for piece in re.split(r"^\.\.\.\n", text, flags=re.MULTILINE) if piece]
-
-
-def headings(text: str) -> dict[str, list[str]]:
-    """The columns of every table by what stands above it."""
-    return {
-        title.strip(): re.split(r"\s{2,}", columns.strip())
-        for title, columns in re.findall(r"^(.*)\n(.+)\n─{9,}$", text, re.MULTILINE)
-    }
 
 
 @pytest.fixture
@@ -77,7 +59,7 @@ def test_the_profile_that_readme_shows_is_the_one_that_is_printed(
     arguments = ["profile", str(light_model("squeezenet")), "--static"]
     printed = CliRunner().invoke(main, arguments).output
     assert f"$ {command}\n" in README
-    parts = pieces(block("output", command))
+    parts = pieces(block(README, "output", command))
     assert parts
     for part in parts:
         _, found, printed = printed.partition(part)
@@ -95,12 +77,12 @@ def test_every_verdict_is_explained() -> None:
 def test_the_runs_that_readme_shows_are_laid_out_as_today(project: pytest.Pytester) -> None:
     quick = "--modelperf-max-seconds=1"
     first = project.runpytest_subprocess("--modelperf", quick, MODEL)
-    assert_laid_out("first run", first.stdout.str())
+    assert_laid_out(block(README, "measured", "first run"), first.stdout.str())
     first.stdout.fnmatch_lines(["squeezenet.onnx::b1-c1  new *", "1 new."])
     recorded = project.runpytest_subprocess(
         "--modelperf", "--modelperf-update-baseline", quick, MODEL
     )
-    assert_laid_out("recording", recorded.stdout.str())
+    assert_laid_out(block(README, "measured", "recording"), recorded.stdout.str())
     recorded.stdout.fnmatch_lines(["wrote the baselines of models--squeezenet"])
 
 
@@ -117,7 +99,7 @@ def test_the_failure_that_readme_shows_is_laid_out_as_today(
     arguments = ["compare", str(light_model("squeezenet")), MODEL, "--max-seconds", "1"]
     compared = CliRunner().invoke(main, arguments)
     assert compared.exit_code in {0, 1}, compared.output
-    shown = block("measured", "failing build")
+    shown = block(README, "measured", "failing build")
     report, summary = shown.split("= model performance =")
     now = headings(compared.output)
     assert "time by layer type, in ms" in now
@@ -151,28 +133,15 @@ def test_the_command_that_readme_shows_to_accept_is_the_one_that_is_told(
     onnx.save(model, MODEL)
     failing = project.runpytest_subprocess(*static)
     assert failing.ret == pytest.ExitCode.TESTS_FAILED
-    accept = re.search(r"^accept: .*\n(?: .*\n)*", block("measured", "failing build"), re.MULTILINE)
+    accept = re.search(
+        r"^accept: .*\n(?: .*\n)*", block(README, "measured", "failing build"), re.MULTILINE
+    )
     assert accept is not None
     assert accept[0] in failing.stdout.str() + "\n"
 
 
 def op_counts(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
-
-
-def assert_laid_out(name: str, printed: str) -> None:
-    """Every table that README shows is there, with the columns that it shows, and no table more.
-
-    On a narrow page some columns are left out, and on a noisy machine some percentiles.
-    """
-    shown = headings(block("measured", name))
-    now = headings(printed)
-    assert shown
-    for title, columns in shown.items():
-        assert title in now, f"{name}: no table below {title!r}"
-        assert set(columns) - PERCENTILES <= set(now[title])
-    if not block("measured", name).endswith(f"{CUT}\n"):
-        assert list(shown) == list(now)
 
 
 # -- three ways to write a test

@@ -363,6 +363,25 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
     assert "give it more time with --modelperf-max-seconds, or" in shown
 
 
+def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
+    stored = replace(OPEN, is_duet=False)
+    assert "".join(failure(stored).splitlines(keepends=True)[1:4]) == snapshot("""\
+this run could see p95 latency +4.1 % or more: stored times tell little: record
+  the baseline again when less else runs here, so that its twin is trusted, or
+  compare with the older model itself
+""")
+    assert "max-seconds" not in failure(stored)
+    step = summary(stored).partition("this run: 1 %.\n")[2]
+    assert step == snapshot("""\
+inconclusive: stored times tell little: record what has no trusted twin again
+              with --modelperf-update-baseline when less else runs here, or give
+              the older model itself with --modelperf-against
+""")
+    both = summary(stored, OPEN)
+    assert step in both
+    assert "inconclusive: give more time with --modelperf-max-seconds" in both
+
+
 def test_a_new_case_says_how_to_record_it() -> None:
     assert failure(FRESH) == snapshot("""\
 new: there is no baseline of b2-c2

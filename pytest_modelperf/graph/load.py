@@ -134,11 +134,19 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
         return dtype, None
     dims: list[Dim] = []
     for dim in tensor.shape.dim:
-        if dim.HasField("dim_value"):
-            dims.append(dim.dim_value)
+        if _is_open(dim):
+            dims.append(None)
         else:
-            dims.append(dim.dim_param or None)
+            dims.append(dim.dim_value if dim.HasField("dim_value") else dim.dim_param)
     return dtype, tuple(dims)
+
+
+def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
+    """Whether nothing is said of a size.
+
+    Some exporters write `?` or -1 for each that they do not know, so that two need not be equal.
+    """
+    return dim.dim_value == -1 if dim.HasField("dim_value") else dim.dim_param in {"", "?"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +204,8 @@ def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, Typ
         for dim in kind.tensor_type.shape.dim if kind.HasField("tensor_type") else ():
             if dim.dim_param in bound.dims:
                 dim.dim_value = bound.dims[dim.dim_param]
+            elif _is_open(dim):
+                dim.Clear()
         declared[info.name] = kind
     return declared
 

@@ -14,6 +14,7 @@ from pytest_modelperf.report.verdict_lines import (
     QUIETER_MACHINE,
     describe_verdict,
     failure_lines,
+    is_against_stored_times,
     is_quiet,
 )
 from pytest_modelperf.units import printable
@@ -35,6 +36,12 @@ SEVERITY = (
 )
 _MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
+# More time does not help there: how far the processes that were recorded differ stays as it is.
+_RECORD_AGAIN = (
+    "stored times tell little: record what has no trusted twin again with "
+    "--modelperf-update-baseline when less else runs here, or give the older model itself with "
+    "--modelperf-against"
+)
 _PRUNE = "pytest --modelperf --modelperf-prune"
 
 
@@ -86,9 +93,12 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
-    if Verdict.INCONCLUSIVE.value in words:
+    unclear = [o.comparison for o in report.outcomes if o.word == Verdict.INCONCLUSIVE.value]
+    if not all(map(is_against_stored_times, unclear)):
         remedy = f"give more time with {OF_PYTEST.more_time}, or use {QUIETER_MACHINE}"
         yield Verdict.INCONCLUSIVE.value, f"{remedy}{strictly}"
+    if any(map(is_against_stored_times, unclear)):
+        yield Verdict.INCONCLUSIVE.value, f"{_RECORD_AGAIN}{strictly}"
     if Verdict.NEW.value in words:
         yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"
     if report.unused:

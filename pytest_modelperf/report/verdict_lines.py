@@ -113,6 +113,11 @@ OF_COMMAND = OptionNames("--max-seconds", "--json", "--tolerance")
 OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json", "--modelperf-tolerance")
 
 QUIETER_MACHINE = "a quieter machine (modelperf doctor tells how quiet this one is)"
+# More time does not help there: how far the processes that were recorded differ stays as it is.
+_RECORD_AGAIN = (
+    "stored times tell little: record the baseline again when less else runs here, so that its "
+    "twin is trusted, or compare with the older model itself"
+)
 
 
 def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
@@ -143,6 +148,8 @@ def _describe_reach(unclear: Sequence[Metric]) -> str:
 
 
 def _describe_remedy(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
+    if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
+        return _RECORD_AGAIN
     factors = [factor for m in unclear if (factor := _times_as_long(m)) is not None]
     seconds = None if case.seconds is None or not factors else case.seconds * max(factors)
     if any(factor > MAX_LONGER for factor in factors) or (seconds or 0.0) > MAX_ADVISED_S:
@@ -202,12 +209,17 @@ def describe_method(case: CaseComparison) -> str | None:
     if case.rounds is None:
         return None
     rounds = f"{case.rounds} round{'s' if case.rounds != 1 else ''}"
-    has_before = any(m.name.startswith(LATENCY) and m.before is not None for m in case.metrics)
     if case.is_duet:
         rounds += " as a duet"
-    elif has_before:
+    elif is_against_stored_times(case):
         rounds += " against stored times"
     return rounds if case.seconds is None else f"{rounds}, {case.seconds:.1f} s"
+
+
+def is_against_stored_times(case: CaseComparison) -> bool:
+    """Whether its latency was held against what was measured when the baseline was recorded."""
+    has_before = any(m.name.startswith(LATENCY) and m.before is not None for m in case.metrics)
+    return case.rounds is not None and has_before and not case.is_duet
 
 
 def describe_facts(case: CaseComparison) -> Iterator[tuple[str, str]]:

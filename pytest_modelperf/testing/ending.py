@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # A run that ended so has said all that it could.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
+_NO_MODEL = (
+    "no model is tested here: name one, as in pytest --modelperf model.onnx, or give it a table "
+    '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
+)
 # Tests that one note names.
 _MOST_NAMED = 3
 
@@ -119,6 +123,8 @@ class Ending:
             written = self._write(plans)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
+        elif exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
+            notes.append(_NO_MODEL)
         notes += _without_result(outcomes, known)
         self.report = RunReport(
             outcomes=tuple(outcomes),

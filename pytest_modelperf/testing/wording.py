@@ -14,6 +14,7 @@ _DIM = r"""--dim (?:[\w@%+=:,./-]+=SIZE|'(?:[^']|'"'"')*=SIZE')"""
 _MISSING = re.compile(rf"{_DIM}(?: {_DIM})*", re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"a table such as \{(\w+) = ([^}]+)\}")
+_ITS_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
 _OPTIONS = (
     ("--batch", "batch_size"),
     ("--cores", "cores"),
@@ -38,7 +39,7 @@ def in_table(message: str) -> str:
     def pair(name: str) -> str:
         return f"{name if _BARE_KEY.fullmatch(name) else _text(name)} = SIZE"
 
-    return _reworded(message, "dims = {{{}}} in the table of the model", pair)
+    return _reworded(message, "dims = {{{}}} in " + _ITS_TABLE, pair)
 
 
 def _text(name: str) -> str:

@@ -32,6 +32,19 @@ def test_a_symbolic_model_has_every_shape_at_every_binding() -> None:
         assert bound.rewritten == ()
 
 
+def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
+    model = parse("g (float[N, 3, h, w] x) => (float[N, 3, h, w] y) { y = Relu (x) }")
+    for info in (*model.graph.input, *model.graph.output):
+        batch, _, height, width = info.type.tensor_type.shape.dim
+        batch.dim_value = -1
+        height.dim_param = width.dim_param = "?"
+    bound = load_model(open_model(model), Binding(dims={"x.2": 4, "x.3": 6}))
+    assert shapes(bound, "x", "y") == [(1, 3, 4, 6), (1, 3, 4, 6)]
+    assert bound.rewritten == ()
+    whole = Binding(inputs=(parse_input_spec("x:f32:2x3x4x6"),))
+    assert shapes(load_model(open_model(model), whole), "y") == [(2, 3, 4, 6)]
+
+
 def test_a_reshape_whose_target_is_computed_from_shapes_has_a_shape() -> None:
     """The heads of a transformer as torch exports them: Shape, Gather, Div, Concat, Reshape."""
     bound = load(

@@ -56,7 +56,7 @@ def test_dimensions_that_are_missing(name: str) -> None:
     assert [ast.literal_eval(key) for key in _keys(code)] == shown
 
     table = in_table(message)
-    found = re.search(r" Give (dims = \{.*\}) in the table of the model$", table)
+    found = re.search(r" Give (dims = \{.*\}) in the table of the model, ", table)
     assert found is not None
     (dims,) = tomllib.loads(found[1].replace(" = SIZE", " = 1")).values()
     assert list(dims) == shown

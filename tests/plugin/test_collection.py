@@ -36,6 +36,16 @@ def test_a_named_model_is_a_test(run: pytest.Pytester) -> None:
     run.runpytest_inprocess(*STATIC, "dense.onnx").assert_outcomes(passed=1)
 
 
+def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester) -> None:
+    told = "note: no model is tested here: name one, *"
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([told])
+    chosen = run.runpytest_inprocess(*STATIC, "dense.onnx", "-k", "b7")
+    assert chosen.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    chosen.stdout.no_fnmatch_line(told)
+
+
 def test_an_absolute_path_is_as_good(run: pytest.Pytester) -> None:
     assert collected(run, str(run.path / "dense.onnx")) == ["dense.onnx::b1-c1"]
 
@@ -90,7 +100,9 @@ def test_an_unknown_size_is_a_message_that_says_where_it_is_given(run: pytest.Py
     result = run.runpytest_inprocess(*STATIC, "linear.onnx")
     assert result.ret != pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size: 'seq'*"])
-    result.stdout.fnmatch_lines(["*Give dims = {seq = SIZE} in the table of the model"])
+    result.stdout.fnmatch_lines(
+        ["*Give dims = {seq = SIZE} in the table of the model, [[]tool.modelperf.models.*"]
+    )
     result.stdout.no_fnmatch_line("*--dim *")
     assert_says_no_internals(result)
 
