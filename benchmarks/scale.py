@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py                     both parts, some half an hour
     python benchmarks/scale.py --sessions          500 models of 4 cases each
-    python benchmarks/scale.py --graph             a chain and a wide graph of 20,000 nodes
+    python benchmarks/scale.py --graph             a chain and a transformer of 20,000 nodes
     python benchmarks/scale.py --quick             both, on a tenth of that
 
 The first part runs `pytest --modelperf` in a project of 125, 250 and 500 small models, whose cases
