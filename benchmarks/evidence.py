@@ -1,16 +1,16 @@
 """Run the benchmarks, store what they found, and write the figures of the docs from that.
 
-    make evidence                              what takes three quarters of an hour
+    make evidence                              what takes about an hour
     make evidence ARGS=--list                  what there is, what is stored, how long it takes
     make evidence ARGS="--only static suite"   these alone
     make evidence ARGS=--quick                 a small form of each: shown, not stored
-    make evidence ARGS=--full                  the long form of each, some four hours
+    make evidence ARGS=--full                  the long form of each, some five hours
     make evidence ARGS=--tables                the figures again from what is stored: no run
 
 Each benchmark is a process of its own, one after the other, for they measure. What it found is
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
-it was, if it keeps what it has (`verdicts`, `soak`).
+it was, if it keeps what it has (`verdicts`, `scale`, `soak`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -139,7 +139,7 @@ BENCHMARKS = (
         "verdicts",
         "how often is a verdict right, beside two other ways to judge?",
         quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
-        usual=Form("--aa 25 --slower 12", 25),
+        usual=Form("--aa 25 --slower 12", 40),
         full=Form("--aa 100 --slower 50", 110),
         keeps_folder=True,
     ),
@@ -148,7 +148,8 @@ BENCHMARKS = (
         "what do many models, and a model of many nodes, take of time and memory?",
         quick=Form("--quick", 4),
         usual=None,
-        full=Form("", 30),
+        full=Form("", 60),
+        keeps_folder=True,
     ),
     Benchmark(
         "soak",
@@ -353,7 +354,7 @@ def _options() -> argparse.Namespace:
     how.add_argument("--list", action="store_true", help="what there is, and what is stored")
     how.add_argument("--tables", action="store_true", help="write the pages again, run nothing")
     how.add_argument("--quick", action="store_true", help="small forms: shown, and not stored")
-    how.add_argument("--full", action="store_true", help="long forms, some four hours")
+    how.add_argument("--full", action="store_true", help="long forms, some five hours")
     return parser.parse_args()
 
 

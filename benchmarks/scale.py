@@ -1,9 +1,10 @@
 """What many models, and a model of many nodes, take of time and memory, and how that grows.
 
-    python benchmarks/scale.py                     both parts, some half an hour
+    python benchmarks/scale.py                     both parts, an hour and more
     python benchmarks/scale.py --sessions          500 models of 4 cases each
     python benchmarks/scale.py --graph             a chain and a transformer of 20,000 nodes
     python benchmarks/scale.py --quick             both, on a tenth of that
+    python benchmarks/scale.py --folder f          keep each size in f, and go on from there
 
 The first part runs `pytest --modelperf` in a project of 125, 250 and 500 small models, whose cases
 an object answers for that runs nothing (`scale_probe.py`): what is left is the time of
@@ -26,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -108,33 +110,58 @@ def main() -> int:
     options.add_argument("--sessions", action="store_true", help="only many models")
     options.add_argument("--graph", action="store_true", help="only models of many nodes")
     options.add_argument("--quick", action="store_true", help="a tenth of the sizes")
-    options.add_argument("--folder", type=Path, help="where to work; a temporary folder if not")
+    options.add_argument(
+        "--folder", type=Path, help="keep there what is done; a second run goes on"
+    )
     told = options.parse_args()
     start = Start.now("scale")
     share = _QUICK if told.quick else 1
     rows: dict[str, list[Row]] = {}
     with tempfile.TemporaryDirectory(prefix="modelperf-scale-") as name:
         folder = (told.folder or Path(name)).resolve()
-        folder.mkdir(exist_ok=True)
         if told.sessions or not told.graph:
-            rows["sessions"] = list(run_sessions(folder, [size // share for size in SIZES]))
+            rows["sessions"] = [
+                row
+                for models in (size // share for size in SIZES)
+                for row in kept(folder / f"models{models}", partial(run_sessions, models=models))
+            ]
         if told.graph or not told.sessions:
-            rows["commands"] = list(run_commands(folder, [nodes // share for nodes in NODES]))
+            rows["commands"] = [
+                row
+                for shape in SHAPES
+                for nodes in (size // share for size in NODES)
+                for row in kept(
+                    folder / f"{shape}{nodes}", partial(run_commands, shape=shape, nodes=nodes)
+                )
+            ]
     return conclude(start.finish(rows), tables, expectations, told.json)
+
+
+def kept(place: Path, run: Callable[[Path], Iterable[Row]]) -> Sequence[Row]:
+    """What `run` found in a folder of its own, or found there before, when it came to its end."""
+    file = place.with_suffix(".json")
+    if not file.exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        rows = list(run(place))
+        shutil.rmtree(place)
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(rows), "utf-8")
+        part.replace(file)
+    found: Sequence[Row] = json.loads(file.read_text("utf-8"))
+    return found
 
 
 # -- many models
 
 
-def run_sessions(folder: Path, sizes: Sequence[int]) -> Iterator[Row]:
-    """Each kind of run at each size; the later ones are held against what the third recorded."""
-    for models in sizes:
-        project = folder / f"models{models}"
-        write_project(project, models)
-        for session in SESSIONS:
-            write_models(project, models, session.seed)
-            print(f"{models} models: {session.name}", file=sys.stderr)
-            yield {"session": session.name, "models": models, **run_session(project, session)}
+def run_sessions(project: Path, models: int) -> Iterator[Row]:
+    """Each kind of run; the later ones are held against what the third recorded."""
+    write_project(project, models)
+    for session in SESSIONS:
+        write_models(project, models, session.seed)
+        print(f"{models} models: {session.name}", file=sys.stderr)
+        yield {"session": session.name, "models": models, **run_session(project, session)}
 
 
 def write_project(folder: Path, models: int) -> None:
@@ -215,21 +242,17 @@ class Command:
     model: str | None = None
 
 
-def run_commands(folder: Path, sizes: Sequence[int]) -> Iterator[Row]:
-    """Each command at each size and shape of the graph; some need what earlier ones wrote."""
-    for shape, write in SHAPES.items():
-        for nodes in sizes:
-            place = folder / f"{shape}{nodes}"
-            place.mkdir(exist_ok=True)
-            recipe = Recipe(nodes=nodes)
-            write(recipe, place / _MODEL)
-            for name, change in VARIANTS.items():
-                write(change(recipe), place / f"{name}.onnx")
-            write_runtime_profile(place / _MODEL, place / _RUNTIME_PROFILE)
-            for command in COMMANDS:
-                print(f"{shape} of {nodes:,} nodes: {command.name}", file=sys.stderr)
-                told = run_command(place, command)
-                yield {"graph": shape, "nodes": nodes, "command": command.name, **told}
+def run_commands(place: Path, shape: str, nodes: int) -> Iterator[Row]:
+    """Each command on a graph; some need what earlier ones wrote."""
+    recipe, write = Recipe(nodes=nodes), SHAPES[shape]
+    write(recipe, place / _MODEL)
+    for name, change in VARIANTS.items():
+        write(change(recipe), place / f"{name}.onnx")
+    write_runtime_profile(place / _MODEL, place / _RUNTIME_PROFILE)
+    for command in COMMANDS:
+        print(f"{shape} of {nodes:,} nodes: {command.name}", file=sys.stderr)
+        told = run_command(place, command)
+        yield {"graph": shape, "nodes": nodes, "command": command.name, **told}
 
 
 def run_command(folder: Path, command: Command) -> dict[str, Any]:

@@ -59,7 +59,10 @@ VARIANTS: Mapping[str, Callable[[Recipe], Recipe]] = {
 
 
 def write_chain(recipe: Recipe, path: Path) -> None:
-    """Residual blocks one after the other: Conv 3x3, activation, Mul, Add to its input, Sigmoid."""
+    """Residual blocks one after the other: Conv 3x3, activation, Mul, Add to its input, Sigmoid.
+
+    Before the first and behind the last stands a Conv, so that all channels in between can go.
+    """
     making = _Making(np.random.default_rng(recipe.seed))
     scale = making.weight("scale", np.full((1,), 0.5, np.float32))
     prefix = "trunk/unit" if recipe.is_renamed else "stages/block"
@@ -67,15 +70,18 @@ def write_chain(recipe: Recipe, path: Path) -> None:
     names = [f"{prefix}{index}" for index in range(-(-recipe.nodes // _CHAIN_NODES))]
     if recipe.has_inserted:
         names.insert(len(names) // 2, f"{prefix}_more")
-    last = "x"
+    last = _conv(making, "stem", "x")
     for name, activation in zip(names, recipe.blocks(_CHAIN_NODES), strict=True):
-        kernel = making.random(f"{name}/kernel", _CHANNELS, _CHANNELS, 3, 3)
-        conv = making.node("Conv", [last, kernel], f"{name}/conv", pads=[1, 1, 1, 1])
-        active = making.node(activation, [conv], f"{name}/act")
+        active = making.node(activation, [_conv(making, name, last)], f"{name}/act")
         scaled = making.node("Mul", [active, scale], f"{name}/scale")
         added = making.node("Add", [scaled, last], f"{name}/add")
         last = making.node("Sigmoid", [added], f"{name}/gate")
-    making.write(path, last, (_CHANNELS, _SIDE, _SIDE))
+    making.write(path, _conv(making, "head", last), (_CHANNELS, _SIDE, _SIDE))
+
+
+def _conv(making: _Making, name: str, taken: str) -> str:
+    kernel = making.random(f"{name}/kernel", _CHANNELS, _CHANNELS, 3, 3)
+    return making.node("Conv", [taken, kernel], f"{name}/conv", pads=[1, 1, 1, 1])
 
 
 def write_attention(recipe: Recipe, path: Path) -> None:
