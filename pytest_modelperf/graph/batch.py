@@ -7,7 +7,7 @@ on to the old size is found by comparing the shapes of both sizes, and named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,23 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
             holder = _first_holder(before, after)
             where = f"the output {printable(new.name)!r}" if holder is None else _named(holder)
             raise refusal(where, bound, model)
+
+
+def find_misfits(graph: Graph) -> Iterator[str]:
+    """What an engine refuses, though shapes can be told: where a Reshape loses or adds elements.
+
+    So it is where a size was written into the graph, and another is given.
+    """
+    wrong = [node for node in graph.nodes if not _keeps_elements(node)]
+    if wrong:
+        data, result = wrong[0].inputs[0], wrong[0].outputs[0]
+        shapes = [() if t is None or t.shape is None else t.shape for t in (data, result)]
+        made_of, made = map(format_shape, shapes)
+        more = f", and {len(wrong) - 1} more do likewise" if len(wrong) > 1 else ""
+        yield (
+            f"no engine runs the model at these sizes: {_named(wrong[0])} makes {made} of "
+            f"{made_of}{more}"
+        )
 
 
 def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:

@@ -12,7 +12,7 @@ import onnx
 from onnx import TypeProto, inliner
 
 from pytest_modelperf.errors import MisfitError, ModelError
-from pytest_modelperf.graph.batch import follow_batch, refusal, verify_rebound
+from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
 from pytest_modelperf.graph.binding import (
     Binding,
     BoundInputs,
@@ -111,7 +111,10 @@ def load_model(
     if observation is not None:
         # Once more, because what a batch does to shapes was verified without it.
         built = build(proto, block, declared, observation)
-    return BoundModel(file, proto, bound, built.graph, built.tensors, built.stored, rewritten)
+    return BoundModel(
+        file, proto, bound, built.graph, built.tensors, built.stored, rewritten,
+        notes=tuple(find_misfits(built.graph)),
+    )  # fmt: skip
 
 
 def declared_inputs(proto: onnx.ModelProto) -> tuple[DeclaredInput, ...]:

@@ -45,6 +45,16 @@ def test_sizes_that_an_exporter_left_open_are_each_of_their_own() -> None:
     assert shapes(load_model(open_model(model), whole), "y") == [(2, 3, 4, 6)]
 
 
+def test_a_size_that_a_reshape_does_not_follow_is_noted() -> None:
+    model = parse("""
+        g (float[N,seq] x) => (float[N,a,b] y)
+        <int64[3] target = {0, 8, 4}> { [heads] y = Reshape (x, target) }
+    """)
+    assert load_model(open_model(model), Binding(dims={"seq": 32})).notes == ()
+    (note,) = load_model(open_model(model), Binding(batch_size=2, dims={"seq": 16})).notes
+    assert note == ("no engine runs the model at these sizes: Reshape 'heads' makes 2x8x4 of 2x16")
+
+
 def test_a_reshape_whose_target_is_computed_from_shapes_has_a_shape() -> None:
     """The heads of a transformer as torch exports them: Shape, Gather, Div, Concat, Reshape."""
     bound = load(
