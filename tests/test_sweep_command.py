@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -109,10 +110,10 @@ def test_the_one_before_is_the_first_side(asked: FakeSweeping) -> None:
 
 
 def test_the_one_before_can_have_another_interpreter(asked: FakeSweeping) -> None:
-    options = ("--against", "model.onnx", "--against-python", "old/bin/python")
+    options = ("--against", "model.onnx", "--against-python", sys.executable)
     assert run("sweep", "model.onnx", *options).exit_code == 0
     before, after = (each.setup for each in asked.sources)
-    assert before.spec == "popen//python=old/bin/python"
+    assert before.spec == f"popen//python={sys.executable}"
     assert replace(before, spec=after.spec) == after
 
 
@@ -157,6 +158,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
         (("--batch", ""), "--batch takes numbers of 1 or more"),
         (("--cores", "-2"), "--cores takes numbers of 1 or more"),
         (("--against-python", "python3"), "--against-python is for the model of --against"),
+        (("--against", "a.onnx", "--against-python", "no"), "names no, which is no program that"),
         (("--json", "-", "--csv", "-"), "only one of --json and --csv can go to standard output"),
         (("--engine", "callable"), "a sweep is of ONNX models"),
         (("--engine", "nothing"), "nothing"),

@@ -16,6 +16,7 @@ from pytest_modelperf.cli.options import (
     load_extensions,
     measuring_options,
     model_options,
+    parse_interpreter,
     read_request,
 )
 from pytest_modelperf.cli.output import (
@@ -109,9 +110,12 @@ def compare(  # noqa: PLR0913  # one parameter per option
         result = _compare_static(before, after, request, extensions)
     else:
         measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
-        pythons = (python_a, python_b)
+        specs = (
+            parse_interpreter("--python-a", python_a),
+            parse_interpreter("--python-b", python_b),
+        )
         result = _compare_measured(
-            (before, after), pythons, request, measuring, tolerance, extensions
+            (before, after), specs, request, measuring, tolerance, extensions
         )
     if json_file is not None:
         from pytest_modelperf.serde import dump_comparison
@@ -144,7 +148,7 @@ def _compare_static(
 
 def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule
     models: tuple[str, str],
-    pythons: tuple[str | None, str | None],
+    specs: tuple[str | None, str | None],
     request: ProfileRequest,
     measuring: Measuring,
     tolerance: str,
@@ -158,8 +162,8 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     before, after = (
-        Side(model, setup if python is None else replace(setup, spec=f"popen//python={python}"))
-        for model, python in zip(models, pythons, strict=True)
+        Side(model, setup if spec is None else replace(setup, spec=spec))
+        for model, spec in zip(models, specs, strict=True)
     )
     progress = ProgressLine()
     with ExitStack() as stack:

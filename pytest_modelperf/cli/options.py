@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -273,6 +274,18 @@ def parse_threshold(option: str, text: str) -> float:
     if not 0 < value < math.inf:
         raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
     return value
+
+
+def parse_interpreter(option: str, path: str | None) -> str | None:
+    """The gateway to a Python interpreter, if one is given."""
+    if path is None:
+        return None
+    if shutil.which(path) is None:
+        raise UsageError(
+            f"{option} names {printable(path)}, which is no program that can be run. Give the path "
+            "of a Python interpreter, such as old-venv/bin/python."
+        )
+    return f"popen//python={path}"
 
 
 def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from pytest_modelperf.cli.options import (
     configuration_options,
     load_extensions,
     model_options,
+    parse_interpreter,
     parse_numbers,
     parse_threshold,
     read_request,
@@ -113,8 +114,8 @@ def sweep(  # noqa: PLR0913  # one parameter per option
 
     sources = [SweepSource(model, setup)]
     if against is not None:
-        spec = setup.spec if against_python is None else f"popen//python={against_python}"
-        sources.insert(0, SweepSource(against, replace(setup, spec=spec)))
+        spec = parse_interpreter("--against-python", against_python)
+        sources.insert(0, SweepSource(against, replace(setup, spec=spec or setup.spec)))
     progress = ProgressLine()
     try:
         result = sweep_models(sources, request, counts, threshold_ms, extensions, progress)

@@ -109,6 +109,16 @@ def test_two_interpreters_are_two_workers() -> None:
     assert 1.5 < metric(document, "latency_p50")["ratio"] < 2.5
 
 
+@pytest.mark.parametrize("option", ["--python-a", "--python-b"])
+def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
+    refused = run("compare", "base.onnx", "slow_400us.onnx", option, "no/such/python")
+    assert refused.exit_code == 2
+    assert refused.err == (
+        f"Error: {option} names no/such/python, which is no program that can be run. Give the path "
+        "of a Python interpreter, such as old-venv/bin/python.\n"
+    )
+
+
 def test_the_same_model_in_two_interpreters_is_not_unchanged() -> None:
     _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable)
     assert document["rounds"] >= 1
