@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -116,40 +116,49 @@ def main() -> int:
     told = options.parse_args()
     start = Start.now("scale")
     share = _QUICK if told.quick else 1
-    rows: dict[str, list[Row]] = {}
+    done: dict[str, list[Done]] = {}
     with tempfile.TemporaryDirectory(prefix="modelperf-scale-") as name:
         folder = (told.folder or Path(name)).resolve()
         if told.sessions or not told.graph:
-            rows["sessions"] = [
-                row
+            done["sessions"] = [
+                kept(folder / f"models{models}", partial(run_sessions, models=models))
                 for models in (size // share for size in SIZES)
-                for row in kept(folder / f"models{models}", partial(run_sessions, models=models))
             ]
         if told.graph or not told.sessions:
-            rows["commands"] = [
-                row
+            done["commands"] = [
+                kept(folder / f"{shape}{nodes}", partial(run_commands, shape=shape, nodes=nodes))
                 for shape in SHAPES
                 for nodes in (size // share for size in NODES)
-                for row in kept(
-                    folder / f"{shape}{nodes}", partial(run_commands, shape=shape, nodes=nodes)
-                )
             ]
-    return conclude(start.finish(rows), tables, expectations, told.json)
+    before = sum(each.seconds_before for all_done in done.values() for each in all_done)
+    rows = {name: [row for each in found for row in each.rows] for name, found in done.items()}
+    result = replace(start, started=start.started - before).finish(rows)
+    return conclude(result, tables, expectations, told.json)
 
 
-def kept(place: Path, run: Callable[[Path], Iterable[Row]]) -> Sequence[Row]:
-    """What `run` found in a folder of its own, or found there before, when it came to its end."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one size told. `seconds_before` are those that an earlier run took for it."""
+
+    rows: Sequence[Row]
+    seconds_before: float = 0.0
+
+
+def kept(place: Path, run: Callable[[Path], Iterable[Row]]) -> Done:
+    """What `run` tells in a folder of its own, or told there when it last came to its end."""
     file = place.with_suffix(".json")
-    if not file.exists():
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        rows = list(run(place))
-        shutil.rmtree(place)
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(rows), "utf-8")
-        part.replace(file)
-    found: Sequence[Row] = json.loads(file.read_text("utf-8"))
-    return found
+    if file.exists():
+        told = json.loads(file.read_text("utf-8"))
+        return Done(told["rows"], told["seconds"])
+    begun = time.monotonic()
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    rows = list(run(place))
+    shutil.rmtree(place)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps({"seconds": time.monotonic() - begun, "rows": rows}), "utf-8")
+    part.replace(file)
+    return Done(rows)
 
 
 # -- many models
