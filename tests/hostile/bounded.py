@@ -158,12 +158,12 @@ MODELS: Mapping[str, Callable[[], bytes]] = {
     ),
     "400,000 nodes of one name": lambda: _nodes(400_000),
 }
-# Each is read by each of these.
+# Each is read by each of these, which write beside it.
 COMMANDS = (
-    ("profile", "{0}", "--static", "--sparsity", "--columns", "all", "--json", "o.json", "--csv",
-     "o.csv", "--html", "o.html"),
-    ("compare", "{0}", "{0}", "--static", "--markdown", "o.md"),
-    ("shapes", "{0}", "-o", "o.onnx"),
+    ("profile", "{0}", "--static", "--sparsity", "--columns", "all", "--json", "{0}.json", "--csv",
+     "{0}.csv", "--html", "{0}.html"),
+    ("compare", "{0}", "{0}", "--static", "--markdown", "{0}.md"),
+    ("shapes", "{0}", "-o", "{0}.shaped"),
 )  # fmt: skip
 
 
