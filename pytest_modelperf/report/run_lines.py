@@ -36,7 +36,6 @@ SEVERITY = (
 )
 _MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
-# More time does not help there: how far the processes that were recorded differ stays as it is.
 _RECORD_AGAIN = (
     "stored times tell little: record what has no trusted twin again with "
     "--modelperf-update-baseline when less else runs here, or give the older model itself with "
