@@ -19,6 +19,7 @@ import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
@@ -180,13 +181,19 @@ def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
 
 
 @on_linux
-def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
+def test_an_interpreter_that_says_nothing_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "LEAST_START_LIMIT_S", 0.5)
     silent = tmp_path / "python"
     note = tmp_path / "pid"
     silent.write_text(f"#!/bin/sh\necho $$ > {note}\nexec sleep 600\n")
     silent.chmod(0o755)
     request = WorkerRequest(spec=f"popen//python={silent}", limit_s=0.5)
-    with pytest.raises(MeasureError, match="Is it a Python"), ProcessWorker(request):
+    with (
+        pytest.raises(MeasureError, match=r"it said nothing for 0\.5 s\. Is it a Python"),
+        ProcessWorker(request),
+    ):
         pass
     assert ends(int(note.read_text()))
 

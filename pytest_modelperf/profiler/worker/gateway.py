@@ -47,6 +47,8 @@ LOCAL = "popen"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
+# Python and an engine start within this on a machine that has much else to do, whatever the model.
+LEAST_START_LIMIT_S = 60.0
 # What execnet raises where a spec is wrong, and where nothing answers.
 _START_ERRORS = (
     AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
@@ -188,6 +190,7 @@ class ProcessWorker:
             described: Mapping[str, Any] = self.ask(
                 "engine",
                 f"as the engine {engine.name} was loaded",
+                self._start_limit_s,
                 source=source.text,
                 file=source.file,
                 options=dict(options),
@@ -274,11 +277,16 @@ class ProcessWorker:
 
     # -- start
 
+    @property
+    def _start_limit_s(self) -> float:
+        return max(self._request.limit_s, LEAST_START_LIMIT_S)
+
     def _start(self) -> None:
         self._channel = self._open_channel()
         begun = self.ask(
             "begin",
             "as it started",
+            self._start_limit_s,
             cores=self._request.cores,
             is_child=self.is_local,
             cgroup_files=list(self._request.cgroup_files) if self.is_local else [],
@@ -307,7 +315,8 @@ class ProcessWorker:
             # Where a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             before = _children()
-            watchdog = threading.Timer(self._request.limit_s, _kill_others, [before])
+            is_late = threading.Event()
+            watchdog = threading.Timer(self._start_limit_s, _kill_others, [before, is_late])
             watchdog.daemon = True
             watchdog.start()
             try:
@@ -316,10 +325,11 @@ class ProcessWorker:
                 channel = gateway.remote_exec(parts[0][1])
                 channel.send(parts)
             except _START_ERRORS as error:
-                problem = self._describe_start(error)
+                silence = f"it said nothing for {self._start_limit_s:.3g} s"
+                problem = self._describe_start(TimeoutError(silence) if is_late.is_set() else error)
             except BaseException:
                 # Interrupted: nobody else knows of what was started.
-                _kill_others(before)
+                _kill_others(before, is_late)
                 raise
             else:
                 return channel
@@ -428,8 +438,9 @@ def _children() -> frozenset[int]:
     return frozenset(found)
 
 
-def _kill_others(before: frozenset[int]) -> None:
+def _kill_others(before: frozenset[int], is_done: threading.Event) -> None:
     """End what was started since: an interpreter that says nothing as it starts."""
+    is_done.set()
     for pid in _children() - before:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
