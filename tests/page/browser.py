@@ -8,17 +8,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, ViewportSize
 
 VARIABLE = "MODELPERF_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+
+VIEWPORT: ViewportSize = {"width": 1200, "height": 900}
 
 OpenPage: TypeAlias = "Callable[..., Page]"
 
@@ -43,35 +46,65 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    """Opens HTML as a file, and waits until it is drawn.
+@pytest.fixture(scope="package")
+def tab(browser: Browser) -> Iterator[Page]:
+    """The tab in which pages are opened, one after the other.
 
-    Keyword arguments are those of Playwright's `Browser.new_context`; `fragment` is what stands
-    after the # of the address.
+    What Chromium has compiled stays with a tab and the address of a page: the library of charts
+    takes it two seconds.
     """
-    troubles: list[str] = []
-    contexts: list[BrowserContext] = []
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
 
-    def open_html(html: str, *, fragment: str = "", **context_options: object) -> Page:
-        path = tmp_path / f"page{len(contexts)}.html"
-        path.write_text(html, encoding="utf-8")
-        options = {"viewport": {"width": 1200, "height": 900}, **context_options}
-        context = browser.new_context(**options)  # type: ignore[arg-type]  # passed on as they are
-        contexts.append(context)
-        page = context.new_page()
-        _watch(page, path.as_uri(), troubles)
-        page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
-        page.wait_for_function("document.documentElement.dataset.state")
-        return page
 
-    yield open_html
-    for context in contexts:
-        context.close()
+@pytest.fixture(scope="package")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the pages lie, at the same place in each test."""
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture
+def open_page(tab: Page, browser: Browser, folder: Path) -> Iterator[OpenPage]:
+    """Opens HTML as a file, and waits until it is drawn; the second of a test in a tab of its own.
+
+    `fragment` is what stands after the # of the address.
+    """
+    with ExitStack() as stack:
+        troubles: list[str] = []
+        opened: list[Page] = []
+
+        def open_html(
+            html: str,
+            *,
+            fragment: str = "",
+            viewport: ViewportSize = VIEWPORT,
+            color_scheme: Literal["light", "dark"] = "light",
+        ) -> Page:
+            path = folder / f"page{len(opened)}.html"
+            path.write_text(html, encoding="utf-8")
+            page = tab
+            if opened:
+                page = stack.enter_context(browser.new_context()).new_page()
+            opened.append(page)
+            stack.enter_context(_watching(page, path.as_uri(), troubles))
+            page.set_viewport_size(viewport)
+            page.emulate_media(media="null", color_scheme=color_scheme)
+            page.goto(path.as_uri() + (f"#{fragment}" if fragment else ""))
+            page.wait_for_function("document.documentElement.dataset.state")
+            return page
+
+        yield open_html
+        for page in opened:
+            page.evaluate("sessionStorage.clear()")
+            page.mouse.move(0, 0)
+            # The same address with another fragment would be the same page.
+            page.goto("about:blank")
     assert troubles == []
 
 
-def _watch(page: Page, uri: str, troubles: list[str]) -> None:
+@contextmanager
+def _watching(page: Page, uri: str, troubles: list[str]) -> Iterator[None]:
     """Note what a report page must not do: complain, fail, load anything, open a dialog."""
 
     def note_message(message: ConsoleMessage) -> None:
@@ -86,7 +119,14 @@ def _watch(page: Page, uri: str, troubles: list[str]) -> None:
         troubles.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    page.on("console", note_message)
-    page.on("pageerror", lambda error: troubles.append(f"error: {error}"))
-    page.on("request", lambda request: note_request(request.url))
-    page.on("dialog", note_dialog)
+    watchers: dict[Any, Callable[[Any], None]] = {
+        "console": note_message,
+        "pageerror": lambda error: troubles.append(f"error: {error}"),
+        "request": lambda request: note_request(request.url),
+        "dialog": note_dialog,
+    }
+    for event, watcher in watchers.items():
+        page.on(event, watcher)
+    yield
+    for event, watcher in watchers.items():
+        page.remove_listener(event, watcher)

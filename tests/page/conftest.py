@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from pytest_modelperf.report.html.render import pack, render_page
-from tests.page.browser import OpenPage, browser, open_page
+from tests.page.browser import OpenPage, browser, folder, open_page, tab
 from tests.page.sample_data import Data
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-__all__ = ["browser", "open_page"]
+__all__ = ["browser", "folder", "open_page", "tab"]
 
 OpenData: TypeAlias = "Callable[..., Page]"
 
