@@ -337,8 +337,8 @@ def test_the_rules_of_sampling_are_those_of_the_code() -> None:
         f"is within {100 * policy.precision:g} %; after {policy.max_rounds} rounds; or when",
         f"`--max-seconds` ({policy.max_seconds:g}) are over",
         f"the median over {MIN_LAYER_RUNS} to {MAX_LAYER_RUNS} runs",
-        f"`--timeout` seconds ({DEFAULT_LIMIT_S:g}), but a start or the load of an engine for "
-        f"{LEAST_START_LIMIT_S:g} at least",
+        f"`--timeout` seconds ({DEFAULT_LIMIT_S:g})",
+        f"a start or the load of an engine for {LEAST_START_LIMIT_S:g} at least",
         f"took time of its processors | {100 * MAX_STOLEN:g} % |",
         f"a CPU quota halted it | {100 * MAX_THROTTLED:g} % |",
         f"other processes took time of its processors | {100 * MAX_OTHERS:g} % |",

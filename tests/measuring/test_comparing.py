@@ -26,7 +26,10 @@ from tests.command import Result, run
 from tests.small_models import ones, parse
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
-TIMED = ("--plugin", "tests.measuring.faulty_plugin", "--engine", "timed", "--max-seconds", "5")
+# Time enough for an answer on a machine that has much else to do: it is over with the answer.
+TIMED = ("--plugin", "tests.measuring.faulty_plugin", "--engine", "timed", "--max-seconds", "30")
+# Of what is measured without regard to the answer.
+QUICK = ("--max-seconds", "0.3")
 
 
 def save(name: str, weight: float = 1.0) -> None:
@@ -52,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def compared(*arguments: str) -> tuple[Result, dict[str, Any]]:
-    result = run("compare", *arguments, *TIMED, "--json", "-")
+    result = run("compare", *TIMED, *arguments, "--json", "-")
     document: dict[str, Any] = json.loads(result.out)
     return result, document
 
@@ -82,7 +85,7 @@ def test_a_model_that_takes_half_as_long_improved() -> None:
 
 
 def test_a_tolerance_that_is_wide_enough_lets_it_pass() -> None:
-    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "300 %")
+    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "10000 %")
     assert result.exit_code == 0
     assert metric(document, "latency_p50")["verdict"] == "passed"
 
@@ -120,12 +123,12 @@ def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
 
 
 def test_the_same_model_in_two_interpreters_is_not_unchanged() -> None:
-    _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable)
+    _, document = compared("base.onnx", "base.onnx", "--python-b", sys.executable, *QUICK)
     assert document["rounds"] >= 1
 
 
 def test_outputs_on_the_same_inputs_are_compared() -> None:
-    result = run("compare", "base.onnx", "slow_400us.onnx", "--max-seconds", "1", "--json", "-")
+    result = run("compare", "base.onnx", "slow_400us.onnx", *QUICK, "--json", "-")
     (output,) = json.loads(result.out)["cases"][0]["outputs"]
     assert output["name"] == "y"
     assert output["max_relative"] == pytest.approx(2 / 3, rel=1e-3)
@@ -138,11 +141,11 @@ def test_a_size_is_given_to_the_side_that_has_the_dimension() -> None:
         Path(name).write_bytes(parse(text.format(width=width)).SerializeToString())
     for names in (("fixed.onnx", "dynamic.onnx"), ("dynamic.onnx", "fixed.onnx")):
         assert run("compare", *names, "--dim", "width=16", "--static").exit_code == 0
-    result, document = compared(*names, "--dim", "width=16", "--max-seconds", "0.3")
+    result, document = compared(*names, "--dim", "width=16", *QUICK)
     assert result.exit_code == 0, result.err
     assert document["cases"][0]["id"] == "b1-c1"
     assert not [note for note in document["cases"][0]["notes"] if "input" in note]
-    _, document = compared("fixed.onnx", "dynamic.onnx", "--dim", "width=8", "--max-seconds", "0.3")
+    _, document = compared("fixed.onnx", "dynamic.onnx", "--dim", "width=8", *QUICK)
     assert "the input x is 1x16 before and 1x8 now" in document["cases"][0]["notes"]
     several = run("compare", "fixed.onnx", "dynamic.onnx", "--dim", "width=16,32")
     assert several.exit_code == 2
@@ -253,7 +256,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
 ) -> None:
     disturb(monkeypatch)
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx")
+    result, document = compared(baseline, "slow_400us.onnx", "--max-seconds", "5")
     found = metric(document, "latency_p50")
     assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
     assert found["verdict"] == "regressed"
@@ -266,7 +269,7 @@ def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturb
 ) -> None:
     disturb(monkeypatch, "other processes took 40 % of its processors")
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx")
+    result, document = compared(baseline, "slow_400us.onnx", "--max-seconds", "5")
     assert metric(document, "latency_p50")["verdict"] == "inconclusive"
     assert "other processes took 40 %" in document["cases"][0]["notes"][0]
     assert result.exit_code == 0
@@ -307,11 +310,9 @@ def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     baseline = store(trusted(recording), tmp_path)
     _, same = compared(baseline, "base.onnx")
     assert same["verdict"] == "unchanged"
-    _, other = compared(
-        baseline, "base.onnx", "--engine-option", "speed=high", "--tolerance", "100 %"
-    )
+    _, other = compared(baseline, "base.onnx", "--engine-option", "speed=high", *QUICK)
     assert other["verdict"] != "unchanged"
-    _, model = compared(baseline, "equal_200us.onnx", "--tolerance", "100 %")
+    _, model = compared(baseline, "equal_200us.onnx", *QUICK)
     assert model["verdict"] != "unchanged"
 
 
