@@ -405,15 +405,24 @@ def test_the_list_of_commands_cuts_no_line() -> None:
     assert all(line.endswith(".") and not line.endswith("...") for line in lines)
 
 
-def test_help_needs_none_of_the_heavy_modules() -> None:
-    script = (
-        "import sys\n"
-        "from pytest_modelperf.cli import main\n"
-        "try: main(['profile', '--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'numpy', 'onnx', 'onnxruntime', 'scipy', 'rich', 'msgspec', 'pytest'}\n"
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
-    )
+HELP = """
+from pytest_modelperf.cli import main
+try: main(["profile", "--help"])
+except SystemExit: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "heavy"),
+    [
+        (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "rich", "msgspec", "pytest"}),
+        # All that a test of counted figures needs.
+        ("import pytest_modelperf.checking", {"onnxruntime", "scipy.special"}),
+    ],
+    ids=["help", "counts"],
+)
+def test_what_measures_nothing_needs_none_of_the_heavy_modules(what: str, heavy: set[str]) -> None:
+    script = f"import sys\n{what}\nprint(sorted({heavy} & set(sys.modules)), file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True,
         env=environment(),

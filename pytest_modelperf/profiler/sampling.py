@@ -159,6 +159,8 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
     # scipy takes its time to load, which is nobody's measuring time.
     from pytest_modelperf import stats
 
+    stats.load_quantiles()
+
     def estimate(blocks: Sequence[Block]) -> Percentile:
         return stats.estimate_percentile(
             [block.times_ns for block in blocks], _MEDIAN, policy.confidence

@@ -15,6 +15,7 @@ from pytest_modelperf.stats.estimates import (
     summarize,
 )
 from pytest_modelperf.stats.looks import LOOKS, plan_looks, share_level
+from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "judge_percentile",
     "judge_stored",
     "judge_typical",
+    "load_quantiles",
     "needed_samples",
     "plan_looks",
     "rate_of_rounds",

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy
 
 from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, RoundSpread, Spread
 from pytest_modelperf.stats.quantiles import (
@@ -214,7 +214,7 @@ def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) ->
     freedom = counts - 1
     critical = t_critical(level, freedom)
     # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
-    noncentral = special.nctdtrinc(freedom, 1.0 - power, critical)
+    noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, critical)
     return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
 
 

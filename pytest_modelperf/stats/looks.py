@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy import special
+import scipy
 
 from pytest_modelperf.stats.estimates import Floats
 
@@ -104,16 +104,16 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
 
     shared = math.sqrt(before.units / units)
     own = math.sqrt(1.0 - shared**2)
-    bound = float(special.ndtri(1.0 - before.level))
+    bound = float(scipy.special.ndtri(1.0 - before.level))
 
     def density(score: Floats) -> Floats:
         """That of this score where the look before was below its bound."""
-        kept: Floats = special.ndtr((bound - shared * score) / own)
+        kept: Floats = scipy.special.ndtr((bound - shared * score) / own)
         return kept * np.exp(-(score**2) / 2.0) / math.sqrt(2.0 * math.pi)
 
     def excess(critical: float) -> float:
         chance, _ = integrate.fixed_quad(density, critical, critical + _FAR, n=_NODES)
         return float(chance) - budget
 
-    strictest = -float(special.ndtri(budget / 1000.0))
-    return float(special.ndtr(-optimize.brentq(excess, 0.0, strictest)))
+    strictest = -float(scipy.special.ndtri(budget / 1000.0))
+    return float(scipy.special.ndtr(-optimize.brentq(excess, 0.0, strictest)))

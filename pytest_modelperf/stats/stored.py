@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy import special
+import scipy
 
 from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.stats.duet import POWER
@@ -53,7 +53,7 @@ def judge_stored(
         answer = Answer.BETTER
     elif high < margin:
         answer = Answer.NOT_WORSE
-    seen = float(special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
+    seen = float(scipy.special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
     return Decision(
         answer=answer,
         confidence=confidence,
