@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed
 
+# The tests start hundreds of Pythons: what one has compiled is there for the next.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint style types layers format bench evidence fuzz wheel wheel-check clean
 

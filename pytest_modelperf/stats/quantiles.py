@@ -8,7 +8,6 @@ names none.
 
 from __future__ import annotations
 
-import importlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def load_quantiles() -> None:
-    """Have scipy import them now, and not between two rounds."""
-    importlib.import_module("scipy.special")
+    """Have scipy import them now, and not between two rounds: the first that is asked does."""
+    binomial_chance(0, 1, 0.5)
 
 
 def t_quantile(share: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # as many as `freedom` has

@@ -223,11 +223,15 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
 def room_for(size_bytes: int) -> Iterator[None]:
     """Files of this process end there: the kernel takes no more, as on a disk that is full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with pytest.MonkeyPatch.context() as patch:
+        # Python would keep the half of a compiled module, and fail to load it ever after.
+        patch.setattr(sys, "dont_write_bytecode", True)
+        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="module")

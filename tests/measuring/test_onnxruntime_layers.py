@@ -534,6 +534,7 @@ session = engine.load_profiled(ModelRef(model, None), 1, {}, folder)
 infer = session.prepare({"x": np.ones(64, np.float32)}, {"x": "float32"})
 for _ in range(20):
     infer()
+sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
     session.report(20)
