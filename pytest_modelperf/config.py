@@ -8,7 +8,7 @@ where another engine is typed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -98,6 +98,25 @@ class ModelTable(Terms):
         return str(pure) == self.pattern or _matches(pure.parts, self.pattern.split("/"))
 
 
+class ModelTables:
+    """The tables of models, in their order. Most of many name one model each: that is looked up."""
+
+    def __init__(self, tables: Iterable[ModelTable] = ()) -> None:
+        self._tables = {table.pattern: table for table in tables}
+        self._globs = [t for t in self._tables.values() if not _WILD.isdisjoint(t.pattern)]
+
+    def __iter__(self) -> Iterator[ModelTable]:
+        return iter(self._tables.values())
+
+    def own(self, path: str) -> ModelTable | None:
+        """The table with just that path, relative to the root and with slashes."""
+        return self._tables.get(str(PurePosixPath(path)))
+
+    def globs_of(self, path: str) -> list[ModelTable]:
+        """Those whose glob names it."""
+        return [table for table in self._globs if table.matches(path)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Settings:
     """All that a run was told. `typed` has the keys of the options that the command line gave.
@@ -124,7 +143,7 @@ class Settings:
     html: str | None
     benchmark_json: str | None
     trace: str | None
-    models: tuple[ModelTable, ...]
+    models: ModelTables
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
 
@@ -136,13 +155,10 @@ class Settings:
 
         A table with just that path comes before globs; two globs are a UsageError.
         """
-        named = str(PurePosixPath(path))
-        own = next((table for table in self.models if table.pattern == named), None)
+        own = self.models.own(path)
         if own is not None:
             return own
-        # Most of many tables name one model each.
-        globs = [table for table in self.models if not _WILD.isdisjoint(table.pattern)]
-        found = [table for table in globs if table.matches(path)]
+        found = self.models.globs_of(path)
         if len(found) > 1:
             both = " and ".join(f'[tool.modelperf.models."{printable(t.pattern)}"]' for t in found)
             raise UsageError(
@@ -318,7 +334,7 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
     return read_keys(table, (*known, _MODELS), place)
 
 
-def _read_models(models: object, place: str) -> tuple[ModelTable, ...]:
+def _read_models(models: object, place: str) -> ModelTables:
     """`place` is that of all of them, but for its closing bracket."""
     if not isinstance(models, Mapping):
         raise UsageError(
@@ -334,7 +350,7 @@ def _read_models(models: object, place: str) -> tuple[ModelTable, ...]:
                 f"{where}: there is another table of {printable(pattern)}: make them one."
             )
         tables[pattern] = _read_model(pattern, table, where)
-    return tuple(tables.values())
+    return ModelTables(tables.values())
 
 
 def _read_model(pattern: str, table: object, where: str) -> ModelTable:

@@ -162,7 +162,9 @@ def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Option[o
 def test_without_any_source_all_settings_are_those_of_the_documentation() -> None:
     settings = _settings()
 
-    assert {field.name: getattr(settings, field.name) for field in fields(settings)} == {
+    found = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    found["models"] = list(settings.models)
+    assert found == {
         "root": _ROOT,
         "tolerances": Tolerances(),
         "max_seconds": 10.0,
@@ -181,7 +183,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "html": None,
         "benchmark_json": None,
         "trace": None,
-        "models": (),
+        "models": [],
         "typed": frozenset(),
         "table_file": "pyproject.toml",
     }
@@ -258,7 +260,7 @@ def test_a_key_may_have_hyphens() -> None:
     settings = _settings(table={"max-seconds": 3, "models": {"a.onnx": {"batch-size": 8}}})
 
     assert settings.max_seconds == 3.0
-    assert settings.models[0].batch_sizes == (8,)
+    assert [t.batch_sizes for t in settings.models] == [(8,)]
 
 
 @pytest.mark.parametrize(
@@ -450,7 +452,7 @@ def test_each_key_of_a_model_is_one_thing_about_it(key: str, tmp_path: Path) -> 
     written, expected = _MODELS[key]
     table = _table_of(f"[tool.modelperf.models.m]\n{key} = {written}", tmp_path)
 
-    assert _settings(table=table).models == (expected,)
+    assert list(_settings(table=table).models) == [expected]
 
 
 def test_models_keep_the_order_in_which_they_are_written(tmp_path: Path) -> None:
@@ -648,6 +650,26 @@ def test_a_path_is_exact_also_where_it_looks_like_a_glob() -> None:
 def test_a_model_without_a_table_has_none() -> None:
     assert _with_models("a/*.onnx").table_for("m.onnx") is None
     assert _settings().table_for("m.onnx") is None
+
+
+def test_tables_that_name_one_model_each_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: to match each would take the square of their number."""
+    names = [f"m{index}.onnx" for index in range(100)]
+    settings = _with_models(*names, "other/*.onnx")
+    matched: list[str] = []
+
+    def matches(table: ModelTable, _: str) -> bool:
+        matched.append(table.pattern)
+        return False
+
+    monkeypatch.setattr(ModelTable, "matches", matches)
+
+    found = [settings.table_for(name) for name in names]
+
+    assert [table.pattern for table in found if table is not None] == names
+    assert matched == []
+    assert settings.table_for("unknown.onnx") is None
+    assert matched == ["other/*.onnx"]
 
 
 def test_two_globs_for_one_model_are_refused_by_name() -> None:

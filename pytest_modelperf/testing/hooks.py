@@ -146,10 +146,8 @@ class RunHooks:
             return False
         inner = path.relative_to(root).as_posix()
         is_twin = path.is_relative_to(self.settings.baseline_dir)
-        return any(
-            table.pattern == inner or (table.matches(inner) and not is_twin)
-            for table in self.settings.models
-        )
+        models = self.settings.models
+        return models.own(inner) is not None or (not is_twin and bool(models.globs_of(inner)))
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         definition = metafunc.definition
