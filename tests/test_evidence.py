@@ -14,6 +14,7 @@ import intervals
 import overhead
 import pytest
 import results
+import scale
 import startup
 import static
 import suite
@@ -448,6 +449,25 @@ def test_a_session_is_held_against_the_smallest_of_its_kind() -> None:
     assert [(each.found, each.outcome) for each in expected] == [
         ("1.30 s", "met"),
         ("1.30 times", "missed"),
+    ]
+
+
+def test_of_large_graphs_all_that_is_missed_is_told_and_the_worst_that_is_met() -> None:
+    took = {"slow": (10, 40), "heavy": (20, 41), "light": (5, 6), "lighter": (3, 3)}
+    rows = [
+        {"graph": "chain", "nodes": nodes, "command": command, "own_seconds": seconds,
+         "own_peak_bytes": 1_000_000}
+        for command, both in took.items()
+        for nodes, seconds in zip((10_000, 20_000), both, strict=True)
+    ]  # fmt: skip
+    expected = scale.expectations(result_of({"commands": rows}))
+    assert [(each.what, each.found, each.outcome) for each in expected] == [
+        ("twice as much, chain: slow", "4.00 times", "missed"),
+        ("twice as much, chain: heavy", "2.05 times", "met"),
+        ("chain of 20,000 nodes: heavy", "41.0 s", "missed"),
+        ("chain of 20,000 nodes: slow", "40.0 s", "missed"),
+        ("chain of 10,000 nodes: heavy", "20.0 s", "met"),
+        ("any command: memory of our own", "1 MB", "met"),
     ]
 
 
