@@ -40,7 +40,7 @@ from pytest_modelperf.rigging import (
     telling,
     unchanged,
 )
-from pytest_modelperf.stats import get_ready
+from pytest_modelperf.stats import load_quantiles
 from pytest_modelperf.verdicts import Metric
 
 
@@ -84,7 +84,7 @@ def fight(
     pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
 ) -> Duel:
     """The duet of a case; its layers and outputs too, where its figures want them explained."""
-    get_ready()
+    load_quantiles()
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
     with unchanged(pair.before, pair.after):
         return run(pair, gate, place, wants_details)

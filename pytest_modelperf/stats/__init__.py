@@ -1,7 +1,7 @@
 """The statistics of measured times: estimates, and the tests that verdicts rest on."""
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.duet import DuetRule, get_ready, is_settled, judge_duet
+from pytest_modelperf.stats.duet import DuetRule, is_settled, judge_duet
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
@@ -26,7 +26,6 @@ __all__ = [
     "detectable_change",
     "duet_ratio",
     "estimate_percentile",
-    "get_ready",
     "is_settled",
     "judge_duet",
     "judge_percentile",

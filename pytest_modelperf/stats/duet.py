@@ -8,7 +8,6 @@ once, so that what the simulation proves is what runs. docs/statistics.md has th
 from __future__ import annotations
 
 import bisect
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,12 +80,6 @@ class Sequences:
 
 
 _ANSWERS = {1: Answer.WORSE, 0: Answer.OPEN, -1: Answer.NOT_WORSE, -2: Answer.BETTER}
-
-
-def get_ready() -> None:
-    """Import now what the tests are made of, which takes a second, and not between two rounds."""
-    for module in ("integrate", "optimize", "stats"):
-        importlib.import_module(f"scipy.{module}")
 
 
 def judge_duet(
@@ -168,21 +161,17 @@ def _rank_bounds(differences: Floats, level: float) -> Bounds:
 
 @cache
 def _critical_rank_sum(count: int, level: float) -> int:
-    """The smallest sum of positive ranks that scipy's exact test rejects at this level."""
-    from scipy.stats import wilcoxon
+    """The smallest sum of positive ranks that no more than this chance reaches.
 
-    def rejects(rank_sum: int) -> bool:
-        ranks = np.arange(1.0, count + 1.0)
-        left = rank_sum
-        for rank in range(count, 0, -1):
-            if rank <= left:
-                left -= rank
-            else:
-                ranks[rank - 1] *= -1.0
-        test = wilcoxon(ranks, alternative="greater", method="exact")
-        return bool(test.pvalue <= level)
-
-    return bisect.bisect_left(range(count * (count + 1) // 2 + 1), 1, key=rejects)
+    Each rank is positive as often as not, which `scipy.stats.wilcoxon` counts, too. That takes a
+    second to import.
+    """
+    chances = np.ones(1)
+    for rank in range(1, count + 1):
+        without = np.pad(chances, (0, rank))
+        chances = (without + np.roll(without, rank)) / 2.0
+    reached = np.cumsum(chances[::-1])[::-1]
+    return int(np.count_nonzero(reached > level))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
 """The quantiles that are asked for, by scipy's special functions.
 
-`scipy.stats` has them too. It takes a second to import, though, and whoever profiles a model needs
-nothing else of it: the tests of a duet import it when they are about to be asked. The special
-functions take a quarter of one. scipy imports them when the first is named, and who only counts
-names none.
+`scipy.stats` has them too. It takes a second to import, though, and the special functions a quarter
+of one. scipy imports them when the first is named, and who only counts names none.
 """
 
 from __future__ import annotations

@@ -329,8 +329,13 @@ def test_chances_and_errors_are_those_of_scipy(count: int, share: float) -> None
     assert standard_error(values) == pytest.approx(scipy_stats.sem(values, axis=-1))
 
 
-def test_a_profile_needs_no_tests() -> None:
-    """They take a second to import."""
-    said = "import sys, pytest_modelperf.measuring; print('scipy.stats' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+def test_a_duet_needs_only_the_special_functions() -> None:
+    """The tests of scipy, its integrals and its roots take a second to import."""
+    asked = (
+        "import sys; from pytest_modelperf.stats import duet, looks; import numpy, pytest_modelperf"
+        ".comparing; first, last = looks.spend_level((6, 35), (6, 35), 0.01); "
+        "duet.find_bounds(numpy.arange(35.0).reshape(1, 35), last.level); "
+        "print({'scipy.stats', 'scipy.optimize', 'scipy.integrate'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

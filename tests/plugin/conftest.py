@@ -16,10 +16,10 @@ import pytest_modelperf.report.run_markdown
 import pytest_modelperf.report.run_text
 import pytest_modelperf.serde
 import pytest_modelperf.testing.hooks
-from pytest_modelperf.stats import duet
+from pytest_modelperf.stats import load_quantiles
 from tests.plugin.project import write_dense, write_linear
 
-duet.get_ready()
+load_quantiles()
 
 
 @pytest.fixture
