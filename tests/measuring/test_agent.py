@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import errno
 import gc
 import random
@@ -26,6 +27,7 @@ from pytest_modelperf.profiler.worker.timing import (
     time_in_turn,
     time_one,
 )
+from tests.measuring import timed
 
 
 class Clock:
@@ -167,6 +169,17 @@ def test_an_engine_that_runs_one_at_a_time_is_not_run_otherwise() -> None:
     two = agent.handle({**place, "options": {}, "streams": 2})
     assert "ok" in one
     assert "one request at a time" in two["error"]["message"]
+
+
+def test_an_engine_that_has_a_clock_is_timed_by_it() -> None:
+    agent = Agent()
+    agent.use_engine(timed)  # type: ignore[arg-type]  # the same
+    agent.handle({"command": "inputs", "inputs": {}})
+    place = {"command": "open", "side": "a", "model": "m_7000000us.onnx", "folder": None}
+    agent.handle({**place, "threads": 1, "options": {}})
+    block = {"command": "block", "sides": ["a"], "count": 3, "max_ns": 10**12}
+    times = array.array("q", agent.handle(block)["ok"]["times"]["a"])
+    assert all(7e9 <= time < 7.1e9 for time in times)
 
 
 def test_no_garbage_is_collected_inside_of_a_block_and_it_is_afterwards() -> None:

@@ -71,7 +71,7 @@ def test_a_model_that_takes_twice_as_long_regressed() -> None:
     assert document["verdict"] == "regressed"
     found = metric(document, "latency_p50")
     assert found["verdict"] == "regressed"
-    assert 1.5 < found["ratio"] < 2.5
+    assert found["ratio"] == pytest.approx(2.0, rel=0.01)
     assert found["interval"][0] > 1.03
     assert (document["tolerance"], document["confidence"]) == (0.03, 0.99)
     assert document["rounds"] >= 6
@@ -85,7 +85,7 @@ def test_a_model_that_takes_half_as_long_improved() -> None:
 
 
 def test_a_tolerance_that_is_wide_enough_lets_it_pass() -> None:
-    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "10000 %")
+    result, document = compared("base.onnx", "slow_400us.onnx", "--tolerance", "200 %")
     assert result.exit_code == 0
     assert metric(document, "latency_p50")["verdict"] == "passed"
 
@@ -109,7 +109,7 @@ def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
 def test_two_interpreters_are_two_workers() -> None:
     result, document = compared("base.onnx", "slow_400us.onnx", "--python-a", sys.executable)
     assert result.exit_code == 1
-    assert 1.5 < metric(document, "latency_p50")["ratio"] < 2.5
+    assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.01)
 
 
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])
@@ -183,7 +183,7 @@ def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
 def recording(folder: Path) -> Recording:
     assert folder.is_dir()
     engine = EngineModule("timed", "tests.measuring.timed")
-    setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=2.0))
+    setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=30.0))
     return record_baseline("base", "base.onnx", ProfileRequest(), setup, dt.date(2026, 1, 31))
 
 
@@ -256,7 +256,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
 ) -> None:
     disturb(monkeypatch)
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx", "--max-seconds", "5")
+    result, document = compared(baseline, "slow_400us.onnx")
     found = metric(document, "latency_p50")
     assert "not run as a duet: the twin runs otherwise" in document["cases"][0]["notes"][0]
     assert found["verdict"] == "regressed"
@@ -269,7 +269,7 @@ def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturb
 ) -> None:
     disturb(monkeypatch, "other processes took 40 % of its processors")
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
-    result, document = compared(baseline, "slow_400us.onnx", "--max-seconds", "5")
+    result, document = compared(baseline, "slow_400us.onnx")
     assert metric(document, "latency_p50")["verdict"] == "inconclusive"
     assert "other processes took 40 %" in document["cases"][0]["notes"][0]
     assert result.exit_code == 0

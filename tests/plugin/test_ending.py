@@ -17,7 +17,6 @@ from tests.plugin.timed_models import (
     JSON,
     TIMED,
     TRUSTED,
-    UNHURRIED,
     UPDATE,
     cases_of,
     record_base,
@@ -259,7 +258,7 @@ def test_a_run_that_fails_leaves_nothing(
 ) -> None:
     store(recording, models.path / "baselines")
     models.makepyfile(test_of("slow_400us.onnx"))
-    models.runpytest_inprocess(*TIMED, UNHURRIED).assert_outcomes(failed=1)
+    models.runpytest_inprocess(*TIMED).assert_outcomes(failed=1)
     assert temporary.is_dir()
 
 

@@ -23,7 +23,6 @@ from tests.plugin.timed_models import (
     JSON,
     TIMED,
     TRUSTED,
-    UNHURRIED,
     UPDATE,
     cases_of,
     record_base,
@@ -34,8 +33,7 @@ from tests.plugin.timed_models import (
 )
 from tests.small_models import ones, parse
 
-# A tail of a machine that is busy may be twenty times as long as another.
-WIDE = "10000 %"
+WIDE = "200 %"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 @pytest.fixture
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     write_timed_models(run, monkeypatch)
-    # Each twin is trusted, whatever this machine is busy with.
+    # Each twin is trusted, whatever time is in the name of its model.
     monkeypatch.setattr("pytest_modelperf.recording.judge_fidelity", lambda _: TRUSTED)
     return run
 
@@ -147,7 +145,7 @@ def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) 
 
 def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new", UNHURRIED)
+    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new")
     result.assert_outcomes(failed=1)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
     other = measured(recorded, test_of("slow_400us.onnx", baseline="other.onnx"), f"{UPDATE}=new")
@@ -157,7 +155,7 @@ def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester)
 
 def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved", UNHURRIED)
+    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["wrote the baselines of base", "1 improved.*"])
     assert (recorded.path / "baselines/base/model.json").read_bytes() != before
@@ -165,13 +163,13 @@ def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Py
 
 def test_what_did_not_improve_is_not_recorded_as_such(recorded: pytest.Pytester) -> None:
     before = (recorded.path / "baselines/base/model.json").read_bytes()
-    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=improved", UNHURRIED)
+    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=improved")
     result.assert_outcomes(failed=1)
     assert (recorded.path / "baselines/base/model.json").read_bytes() == before
 
 
 def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
-    result = measured(recorded, test_of("slow_400us.onnx"), "-v", UNHURRIED)
+    result = measured(recorded, test_of("slow_400us.onnx"), "-v")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -196,13 +194,13 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
 
 
 def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
-    measured(recorded, test_of("slow_400us.onnx"), UNHURRIED).assert_outcomes(failed=1)
+    measured(recorded, test_of("slow_400us.onnx")).assert_outcomes(failed=1)
     test = "test_the_accept_line_makes_it_pass.py::test_model[b1-c1]"
     recorded.runpytest_inprocess(*TIMED, UPDATE, test).assert_outcomes(passed=1)
 
 
 def test_a_faster_model_improved(recorded: pytest.Pytester) -> None:
-    result = measured(recorded, test_of("fast_100us.onnx"), "-v", UNHURRIED)
+    result = measured(recorded, test_of("fast_100us.onnx"), "-v")
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*::test_model[[]b1-c1] IMPROVED *", "1 improved.*"])
 
@@ -300,7 +298,7 @@ def test_nothing_runs_where_a_model_is_unchanged_and_has_no_budget_that_takes_a_
 
 def test_a_budget_is_judged_beside_the_baseline(recorded: pytest.Pytester) -> None:
     source = with_budgets(test_of("slow_400us.onnx"), {"latency_ms": 0.3, "peak_memory_mb": 1e5})
-    measured(recorded, source, UNHURRIED).assert_outcomes(failed=1)
+    measured(recorded, source).assert_outcomes(failed=1)
     case = case_of(recorded)
     assert case["verdict"] == "regressed"
     limits = {m["name"]: m["verdict"] for m in case["metrics"] if m["limit"] is not None}
@@ -459,9 +457,7 @@ def test_an_unknown_engine_is_told_with_those_that_there_are(models: pytest.Pyte
 
 
 def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
-    result = measured(
-        models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx", UNHURRIED
-    )
+    result = measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["modelperf: against fast_100us.onnx, *", "regressed: p50 latency *"]
@@ -474,9 +470,7 @@ def test_a_git_ref_stands_for_the_baseline(models: pytest.Pytester) -> None:
     for command in ("init --quiet", "add base.onnx", "commit --quiet -m first"):
         subprocess.run([*git, *command.split()], cwd=models.path, check=True)
     write_timed(models.path / "base.onnx", width=16)
-    result = measured(
-        models, test_of("base.onnx", tolerance=WIDE), "--modelperf-against=HEAD", UNHURRIED
-    )
+    result = measured(models, test_of("base.onnx", tolerance=WIDE), "--modelperf-against=HEAD")
     result.assert_outcomes(failed=1)
     found = {metric["name"]: metric for metric in case_of(models)["metrics"]}
     assert (found["macs"]["before"], found["macs"]["after"]) == (128, 256)
@@ -486,7 +480,7 @@ def test_a_git_ref_stands_for_the_baseline(models: pytest.Pytester) -> None:
 def test_what_is_held_against_a_path_needs_no_baseline_and_records_none(
     models: pytest.Pytester,
 ) -> None:
-    options = ("--modelperf-against=slow_400us.onnx", "--modelperf-strict", UNHURRIED)
+    options = ("--modelperf-against=slow_400us.onnx", "--modelperf-strict")
     measured(models, test_of("base.onnx"), *options).assert_outcomes(passed=1)
     assert case_of(models)["verdict"] == "improved"
     assert not (models.path / "baselines").exists()
@@ -498,7 +492,7 @@ def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
 ) -> None:
     """The same model in two interpreters is not unchanged."""
     source = test_of("base.onnx", tolerance=WIDE)
-    measured(recorded, source, f"--modelperf-baseline-python={sys.executable}", UNHURRIED)
+    measured(recorded, source, f"--modelperf-baseline-python={sys.executable}")
     case = case_of(recorded)
     assert case["verdict"] in {"passed", "inconclusive"}
     assert case["rounds"] >= 1
@@ -510,7 +504,7 @@ def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
 def run_body(models: pytest.Pytester, body: str, *options: str) -> pytest.RunResult:
     lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
     models.makepyfile(f"import pytest\ndef test_it(modelperf):\n{lines}")
-    return models.runpytest_inprocess(*TIMED, UNHURRIED, JSON, *options)
+    return models.runpytest_inprocess(*TIMED, JSON, *options)
 
 
 def test_figures_that_take_a_run_are_had_when_they_are_asked_for(models: pytest.Pytester) -> None:
@@ -579,7 +573,7 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
         model = parse(text, weights={"w": ones(64, 64) / 64})
         (models.path / f"{name}.onnx").write_bytes(model.SerializeToString())
     models.makepyfile(test_of("heavy.onnx", batch_size=64))
-    result = models.runpytest_inprocess("--modelperf", UNHURRIED, "--modelperf-against=light.onnx")
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-against=light.onnx")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [

@@ -9,7 +9,6 @@ import pytest
 from tests.plugin.timed_models import (
     JSON,
     TIMED,
-    UNHURRIED,
     UPDATE,
     cases_of,
     test_of,
@@ -111,7 +110,7 @@ def test_under_xdist_a_failure_is_as_wide_as_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     models.makepyfile(test_of("slow_400us.onnx"))
-    result = run_with(models, "xdist", "-n", "1", UNHURRIED, "--modelperf-against=fast_100us.onnx")
+    result = run_with(models, "xdist", "-n", "1", "--modelperf-against=fast_100us.onnx")
     result.assert_outcomes(failed=1)
     begin = next(i for i, line in enumerate(result.outlines) if line.startswith("regressed: "))
     end = next(i for i, line in enumerate(result.outlines) if "model performance" in line)
@@ -205,7 +204,6 @@ def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> Non
     models.makepyfile(test_of("slow_400us.onnx"))
     options = (
         "--reruns=1",
-        UNHURRIED,
         "--modelperf-against=fast_100us.onnx",
         "-v",
         "--junitxml=junit.xml",

@@ -1,7 +1,7 @@
 """What an engine is: a module that loads a model, runs it, and says what it is.
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and
-its own runtime, and nothing of this package. Its functions are those of `Engine`; the last five
+its own runtime, and nothing of this package. Its functions are those of `Engine`; the last six
 are optional, and so is `prepare_another` of a session. Names of element types are those of numpy,
 and `bfloat16`, `float8e4m3fn`, `int4` and so on for what numpy lacks: such an input comes as the
 unsigned integers that hold its bits.
@@ -118,4 +118,11 @@ class Engine(Protocol):
 
     def sparsity_options(self, share: float, options: Mapping[str, str]) -> Mapping[str, str]:
         """Options beside those given that make use of weights of which this share is zero."""
+        ...
+
+    def clock(self) -> int:
+        """The time now in nanoseconds, by which inferences are timed in place of the machine's.
+
+        For an engine that simulates what it runs on.
+        """
         ...

@@ -72,6 +72,7 @@ class Agent:
     """The models that are loaded, and what can be asked about them."""
 
     def __init__(self, clock: Clock = time.perf_counter_ns, meter: Meter | None = None) -> None:
+        self._machine_clock = clock
         self._clock = clock
         self._cores = 0
         # Those that were there before this process was pinned.
@@ -164,6 +165,7 @@ class Agent:
 
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
+        self._clock = getattr(engine, "clock", self._machine_clock)
 
     def do_variant_options(
         self,
