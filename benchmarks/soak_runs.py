@@ -179,18 +179,21 @@ def _count_table(head: str, groups: dict[str, list[Compared]]) -> str:
             continue
         told = Counter("failed" if case.failure else case.verdict for case in cases)
         seconds = [case.seconds for case in cases]
-        known = [f.is_beside_one for case in cases for f in case.figures if f.low is not None]
+        figures = [figure for case in cases for figure in case.figures]
+        decided = [f.verdict != "inconclusive" for f in figures if f.name == "latency_p50"]
+        known = [figure.is_beside_one for figure in figures if figure.low is not None]
         times = (statistics.median(seconds), float(np.quantile(seconds, 0.9)))
         rows.append(
             (
                 name,
                 str(len(cases)),
                 *(str(told[answer]) for answer in (*VERDICTS, "failed")),
+                f"{sum(decided)} of {len(decided)}",
                 f"{sum(known)} of {len(known)}",
                 *(f"{each:.1f}" for each in times),
             )
         )
-    header = (head, "comparisons", *VERDICTS, "failed", "intervals without 1")
+    header = (head, "comparisons", *VERDICTS, "failed", "p50 decided", "intervals without 1")
     return markdown((*header, "median s", "90 % within s"), rows)
 
 
