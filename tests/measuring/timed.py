@@ -32,7 +32,7 @@ _BEGUN_NS = time.perf_counter_ns()
 _time = _Time()
 
 
-def clock() -> int:
+def clock_ns() -> int:
     return _time.now_ns
 
 

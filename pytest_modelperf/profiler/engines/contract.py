@@ -120,8 +120,8 @@ class Engine(Protocol):
         """Options beside those given that make use of weights of which this share is zero."""
         ...
 
-    def clock(self) -> int:
-        """The time now in nanoseconds, by which inferences are timed in place of the machine's.
+    def clock_ns(self) -> int:
+        """The time now, by which inferences are timed in place of the machine's.
 
         For an engine that simulates what it runs on.
         """

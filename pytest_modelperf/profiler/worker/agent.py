@@ -165,7 +165,7 @@ class Agent:
 
     def use_engine(self, engine: Engine) -> None:
         self._engine = engine
-        self._clock = getattr(engine, "clock", self._machine_clock)
+        self._clock = getattr(engine, "clock_ns", self._machine_clock)
 
     def do_variant_options(
         self,
