@@ -27,6 +27,7 @@ from pytest_modelperf.records import (
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.baseline_records import ModelBaseline
     from pytest_modelperf.profiler.given_inputs import GivenInputs
 
 # A static profile reads no weights; the digest would have to. Small files are read at once.
@@ -88,6 +89,29 @@ def request_of_each(
         )
         for names in own
     )
+
+
+def request_as_recorded(
+    request: ProfileRequest, baseline: ModelBaseline, source: ModelSource
+) -> ProfileRequest:
+    """The request, with the sizes that a baseline has of dimensions that are given none.
+
+    They are named in the ids of cases as they are there. Shapes that are given may hold sizes, so
+    then nothing is added.
+    """
+    if request.inputs or request.given is not None:
+        return request
+    declared = dim_names(declared_inputs(open_model(source).proto))
+    recorded: dict[str, dict[int, None]] = {}
+    named: dict[str, None] = {}
+    for case in baseline.cases:
+        places = {name: case.id.find(f"-{name}{size}") for name, size in case.dims.items()}
+        for name in sorted(declared & places.keys() - request.dims.keys(), key=places.__getitem__):
+            recorded.setdefault(name, {})[case.dims[name]] = None
+            if places[name] >= 0:
+                named[name] = None
+    dims = {name: tuple(sizes) for name, sizes in recorded.items()}
+    return replace(request, dims={**request.dims, **dims}, named=(*request.named, *named))
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:

@@ -145,6 +145,7 @@ def test_levels_are_on_the_scale_of_the_model_as_it_is(
     assert [level.title for level in case.levels] == [
         "Baseline", "Pruned 0.5", "Pruned 0.7 (estimate)", "Pruned 0.9", "INT8 dynamic"
     ]  # fmt: skip
+    assert first.ms is not None
     assert first.ms == pytest.approx(0.4, rel=0.01)
     assert most.speedup is not None
     assert half.speedup is not None

@@ -138,11 +138,12 @@ def _compare_static(
     before: str, after: str, request: ProfileRequest, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.compare import compare_profiles, compare_with_baseline
-    from pytest_modelperf.session import profile_both, profile_model
+    from pytest_modelperf.session import profile_both, profile_model, request_as_recorded
 
     if Path(before).is_dir():
-        now = profile_model(after, request, extensions.operators)
-        return compare_with_baseline(_read_baseline(Path(before)).model, now)
+        stored = _read_baseline(Path(before)).model
+        request = request_as_recorded(request, stored, after)
+        return compare_with_baseline(stored, profile_model(after, request, extensions.operators))
     return compare_profiles(*profile_both(before, after, request, extensions.operators))
 
 
@@ -160,6 +161,7 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     from pytest_modelperf.gates import Gate, rounds_within
     from pytest_modelperf.limits import read_tolerances
     from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.session import request_as_recorded
 
     before, after = (
         Side(model, setup if spec is None else replace(setup, spec=spec))
@@ -170,6 +172,7 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
         stack.callback(progress.clear)
         if Path(models[0]).is_dir():
             stored = _read_baseline(Path(models[0]))
+            request = request_as_recorded(request, stored.model, models[1])
             key = describe_machine().key
             before = replace(
                 stack.enter_context(baseline_side(stored, key, after)), setup=before.setup
