@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import unicodedata
+from collections.abc import Sequence
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY_PREFIXES = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"),
@@ -75,6 +76,12 @@ def printable(text: str) -> str:
     if "::" in text or "##" in text:
         return _RUNNER_COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     return text
+
+
+def shorten_list(texts: Sequence[str], most: int) -> str:
+    """The first of them, and how many more there are."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def printable_lines(text: str) -> str:

@@ -748,6 +748,13 @@ def test_shapes_writes_a_model_in_which_every_tensor_has_its_shape(tmp_path: Pat
     assert shapes == {"x": [8, 3], "h": [8, 3], "y": [8, 3]}
 
 
+def test_shapes_names_the_tensors_that_have_none() -> None:
+    save("found.onnx", parse("g (float[2, 3] x) => (y) { i = NonZero(x) y = Transpose(i) }"))
+    result = run("shapes", "found.onnx", "-o", "shaped.onnx")
+    told = "shaped.onnx: 1 of 3 tensors have a shape\nwithout one: i, y\n"
+    assert result == (0, told, "")
+
+
 def test_shapes_keeps_the_weights_and_makes_hidden_tensors_outputs(tmp_path: Path) -> None:
     weight = np.arange(12, dtype=np.float32).reshape(3, 4)
     model = parse("g (float[N,3] x) => (y) { h = MatMul(x, w) y = Exp(h) }", weights={"w": weight})

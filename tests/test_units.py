@@ -15,6 +15,7 @@ from pytest_modelperf.units import (
     format_share,
     parse_count,
     printable,
+    shorten_list,
 )
 
 
@@ -139,3 +140,9 @@ def test_what_is_shown_holds_no_control_and_stays_what_it_is(text: str) -> None:
 @given(st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=40))
 def test_a_plain_name_is_shown_as_it_is(text: str) -> None:
     assert printable(text) == text
+
+
+def test_of_a_long_list_the_first_are_named_and_the_others_counted() -> None:
+    assert shorten_list([], 2) == ""
+    assert shorten_list(["a", "b"], 2) == "a, b"
+    assert shorten_list(["a", "b", *"c" * 1000], 2) == "a, b and 1,000 more"

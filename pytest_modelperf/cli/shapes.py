@@ -12,6 +12,9 @@ from pytest_modelperf.cli.options import (
     parse_dims,
     parse_inputs,
 )
+from pytest_modelperf.units import printable, shorten_list
+
+_MOST_NAMED = 5
 
 
 @click.command(short_help="Write a model with the shape of every tensor.")
@@ -54,7 +57,11 @@ def shapes(  # noqa: PLR0913  # one parameter per option
         operators.shape_rules,
     )
     written = write_shaped_model(bound, Path(output), names)
+    known = written.tensors - len(written.unknown)
     click.echo(
-        f"{output}: {written.known_shapes} of {written.tensors} tensors have a shape"
+        f"{output}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
     )
+    if written.unknown:
+        named = shorten_list([*map(printable, written.unknown)], _MOST_NAMED)
+        click.echo(f"without one: {named}")

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.structure import BITS
-from pytest_modelperf.units import format_shape, printable, shell_word
+from pytest_modelperf.units import format_shape, printable, shell_word, shorten_list
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
@@ -403,10 +403,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
         return " It has none."
     near = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {printable(near[0])!r}?" if near else ""
-    named = ", ".join(map(printable, known[:_MOST_NAMED]))
-    more = len(known) - _MOST_NAMED
-    rest = f" and {more:,} more" if more > 0 else ""
-    return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}{rest}."
+    named = shorten_list([*map(printable, known)], _MOST_NAMED)
+    return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}."
 
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {

@@ -25,7 +25,7 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
 from pytest_modelperf.plain_files import require_file
-from pytest_modelperf.units import format_bytes, format_shape, printable
+from pytest_modelperf.units import format_bytes, format_shape, printable, shorten_list
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -277,8 +277,7 @@ def _hint(path: Path) -> str:
     near = difflib.get_close_matches(path.stem, there, 1)
     if near:
         return f" Did you mean {there[near[0]]}?"
-    more = f" and {len(there) - _MOST_NAMED:,} more" if len(there) > _MOST_NAMED else ""
-    return f" There are: {', '.join(list(there.values())[:_MOST_NAMED])}{more}." if there else ""
+    return f" There are: {shorten_list([*there.values()], _MOST_NAMED)}." if there else ""
 
 
 def _reason(error: Exception) -> str:

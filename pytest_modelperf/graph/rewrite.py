@@ -22,10 +22,10 @@ from pytest_modelperf.units import printable
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a written model holds: tensors, those with a complete shape, and outputs added."""
+    """What a written model holds: tensors, those without a complete shape, and outputs added."""
 
     tensors: int
-    known_shapes: int
+    unknown: tuple[str, ...]
     new_outputs: tuple[str, ...]
 
 
@@ -34,7 +34,7 @@ def write_shaped_model(bound: BoundModel, path: Path, names: Sequence[str] = ())
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     new_outputs = _add_outputs(bound, proto.graph, names)
-    known = _add_shapes(bound, proto.graph)
+    unknown = _add_shapes(bound, proto.graph)
     chunks = restored_chunks(proto, bound.file, "with its shapes")
     try:
         _copy_external_data(bound, path)
@@ -43,7 +43,7 @@ def write_shaped_model(bound: BoundModel, path: Path, names: Sequence[str] = ())
         raise OutputError(
             f"cannot write {printable(str(path))}: {error.strerror or error}."
         ) from error
-    return Written(len(bound.tensors), known, new_outputs)
+    return Written(len(bound.tensors), unknown, new_outputs)
 
 
 def _add_outputs(
@@ -66,21 +66,22 @@ def _add_outputs(
     return added
 
 
-def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> int:
-    """Give every tensor its shape; how many have a complete one."""
+def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Give every tensor its shape; which have no complete one."""
     declared = {info.name for info in (*graph.input, *graph.output)}
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     for output in graph.output:
         tensor = bound.tensors[output.name]
         if tensor.dtype is not None and tensor.shape is not None:
             output.CopyFrom(_value_info(tensor))
-    known = 0
+    unknown: list[str] = []
     for name, tensor in bound.tensors.items():
-        known += tensor.shape is not None and None not in tensor.shape
+        if tensor.shape is None or None in tensor.shape:
+            unknown.append(name)
         if name in declared or name in stored or tensor.dtype is None:
             continue
         graph.value_info.append(_value_info(tensor))
-    return known
+    return tuple(unknown)
 
 
 def _value_info(tensor: Tensor) -> ValueInfoProto:

@@ -19,7 +19,7 @@ from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.plain_files import written_text
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
-from pytest_modelperf.units import printable
+from pytest_modelperf.units import printable, shorten_list
 
 if TYPE_CHECKING:
     from pytest_modelperf.baseline_records import Baseline, Plan, Recording
@@ -257,9 +257,8 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[s
     """Which tests of cases failed with nothing to tell, where others look as if they were all."""
     lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
     if outcomes and lost:
-        named = ", ".join(map(printable, lost[:_MOST_NAMED]))
-        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
-        yield f"no result of {named}{more}: failed before there was one"
+        named = shorten_list([*map(printable, lost)], _MOST_NAMED)
+        yield f"no result of {named}: failed before there was one"
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:

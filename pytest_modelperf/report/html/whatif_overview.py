@@ -23,7 +23,14 @@ from pytest_modelperf.report.whatif_tables import (
     verdict_of,
 )
 from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
-from pytest_modelperf.units import format_bytes, format_count, format_ms, format_rate, ms_decimals
+from pytest_modelperf.units import (
+    format_bytes,
+    format_count,
+    format_ms,
+    format_rate,
+    ms_decimals,
+    shorten_list,
+)
 from pytest_modelperf.variants import Level, VariantKind, WhatIf, WhatIfCase
 
 _PARTS = (Part("whatif", "What if"),)
@@ -159,14 +166,11 @@ def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
 
 def _describe_outside(layers: tuple[str, ...]) -> str:
     """`2 layers ran outside the accelerated engine, so no speedup is given for them: a, b`."""
-    named = ", ".join(layers[:_MAX_NAMED])
-    left = len(layers) - _MAX_NAMED
-    more = f" and {left} more" if left > 0 else ""
     what = "1 layer" if len(layers) == 1 else f"{len(layers)} layers"
     them = "it" if len(layers) == 1 else "them"
     return (
         f"{what} ran outside the accelerated engine, so no speedup is given for {them}: "
-        f"{named}{more}"
+        f"{shorten_list(layers, _MAX_NAMED)}"
     )
 
 
