@@ -93,9 +93,10 @@ class ModelPerf:
         run, check = self._run, checks[1]
         if run.settings.static_only:
             return compare_cases(*map(run.checker.count, checks))
-        found = compare_models(
-            old, new, check.request, check.gate, run.checker.extensions, run.watch
-        )
+        gate = run.spend_level(self._item, replace(check, budgets=())).gate
+        # That of all figures of the comparison, among which it is divided there.
+        gate = replace(gate, level=gate.level * len(gate.percents))
+        found = compare_models(old, new, check.request, gate, run.checker.extensions, run.watch)
         return found.cases[0]
 
     def _of_markers(self) -> PerfProfile:

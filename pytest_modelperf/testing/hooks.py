@@ -192,7 +192,7 @@ class RunHooks:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         # Anew also where the same test runs once more.
         item.stash[OUTCOMES] = []
-        self.run.current, self.run.checked = item, None
+        self.run.begin(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:

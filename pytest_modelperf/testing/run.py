@@ -30,6 +30,7 @@ from pytest_modelperf.verdicts import Verdict
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck, Checked, Checker
     from pytest_modelperf.hookspecs import Extensions
+    from pytest_modelperf.limits import Budget, Tolerances
     from pytest_modelperf.records import CaseProfile
     from pytest_modelperf.rigging import Watch
 
@@ -55,6 +56,7 @@ class Run:
     current: pytest.Item | None = None
     checked: CaseProfile | None = None
     _checker: Checker | None = field(default=None)
+    _checks: int = 0
 
     @property
     def checker(self) -> Checker:
@@ -80,8 +82,15 @@ class Run:
 
     # -- what is to be checked
 
+    def begin(self, item: pytest.Item) -> None:
+        """A test runs now, perhaps once more."""
+        self.current, self.checked, self._checks = item, None, 0
+
     def count(self, items: Iterable[pytest.Item]) -> None:
-        """How many figures these tests judge."""
+        """How many figures these tests judge.
+
+        How often a test calls the fixture shows only when it runs, so its figures count twice.
+        """
         self.judged = max(1, sum(map(self._judged_by, items)))
 
     def _judged_by(self, item: pytest.Item) -> int:
@@ -91,7 +100,22 @@ class Run:
         declared = None if case is None else case.declared
         told = self.settings.tolerances if declared is None else self.told(declared).tolerances
         budgets = read_mark_budgets(item) if declared is None else declared.budgets
-        return len(told.percents) + sum(budget.figure.is_timed for budget in budgets)
+        return _count_figures(told, budgets) * (2 if uses_fixture(item) else 1)
+
+    def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
+        """A check at the level that each of its figures has.
+
+        Of what a test with the fixture has, its first check spends a half, the second a sixth, and
+        the k-th 1 / k (k + 1): together no more than all of it, however often it is called.
+        """
+        judged = self._judged_by(item)
+        if not judged:
+            return check
+        self._checks += 1
+        parts = self._checks * (self._checks + 1) if uses_fixture(item) else 1
+        figures = _count_figures(check.gate.tolerances, check.budgets)
+        level = check.gate.level * judged / parts / figures
+        return replace(check, gate=replace(check.gate, level=level))
 
     def told(self, declared: Declared) -> Settings:
         """The settings of a model: what was typed, what is declared, what holds for the run."""
@@ -165,7 +189,7 @@ class Run:
 
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
         """A case checked, and kept for the reports."""
-        checked = _reworded(self.checker.check(check))
+        checked = _reworded(self.checker.check(self.spend_level(item, check)))
         item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
         if self.settings.trace is not None and not self.settings.static_only:
             self._write_trace(item, check, checked)
@@ -212,6 +236,11 @@ class Run:
         from pytest_modelperf.report.run_text import render_outcome
 
         return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
+
+
+def _count_figures(tolerances: Tolerances, budgets: Iterable[Budget]) -> int:
+    """How many figures are judged that only a run tells."""
+    return len(tolerances.percents) + sum(budget.figure.is_timed for budget in budgets)
 
 
 def _reworded(checked: Checked) -> Checked:

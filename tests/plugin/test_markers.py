@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from textwrap import dedent, indent
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.gates import RUN_LEVEL, Gate
 from tests.plugin.project import (
     STATIC,
     assert_says_no_internals,
@@ -14,6 +17,9 @@ from tests.plugin.project import (
     collected,
     write_dense,
 )
+
+if TYPE_CHECKING:
+    from pytest_modelperf.checking import CaseCheck
 
 PASSES = "def test_it(): pass"
 
@@ -570,9 +576,53 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester)
 
         @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
         def test_it(modelperf):
-            # Two percentiles against a baseline, and two limits that a run tells.
-            assert modelperf._run.judged == 4
+            # Two percentiles against a baseline, and two limits that a run tells; twice.
+            assert modelperf._run.judged == 8
         """
     )
     result = run.runpytest_inprocess("--modelperf")
     result.assert_outcomes(passed=1)
+
+
+def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent: list[float] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        timed = [budget for budget in check.budgets if budget.figure.is_timed]
+        spent.append(check.gate.level * (len(check.gate.percents) + len(timed)))
+        raise MeasureError("not run")
+
+    def compare(_: object, __: object, ___: object, gate: Gate, *____: object) -> NoReturn:
+        spent.append(gate.level)
+        raise MeasureError("not run")
+
+    monkeypatch.setattr("pytest_modelperf.checking.Checker.check", check)
+    monkeypatch.setattr("pytest_modelperf.comparing.compare_models", compare)
+    run.makepyfile(
+        """
+        import pytest
+
+        def call(called, *arguments, **words):
+            with pytest.raises(pytest.fail.Exception):
+                called(*arguments, **words)
+
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 2], tolerance="p50=2 %,p99=5 %")
+        def test_plain():
+            pass
+
+        @pytest.mark.perf_budget(latency_ms=1)
+        def test_many(modelperf):
+            for _ in range(7):
+                call(modelperf.check, "dense.onnx")
+            for _ in range(50):
+                call(modelperf.compare, "dense.onnx", "linear.onnx")
+                call(modelperf, "dense.onnx", tolerance="p50=2 %,p90=5 %,p99=5 %")
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(failed=2, passed=1)
+    # Two cases of p50, p95 and p99; and p50, p95 and a budget, which count twice.
+    each = RUN_LEVEL / (2 * 3 + 2 * 3)
+    assert spent[:5] == pytest.approx([3 * each, 3 * each, 3 * each, each, each / 2])
+    assert 0.99 * RUN_LEVEL < sum(spent) < RUN_LEVEL
