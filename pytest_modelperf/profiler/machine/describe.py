@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pytest_modelperf.machine_facts import MachineFacts
@@ -120,7 +121,7 @@ def ask_host() -> Host:
         processors=os.cpu_count(),
         allowed_processors=count_allowed_processors(),
         python=platform.python_version(),
-        packages=find_versions(PACKAGES),
+        packages=dict(_own_versions()),
         sysctl=read_sysctl() if is_macos else {},
     )
 
@@ -146,6 +147,12 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
         if version:
             versions[name] = version
     return versions
+
+
+@cache
+def _own_versions() -> Mapping[str, str]:
+    """Of a process these stay as they are, and to read them takes longer than all the rest."""
+    return find_versions(PACKAGES)
 
 
 def _detect_microarchitecture() -> str | None:
