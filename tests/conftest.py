@@ -6,6 +6,7 @@ at once would disturb each other, and take longer to be decided. So do those tha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["pytester"]
+
+# The library that numpy multiplies with starts a thread for each processor where it is imported,
+# which takes half of that time, and hundreds of processes import it here.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No test depends on how long something takes, and a machine may be busy.
 settings.register_profile("unhurried", deadline=None)
