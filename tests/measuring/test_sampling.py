@@ -85,7 +85,7 @@ def test_a_machine_that_never_agrees_with_itself_is_left_after_the_most_rounds()
 
 @settings(max_examples=30)
 @given(
-    turn_ns=st.integers(100 * US, 300 * MS),
+    turn_ns=st.integers(500 * US, 300 * MS),
     load_ns=st.integers(0, S),
     max_seconds=st.floats(3.0, 30.0),
     jitter=st.floats(0.0, 0.05),
