@@ -6,6 +6,7 @@ at once would disturb each other, and take longer to be decided. So do those tha
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,12 @@ MEASURING = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests that measure first: they take longest."""
     items.sort(key=lambda item: _group_of(item.path) != "measuring")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end: nobody needs to look through them for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
