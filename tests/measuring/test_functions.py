@@ -79,6 +79,18 @@ def test_a_function_has_no_named_dimensions() -> None:
 
 def test_what_was_there_is_set_aside_from_the_collector_only_while_it_is_measured() -> None:
     seen = []
-    measure_function(lambda: seen.append(gc.get_freeze_count()), ProfileRequest(), SETUP)
-    assert min(seen) > 0
-    assert gc.get_freeze_count() == 0
+    was_frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    try:
+        measure_function(lambda: seen.append(gc.get_freeze_count()), ProfileRequest(), SETUP)
+        assert min(seen) > 0
+        assert gc.get_freeze_count() == 0
+    finally:
+        if was_frozen:
+            gc.freeze()
+
+
+def test_what_somebody_else_set_aside_stays_so() -> None:
+    gc.freeze()
+    measure_function(lambda: None, ProfileRequest(), SETUP)
+    assert gc.get_freeze_count() > 0
