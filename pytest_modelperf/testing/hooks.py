@@ -24,13 +24,12 @@ from pytest_modelperf.testing.markers import (
     read_cases,
     read_mark_budgets,
 )
+from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
     Run,
     case_of,
-    pack,
-    unpack,
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
@@ -228,7 +227,7 @@ class RunHooks:
             add_properties(item, outcomes)
         report = yield
         if outcomes and is_last and call.when != "teardown":
-            setattr(report, _ATTACHED, pack(outcomes))
+            setattr(report, _ATTACHED, tuple(outcomes))
             worst = min(outcomes, key=_severity)
             # A test may fail, or pass, by what else it says.
             if report.failed is any(map(self.run.is_failure, outcomes)):
@@ -236,11 +235,30 @@ class RunHooks:
                 _shorten(report, worst)
         return report
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_to_serializable(
+        self,
+    ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
+        data = yield
+        if data is not None and _ATTACHED in data:
+            data[_ATTACHED] = pack(data[_ATTACHED])
+        return data
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_from_serializable(
+        self,
+    ) -> Generator[None, pytest.TestReport | None, pytest.TestReport | None]:
+        report = yield
+        attached = getattr(report, _ATTACHED, None)
+        if attached is not None:
+            setattr(report, _ATTACHED, unpack(attached))
+        return report
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         attached = getattr(report, _ATTACHED, None)
         if attached is not None:
             # Of a test that ran several times the last counts.
-            self.outcomes[report.nodeid] = unpack(attached)
+            self.outcomes[report.nodeid] = attached
         if report.when == "call" and report.passed:
             self.known.passed.add(report.nodeid)
         if report.failed:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import os
-import pickle
 import re
 import shlex
 from collections.abc import Iterable
@@ -268,17 +266,6 @@ def case_of(item: pytest.Item) -> DeclaredCase | None:
 
 def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
     return FIXTURE in getattr(test, "fixturenames", ())
-
-
-def pack(outcomes: Iterable[CaseOutcome]) -> str:
-    """Outcomes as a text, which the report of a test carries to the process that tells them."""
-    return base64.b64encode(pickle.dumps(tuple(outcomes))).decode("ascii")
-
-
-def unpack(text: str) -> tuple[CaseOutcome, ...]:
-    """What `pack` made: of the same code, in the same run."""
-    outcomes: tuple[CaseOutcome, ...] = pickle.loads(base64.b64decode(text))  # noqa: S301  # our own
-    return outcomes
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:

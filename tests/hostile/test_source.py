@@ -42,7 +42,6 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/process.py", "ctypes"): "the C library, for prctl",
     ("profiler/worker/starter.py", "exec"): "the same",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
-    ("testing/run.py", "pickle"): "outcomes, from a worker of pytest-xdist of the same run",
     ("tracing/engine_sessions.py", "import_module"): "the module of a built-in engine",
     ("tracing/spool.py", "marshal"): "records that this process wrote into its own folder",
 }

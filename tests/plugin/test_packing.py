@@ -1,0 +1,60 @@
+"""Outcomes go to another process as text, and come out as they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.testing.packing import pack, unpack
+
+OUTCOMES = st.from_type(CaseOutcome)
+
+
+def all_of(value: Any) -> Any:  # noqa: ANN401  # a record, or what one holds
+    """Every field with its type, also those that are not compared."""
+    if is_dataclass(value):
+        held = {field.name: all_of(getattr(value, field.name)) for field in fields(value)}
+        return type(value).__name__, held
+    if isinstance(value, Mapping):
+        return {key: all_of(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(all_of, value))
+    # nan is not equal to itself.
+    return repr(value)
+
+
+@settings(max_examples=30)
+@given(OUTCOMES)
+def test_what_is_packed_is_unpacked_as_it_was(outcome: CaseOutcome) -> None:
+    (found,) = unpack(pack([outcome]))
+    assert all_of(found) == all_of(outcome)
+
+
+@settings(max_examples=5)
+@given(st.lists(OUTCOMES, max_size=3))
+def test_it_is_the_text_that_json_has(outcomes: list[CaseOutcome]) -> None:
+    assert len(json.loads(pack(outcomes))) == len(unpack(pack(outcomes))) == len(outcomes)
+
+
+@settings(max_examples=5)
+@given(OUTCOMES)
+def test_numbers_of_numpy_are_numbers(outcome: CaseOutcome) -> None:
+    ours = replace(outcome, cores=2, seconds=0.5)
+    theirs: dict[str, Any] = {"cores": np.int64(2), "seconds": np.float32(0.5)}
+    assert pack([replace(ours, **theirs)]) == pack([ours])
+
+
+@settings(max_examples=5)
+@given(OUTCOMES)
+def test_what_has_no_form_as_text_is_named(outcome: CaseOutcome) -> None:
+    odd: dict[str, Any] = {"seconds": 1j}
+    with pytest.raises(TypeError, match="holds a complex"):
+        pack([replace(outcome, **odd)])
