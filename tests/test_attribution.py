@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as scipy_stats
 
 from pytest_modelperf import layer_pairs
 from pytest_modelperf.attribution import Explanation, explain
@@ -339,8 +339,8 @@ def test_too_few_runs_have_no_interval() -> None:
 def test_as_many_runs_lie_outside_as_the_confidence_allows(count: int) -> None:
     rank = _rank(count)
     assert rank is not None
-    assert 2 * scipy_stats.binom.cdf(rank, count, 0.5) <= 1 - CONFIDENCE
-    assert 2 * scipy_stats.binom.cdf(rank + 1, count, 0.5) > 1 - CONFIDENCE
+    assert 2 * scipy.stats.binom.cdf(rank, count, 0.5) <= 1 - CONFIDENCE
+    assert 2 * scipy.stats.binom.cdf(rank + 1, count, 0.5) > 1 - CONFIDENCE
     assert _median_interval(list(range(count))) == (rank, count - 1 - rank)
 
 

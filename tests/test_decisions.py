@@ -13,10 +13,10 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from scipy import stats as scipy_stats
 
 from pytest_modelperf.decisions import Answer, Fit
 from pytest_modelperf.stats import (
@@ -86,7 +86,7 @@ def judge(values: Floats, ratio: float, looks: Sequence[Look] | None = None) -> 
 
 def most_by_chance(level: float) -> float:
     """What the share of errors stays below in 999 of 1,000 simulations if `level` is kept."""
-    return float(scipy_stats.binom.ppf(0.999, COMPARISONS, level)) / COMPARISONS
+    return float(scipy.stats.binom.ppf(0.999, COMPARISONS, level)) / COMPARISONS
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -142,9 +142,9 @@ def test_tests_of_stored_samples_raise_false_alarms(processes: float) -> None:
     setting = Setting(rounds=0.01, slow=0.06, processes=processes)
     before, after = simulate_stored(setting, comparisons=1000, samples=100, seed=2)
 
-    rank_sum = scipy_stats.mannwhitneyu(after, before, alternative="greater", axis=1).pvalue
+    rank_sum = scipy.stats.mannwhitneyu(after, before, alternative="greater", axis=1).pvalue
     distribution = [
-        scipy_stats.ks_2samp(new, old, method="asymp").pvalue
+        scipy.stats.ks_2samp(new, old, method="asymp").pvalue
         for new, old in zip(after[:300], before[:300], strict=True)
     ]
     faster = after.min(axis=1) > before.min(axis=1) + math.log(1.05)
@@ -259,9 +259,9 @@ def test_bounds_are_where_the_test_of_scipy_turns(count: int, level: float) -> N
 
     def p_value(bound: float) -> float:
         if in_ranks:
-            test = scipy_stats.wilcoxon(values - bound, alternative="greater", method="exact")
+            test = scipy.stats.wilcoxon(values - bound, alternative="greater", method="exact")
         else:
-            test = scipy_stats.ttest_1samp(values, bound, alternative="greater")
+            test = scipy.stats.ttest_1samp(values, bound, alternative="greater")
         return float(test.pvalue)
 
     assert p_value(low - 1e-9) <= level + 1e-6
@@ -395,7 +395,7 @@ def test_looks_together_spend_no_more_than_the_level(planned: list[int], level: 
         steps = np.diff([0, *(look.units for look in looks)])
         walk = np.cumsum(rng.normal(0.0, np.sqrt(steps), (COMPARISONS, len(steps))), axis=1)
         scores = walk / np.sqrt([look.units for look in looks])
-        crossed = scores > scipy_stats.norm.isf([look.level for look in looks])
+        crossed = scores > scipy.stats.norm.isf([look.level for look in looks])
         assert crossed.any(axis=1).mean() <= level + 5 * math.sqrt(level / COMPARISONS)
 
 
@@ -474,7 +474,7 @@ def test_a_budget_that_is_just_met_is_seldom_judged(percent: float) -> None:
     ]
 
     for wrong in (Fit.OVER, Fit.WITHIN):
-        assert answers.count(wrong) <= scipy_stats.binom.ppf(0.999, 600, 0.035)
+        assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 600, 0.035)
 
 
 def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
@@ -502,7 +502,7 @@ def test_a_further_process_of_the_old_model_is_no_regression(spread: float) -> N
         for old, new in zip(1.0 + recorded, 1.0 + today, strict=True)
     ]
 
-    assert answers.count(Answer.WORSE) <= scipy_stats.binom.ppf(0.999, 4000, 0.025)
+    assert answers.count(Answer.WORSE) <= scipy.stats.binom.ppf(0.999, 4000, 0.025)
     # A spread so small that it could be chance is taken for a larger one.
     assert answers.count(Answer.WORSE) >= 50 or spread == 0.02
 

@@ -15,7 +15,6 @@ import onnx
 # and numpy and its like cannot be loaded twice in a process.
 import onnxruntime  # noqa: F401  # as said above
 import pytest
-import scipy.stats  # noqa: F401  # as said above
 
 import pytest_modelperf.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
@@ -40,7 +39,7 @@ from pytest_modelperf.records import (
 )
 from pytest_modelperf.serde import dump_run
 from pytest_modelperf.serde.run import run_to_json
-from pytest_modelperf.stats import LOOKS, needed_samples
+from pytest_modelperf.stats import LOOKS, load_quantiles, needed_samples
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.verdicts import (
@@ -58,6 +57,8 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+load_quantiles()
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
-from scipy import stats as scipy_stats
 
 from pytest_modelperf.measurements import PERCENTS, Percentile, Ratio, Spread
 from pytest_modelperf.stats import (
@@ -68,7 +68,7 @@ def as_rounds(logs: npt.NDArray[np.float64]) -> list[list[int]]:
 def naive_interval(samples: npt.NDArray[np.float64], share: float) -> tuple[float, float]:
     """The interval of the order statistics, as if all samples were independent."""
     ordered = np.sort(samples)
-    low, high = scipy_stats.binom.ppf([0.025, 0.975], ordered.size, share).astype(int)
+    low, high = scipy.stats.binom.ppf([0.025, 0.975], ordered.size, share).astype(int)
     return float(ordered[low - 1]), float(ordered[high])
 
 
@@ -238,7 +238,7 @@ def test_a_change_that_is_detectable_is_detected_with_that_power(rounds: int) ->
     change = detectable_change(pairs, level=0.01, power=0.9, rounds=rounds)
 
     measured = np.random.default_rng(7).normal(math.log1p(change), spread, (20_000, rounds))
-    found = scipy_stats.ttest_1samp(measured, 0.0, axis=1, alternative="greater").pvalue < 0.01
+    found = scipy.stats.ttest_1samp(measured, 0.0, axis=1, alternative="greater").pvalue < 0.01
     assert found.mean() == pytest.approx(0.9, abs=0.01)
 
 
@@ -312,21 +312,21 @@ LEVELS = st.floats(1e-12, 0.5)
 
 @given(LEVELS, st.integers(1, 500))
 def test_quantiles_of_t_are_those_of_scipy(level: float, freedom: int) -> None:
-    expected = scipy_stats.t.isf(level, freedom)
+    expected = scipy.stats.t.isf(level, freedom)
     assert t_critical(level, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-12)
     assert t_quantile(level, freedom) == pytest.approx(-expected, rel=1e-9, abs=1e-12)
 
 
 @given(LEVELS, st.floats(0.1, 500.0), st.floats(0.1, 500.0))
 def test_quantiles_of_beta_are_those_of_scipy(level: float, a: float, b: float) -> None:
-    assert beta_quantile(level, a, b) == pytest.approx(scipy_stats.beta.ppf(level, a, b))
+    assert beta_quantile(level, a, b) == pytest.approx(scipy.stats.beta.ppf(level, a, b))
 
 
 @given(st.integers(1, 10_000), st.floats(0.0, 1.0))
 def test_chances_and_errors_are_those_of_scipy(count: int, share: float) -> None:
-    assert binomial_chance(1, count, share) == pytest.approx(scipy_stats.binom.cdf(1, count, share))
+    assert binomial_chance(1, count, share) == pytest.approx(scipy.stats.binom.cdf(1, count, share))
     values = np.random.default_rng(count).normal(size=(2, 1 + count % 50 + 1))
-    assert standard_error(values) == pytest.approx(scipy_stats.sem(values, axis=-1))
+    assert standard_error(values) == pytest.approx(scipy.stats.sem(values, axis=-1))
 
 
 def test_a_duet_needs_only_the_special_functions() -> None:
