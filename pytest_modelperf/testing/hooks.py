@@ -50,7 +50,8 @@ from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
 # What a worker of pytest-xdist is told, and what it tells.
 _WIDTH = "modelperf_width"
 _KNOWN = "modelperf_known"
-# The outcomes that a test's report carries.
+# The outcomes that a test's report carries, as text: other plugins take reports to other processes,
+# each in its own way.
 _ATTACHED = "modelperf_outcomes"
 _WORD = "modelperf_word"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
@@ -227,7 +228,7 @@ class RunHooks:
             add_properties(item, outcomes)
         report = yield
         if outcomes and is_last and call.when != "teardown":
-            setattr(report, _ATTACHED, tuple(outcomes))
+            setattr(report, _ATTACHED, pack(outcomes))
             worst = min(outcomes, key=_severity)
             # A test may fail, or pass, by what else it says.
             if report.failed is any(map(self.run.is_failure, outcomes)):
@@ -235,30 +236,11 @@ class RunHooks:
                 _shorten(report, worst)
         return report
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_to_serializable(
-        self,
-    ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-        data = yield
-        if data is not None and _ATTACHED in data:
-            data[_ATTACHED] = pack(data[_ATTACHED])
-        return data
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_from_serializable(
-        self,
-    ) -> Generator[None, pytest.TestReport | None, pytest.TestReport | None]:
-        report = yield
-        attached = getattr(report, _ATTACHED, None)
-        if attached is not None:
-            setattr(report, _ATTACHED, unpack(attached))
-        return report
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         attached = getattr(report, _ATTACHED, None)
         if attached is not None:
             # Of a test that ran several times the last counts.
-            self.outcomes[report.nodeid] = attached
+            self.outcomes[report.nodeid] = unpack(attached)
         if report.when == "call" and report.passed:
             self.known.passed.add(report.nodeid)
         if report.failed:
