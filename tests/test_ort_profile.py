@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter as Tally
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
@@ -177,6 +179,30 @@ def test_operators_on_a_pool_of_several_inferences_at_once_belong_to_none(tmp_pa
     assert _parents(spans, "one") == {"inference": 1}
     assert len(notes) == 1
     assert notes[0].startswith("1 operators ran on threads of a pool while several")
+
+
+def test_a_body_on_a_pool_belongs_to_the_inference_that_the_operator_around_it_does(
+    tmp_path: Path,
+) -> None:
+    path = write_profile(
+        tmp_path / "p.json",
+        [
+            kernel("first", 12, 8, tid=3),
+            graph_run(11, 10, tid=3),
+            # Here two inferences run, but only one did when the Loop began.
+            kernel("second", 60, 10, tid=3),
+            graph_run(58, 13, tid=3),
+            kernel("loop", 10, 70, tid=3),
+            inference(0, 100, tid=1),
+            inference(50, 100, tid=2),
+        ],
+    )
+    spans, notes = read(path)
+    assert notes == ()
+    assert _parents(spans, "first") == _parents(spans, "second") == {"loop": 1}
+    assert _parents(spans, "loop") == {"inference": 1}
+    (loop,) = (span for span in spans if span.name == "loop")
+    assert (loop.duration_ns, loop.self_ns) == (70_500, 70_500 - 8_500 - 10_500)
 
 
 def test_durations_have_the_half_microsecond_that_was_cut_off_where_there_is_room(
@@ -353,6 +379,36 @@ def test_events_of_other_kinds_are_counted(tmp_path: Path) -> None:
         "1 events of the kind 'odd' are left out.",
         "2 events of the kind 'Kernel' are left out.",
     )
+
+
+def _load(moment: int, duration: int, thread: int) -> str:
+    return session_event("session_initialization", moment, duration, thread)
+
+
+_MAKERS: tuple[Callable[[int, int, int], str], ...] = (
+    partial(kernel, "k"),
+    graph_run,
+    inference,
+    _load,
+)
+# At any time, on any thread and in any order: most of it cannot have happened.
+_ANY_EVENT = st.builds(
+    lambda make, moment, duration, thread: make(moment, duration, thread),
+    st.sampled_from((_MAKERS[0], *_MAKERS)),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.integers(1, 3),
+)
+
+
+@settings(max_examples=200)
+@given(lines=st.lists(_ANY_EVENT, min_size=8, max_size=30))
+def test_spans_lie_within_each_other_whatever_a_profile_says(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    path = write_profile(tmp_path_factory.getbasetemp() / "any.json", lines)
+    spans, _ = read(path)
+    assert len(of(spans, Category.OPERATOR)) == sum("_kernel_time" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
 from pytest_modelperf.profile_files.ort_kernel_facts import (
     KernelFacts,
@@ -117,20 +117,33 @@ def _is_complete(event: RawEvent) -> bool:
     return True
 
 
+# What ended, the kernel that it ran in, and between which moments that was.
+_Place: TypeAlias = "tuple[_Ended, _Ended | None, int, int]"
+
+
 @dataclass(slots=True)
 class _Ended:
-    """What has ended on a thread: a kernel, or a graph, which has no facts.
+    """What has ended on a thread: a kernel, or a graph or an inference, which have no facts.
 
-    `start_us` is as it was told, and the rest of what is known of it when its inference has ended.
+    What ran inside of it ended before it, and not before it began. Of what ran beside each other on
+    a thread each begins when the one before it has ended, or later.
     """
 
     start_us: int
+    start_ns: int
     end_ns: int
     thread: int
     name: str = ""
     facts: Mapping[str, Argument] | None = None
     memory: MemoryTold | None = None
-    start_ns: int = 0
+    # What ran right inside of it, the last first.
+    inside: list[_Ended] | None = None
+    # What ended before it on its thread, and is not inside of it.
+    before: _Ended | None = None
+    # Where it waits for its inference to end; None when it has been written, or is inside another.
+    waiting: list[_Ended] | None = None
+    # What comes next on its thread begins no earlier, once this has been written.
+    free_from_ns: int = 0
     inside_ns: int = 0
     holder: _Ended | None = None
     id: int = 0
@@ -138,18 +151,6 @@ class _Ended:
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A kernel or a graph while what ran inside is placed, from its end to its start."""
-
-    start_us: int
-    low_ns: int
-    # What is placed next ended before this.
-    high_ns: int
-    operator: _Ended | None
-    is_graph: bool
 
 
 class _Reading:
@@ -176,24 +177,26 @@ class _Reading:
         self._running: dict[int, dict[int, list[_Ended]]] = {
             caller: defaultdict(list) for caller in self._callers
         }
-        # What belongs to no inference that is known.
-        self._loose: dict[int, list[_Ended]] = defaultdict(list)
+        # What belongs to no inference that is known, or to one of several, by its thread.
+        self._without: dict[int, list[_Ended]] = defaultdict(list)
+        self._shared: dict[int, list[_Ended]] = defaultdict(list)
+        # What ended last on each thread.
         self._last: dict[int, _Ended] = {}
-        self._free_from_ns: dict[int, int] = {}
         self._facts = KernelFacts()
         self._memory: MemoryTold | None = None
-        self._shared = self._without = 0
+        self._without_count = self._shared_count = 0
         self._left_out: dict[str, int] = {}
 
     def notes(self) -> Iterator[str]:
-        if self._shared:
+        if self._shared_count:
             yield (
-                f"{self._shared:,} operators ran on threads of a pool while several inferences "
-                "did: the profile does not tell which of these they belong to."
+                f"{self._shared_count:,} operators ran on threads of a pool while several "
+                "inferences did: the profile does not tell which of these they belong to."
             )
-        if self._without and not self._is_early:
+        if self._without_count and not self._is_early:
             yield (
-                f"{self._without:,} operators belong to no inference whose end is in the profile."
+                f"{self._without_count:,} operators belong to no inference whose end is in the "
+                "profile."
             )
         for kind, count in self._left_out.items():
             yield f"{count:,} events of the kind {printable(kind)!r} are left out."
@@ -208,7 +211,7 @@ class _Reading:
             elif not name.endswith(_FENCES):
                 self._leave_out("Node")
         elif name.endswith(_GRAPH):
-            self._keep(_Ended(event["ts"], _end_ns(event), event["tid"]))
+            self._keep(_ended(event))
         elif name == INFERENCE:
             return self._end_inference(event)
         elif name.startswith(_LOADS):
@@ -219,15 +222,13 @@ class _Reading:
 
     def finish(self) -> Iterator[Event]:
         """What was not complete at the end of the file, and the session."""
-        for running in self._running.values():
-            for thread, ended in running.items():
-                self._loose[thread].extend(ended)
-        for thread, ended in self._loose.items():
-            operators = _placed(ended, self._free_from_ns.get(thread, _FIRST_NS), _FOREVER_NS)
-            self._without += len(operators)
-            self._end_ns = max(self._end_ns, *map(_end, operators), 0)
-            yield from self._spans(operators, _SESSION_ID, has_index=False)
-        self._without -= self._shared
+        for running in (*self._running.values(), self._without):
+            operators = _placed(running, _FIRST_NS, _FOREVER_NS)
+            self._without_count += len(operators)
+            yield from self._loose(operators)
+        operators = _placed(self._shared, _FIRST_NS, _FOREVER_NS)
+        self._shared_count = len(operators)
+        yield from self._loose(operators)
         if not self._named:
             return
         thread = min(self._named) if self._session_thread is None else self._session_thread
@@ -241,54 +242,60 @@ class _Reading:
             id=_SESSION_ID,
         )
 
+    def _loose(self, operators: Sequence[_Ended]) -> Iterator[Event]:
+        """What is in the session alone."""
+        self._end_ns = max(self._end_ns, *map(_end, operators), 0)
+        yield from self._spans(operators, _SESSION_ID, has_index=False)
+
     def _leave_out(self, kind: str) -> None:
         self._left_out[kind] = self._left_out.get(kind, 0) + 1
 
     def _add_kernel(self, event: RawEvent, name: str) -> None:
         arguments = event.get("args")
         said = arguments if isinstance(arguments, dict) else {}
-        facts = self._facts.of(name, said)
-        self._keep(
-            _Ended(event["ts"], _end_ns(event), event["tid"], name, facts, memory_told(said))
-        )
+        ended = _ended(event)
+        ended.name = name
+        ended.facts = self._facts.of(name, said)
+        ended.memory = memory_told(said)
+        self._keep(ended)
 
     def _keep(self, ended: _Ended) -> None:
         """Keep it with the inference that it belongs to, until that has ended."""
         thread = ended.thread
         last = self._last.get(thread)
-        # The half of a microsecond that durations are made longer may not be there.
-        if last is not None and last.start_us < ended.start_us:
-            last.end_ns = min(last.end_ns, _NS_PER_US * ended.start_us)
+        start_us = ended.start_us
+        if last is not None and last.start_us >= start_us:
+            last = _hold(ended, last)
+        _follow(ended, last)
         self._last[thread] = ended
-        caller = self._caller(ended)
-        group = self._loose if caller is None else self._running[caller]
-        group[thread].append(ended)
+        ended.waiting = waiting = self._group(ended)[thread]
+        waiting.append(ended)
 
-    def _caller(self, ended: _Ended) -> int | None:
-        """The thread whose inference it ran in."""
+    def _group(self, ended: _Ended) -> dict[int, list[_Ended]]:
+        """What waits with it: of the inference that it ran in, where that is known."""
         own = self._coming.get(ended.thread)
         if own and own[-1].start <= ended.start_us:
-            return ended.thread
+            return self._running[ended.thread]
         found = [
             caller
             for caller, coming in self._coming.items()
             if coming and coming[-1].holds(ended.start_us)
         ]
         if len(found) > 1:
-            self._shared += ended.facts is not None
-        return found[0] if len(found) == 1 else None
+            return self._shared
+        return self._running[found[0]] if found else self._without
 
     def _loaded(self, event: RawEvent) -> Iterator[Event]:
         thread = event["tid"]
         if self._session_thread is None:
             self._session_thread = thread
-        start_ns, end_ns = self._stretch(event, thread, _FOREVER_NS)
+        load = self._whole(event, (), _FOREVER_NS)
         yield from self._introduce(event, thread)
         yield Span(
             name=event["name"],
             category=Category.LOAD,
-            start_ns=start_ns,
-            duration_ns=end_ns - start_ns,
+            start_ns=load.start_ns,
+            duration_ns=load.duration_ns,
             process=self._process,
             thread=thread,
             id=self._new_id(),
@@ -301,12 +308,10 @@ class _Reading:
         while coming and coming.pop().start != event["ts"]:
             pass
         next_ns = _NS_PER_US * coming[-1].start if coming else _FOREVER_NS
-        start_ns, end_ns = self._stretch(event, thread, next_ns)
-        yield from self._introduce(event, thread)
         running = self._running.get(thread, {})
-        operators = list(
-            chain.from_iterable(_placed(ended, start_ns, end_ns) for ended in running.values())
-        )
+        inference = self._whole(event, running.get(thread, ()), next_ns)
+        yield from self._introduce(event, thread)
+        operators = _placed(running, inference.start_ns, inference.end_ns)
         running.clear()
         inside_ns = sum(
             operator.duration_ns
@@ -317,24 +322,34 @@ class _Reading:
         yield Span(
             name=_INFERENCE_NAME,
             category=Category.INFERENCE,
-            start_ns=start_ns,
-            duration_ns=end_ns - start_ns,
+            start_ns=inference.start_ns,
+            duration_ns=inference.duration_ns,
             process=self._process,
             thread=thread,
             id=own_id,
             parent=_SESSION_ID,
-            self_ns=end_ns - start_ns - inside_ns,
+            self_ns=inference.duration_ns - inside_ns,
             arguments={"operators": len(operators)},
         )
         yield from self._spans(operators, own_id, has_index=True)
 
-    def _stretch(self, event: RawEvent, thread: int, next_ns: int) -> tuple[int, int]:
-        """When it began and ended, between what ran on the thread before and what does next."""
-        start_ns = max(_NS_PER_US * event["ts"], self._free_from_ns.get(thread, _FIRST_NS))
-        end_ns = max(start_ns, min(_end_ns(event), next_ns))
-        self._free_from_ns[thread] = end_ns
-        self._end_ns = max(self._end_ns, end_ns)
-        return start_ns, end_ns
+    def _whole(self, event: RawEvent, own: Sequence[_Ended], next_ns: int) -> _Ended:
+        """An inference or a load, between what ran on its thread before and what does next.
+
+        `own` is what ran in it there.
+        """
+        whole = _ended(event)
+        last = self._last.get(whole.thread)
+        for item in reversed(own):
+            if item is not last:
+                break
+            last = item.before
+        _follow(whole, last)
+        whole.before = None
+        whole.end_ns = whole.free_from_ns = max(whole.start_ns, min(whole.end_ns, next_ns))
+        self._last[whole.thread] = whole
+        self._end_ns = max(self._end_ns, whole.end_ns)
+        return whole
 
     def _introduce(self, event: RawEvent, thread: int) -> Iterator[Event]:
         if not self._named:
@@ -362,9 +377,8 @@ class _Reading:
         self, operators: Sequence[_Ended], parent: int, *, has_index: bool
     ) -> Iterator[Event]:
         process = self._process
-        # By their start. Of those that start and end together the outer one ended last.
-        from_the_last = reversed(operators)
-        for index, operator in enumerate(sorted(from_the_last, key=_order)):
+        # An outer one stays before those that start with it.
+        for index, operator in enumerate(sorted(operators, key=_start)):
             operator.id = self._new_id()
             if operator.thread not in self._named:
                 yield from self._name_thread(operator.thread)
@@ -395,46 +409,77 @@ class _Reading:
                 )
 
 
-def _end_ns(event: RawEvent) -> int:
-    end_us: int = event["ts"] + event["dur"]
-    return _NS_PER_US * end_us + _CUT_OFF_NS
+def _ended(event: RawEvent) -> _Ended:
+    start_us, duration_us = event["ts"], event["dur"]
+    return _Ended(
+        start_us,
+        _NS_PER_US * start_us or _FIRST_NS,
+        _NS_PER_US * (start_us + duration_us) + _CUT_OFF_NS,
+        event["tid"],
+    )
 
 
-def _order(operator: _Ended) -> tuple[int, int]:
-    return operator.start_ns, -operator.end_ns
+def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
+    """Put inside of it what has begun no earlier on its thread; what ended before all of that.
+
+    A kernel holds nothing but graphs, for two short ones can begin in the same microsecond.
+    """
+    is_graph = outer.facts is None
+    inside = []
+    before: _Ended | None = last
+    while before is not None and before.start_us >= outer.start_us:
+        held = before
+        if held.waiting is None or not (is_graph or held.facts is None):
+            break
+        # The last on its thread is the last of those there that wait with it.
+        held.waiting.pop()
+        before, held.waiting, held.before = held.before, None, None
+        inside.append(held)
+    if inside:
+        outer.inside = inside
+    return before
+
+
+def _follow(ended: _Ended, last: _Ended | None) -> None:
+    """Let it begin behind `last`, which ends before it."""
+    if last is None:
+        return
+    ended.before = last
+    if last.waiting is None:
+        ended.start_ns = max(ended.start_ns, last.free_from_ns)
+        return
+    ended.start_ns = max(ended.start_ns, last.start_ns)
+    # The half of a microsecond that durations are made longer may not be there.
+    last.end_ns = min(last.end_ns, ended.start_ns)
+
+
+def _start(operator: _Ended) -> int:
+    return operator.start_ns
 
 
 def _end(operator: _Ended) -> int:
     return operator.end_ns
 
 
-def _placed(ended: Sequence[_Ended], low_ns: int, high_ns: int) -> list[_Ended]:
-    """The kernels of what ended on a thread, in that order, each inside of what it ran in.
-
-    From the last to the first: then what ran inside of something comes after it. A kernel holds
-    nothing but graphs, for two short ones can begin in the same microsecond.
-    """
+def _placed(running: Mapping[int, list[_Ended]], low_ns: int, high_ns: int) -> list[_Ended]:
+    """The kernels of what ran between these moments, by thread, each behind what it ran in."""
     operators = []
-    frames = [_Frame(-1, low_ns, high_ns, None, is_graph=True)]
-    for index in range(len(ended) - 1, -1, -1):
-        item = ended[index]
-        start_us = item.start_us
-        is_kernel = item.facts is not None
-        frame = frames[-1]
-        while start_us < frame.start_us or (is_kernel and not frame.is_graph):
-            frames.pop()
-            frame = frames[-1]
-        item.start_ns = start_ns = min(max(_NS_PER_US * start_us, frame.low_ns), frame.high_ns)
-        item.end_ns = end_ns = max(start_ns, min(item.end_ns, frame.high_ns))
-        item.holder = holder = frame.operator
-        frame.high_ns = start_ns
-        if not is_kernel:
-            frames.append(_Frame(start_us, start_ns, end_ns, holder, is_graph=True))
-            continue
-        if holder is not None:
-            holder.inside_ns += end_ns - start_ns
-        operators.append(item)
-        if index and ended[index - 1].facts is None:
-            frames.append(_Frame(start_us, start_ns, end_ns, item, is_graph=False))
-    operators.reverse()
+    for ended in running.values():
+        pending: list[_Place] = [(item, None, low_ns, high_ns) for item in reversed(ended)]
+        while pending:
+            item, holder, low, high = pending.pop()
+            item.waiting = item.before = None
+            start_ns = min(max(item.start_ns, low), high)
+            end_ns = max(start_ns, min(item.end_ns, high))
+            item.free_from_ns = max(item.start_ns, end_ns)
+            item.start_ns, item.end_ns = start_ns, end_ns
+            if item.facts is not None:
+                if holder is not None:
+                    item.holder = holder
+                    holder.inside_ns += end_ns - start_ns
+                operators.append(item)
+                holder = item
+            if item.inside is not None:
+                pending.extend((inner, holder, start_ns, end_ns) for inner in item.inside)
+                item.inside = None
     return operators
