@@ -2,6 +2,7 @@
 
     python -m fuzz.replay [TARGET [FILE...]]
 
+A file may also be given as the text that `fuzz/run.py` shows of it, which starts with `zlib:`.
 Without a file these are the inputs in `corpus` and `found`. The name of each is printed before it
 is read, so that where a reader takes the process down the last one is what did it. Exit code 1
 where one breaks a law; so it is where one takes longer than a reader may, or needs more memory.
@@ -9,13 +10,17 @@ where one breaks a law; so it is where one takes longer than a reader may, or ne
 
 from __future__ import annotations
 
+import base64
 import faulthandler
 import resource
 import sys
 import traceback
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from fuzz.run import AS_TEXT
+from fuzz.scratch import scratch_file
 from fuzz.targets import TARGETS
 
 FOLDER = Path(__file__).parent
@@ -29,6 +34,14 @@ def committed_inputs(target: str) -> list[Path]:
     """What is kept of a target: inputs that reach all that is reached, and those that broke it."""
     folders = (FOLDER / kind / target for kind in ("corpus", "found"))
     return sorted(path for folder in folders if folder.is_dir() for path in folder.iterdir())
+
+
+def given_input(given: str) -> Path:
+    """The file that a path or a text stands for."""
+    if not given.startswith(AS_TEXT):
+        return Path(given)
+    packed = base64.b64decode(given.removeprefix(AS_TEXT), validate=True)
+    return scratch_file("given", zlib.decompress(packed))
 
 
 def limit_memory() -> None:
@@ -70,7 +83,7 @@ def main(names: Sequence[str]) -> int:
     limit_memory()
     broken = 0
     for target in names[:1] or TARGETS:
-        broken += replay(target, list(map(Path, names[1:])) or committed_inputs(target))
+        broken += replay(target, list(map(given_input, names[1:])) or committed_inputs(target))
     return 1 if broken else 0
 
 

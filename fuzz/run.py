@@ -12,6 +12,7 @@ only replayed, and a line says so.
 from __future__ import annotations
 
 import argparse
+import base64
 import importlib.util
 import os
 import re
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,10 @@ SECONDS = 20
 # An input that takes longer hangs; the machine may be busy.
 MAX_SECONDS = 60
 _LINES_SHOWN = 25
+# An input in more characters is not shown.
+_MAX_TEXT = 10_000
+# How an input begins that is given as text.
+AS_TEXT = "zlib:"
 
 _REACHED = re.compile(r" cov: (\d+) ft: \d+ corp: (\d+)/")
 _CRASH = re.compile(r"Test unit written to (.+)")
@@ -149,10 +155,19 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _show_crash(result: Result, crash: Path) -> None:
+def as_text(data: bytes) -> str:
+    """An input for the command line: the folder that it was found in may soon be gone."""
+    return AS_TEXT + base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+
+
+def show_crash(result: Result, crash: Path) -> None:
     _, _, told = result.output.partition(" === Uncaught Python exception: ===\n")
     _say((told or _tail(result.output)).partition("\n==")[0])
-    _say(f"run it alone: python -m fuzz.replay {result.target} {crash.relative_to(ROOT)}")
+    command = f"python -m fuzz.replay {result.target}"
+    _say(f"run it alone: {command} {crash.relative_to(ROOT)}")
+    text = as_text(crash.read_bytes())
+    if len(text) <= _MAX_TEXT:
+        _say(f"in another folder: {command} {text}")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -190,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _say(result.line())
                 if result.crash is not None:
                     crashes += 1
-                    _show_crash(result, result.crash)
+                    show_crash(result, result.crash)
                 elif options.keep:
                     _say(f"kept {keep(target, Path(grown), options.seeds):,} inputs")
             except _CannotRunError as error:

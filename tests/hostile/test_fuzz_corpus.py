@@ -21,7 +21,8 @@ from google.protobuf.message import DecodeError
 import pytest_modelperf
 from fuzz.json_mutation import mutate_json, mutate_ort_profile
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
-from fuzz.replay import committed_inputs, replay
+from fuzz.replay import committed_inputs, given_input, replay
+from fuzz.run import Result, show_crash
 from fuzz.targets import TARGETS, Target
 
 Mutate: TypeAlias = "Callable[[bytes, Random], bytes | None]"
@@ -72,6 +73,25 @@ def test_an_input_that_breaks_a_law_is_told(
     output = capfd.readouterr().out
     assert f"t: {tmp_path / 'bad'}\nTraceback" in output
     assert output.endswith("t: 2 inputs read, 1 broke a law\n")
+
+
+def test_an_input_that_breaks_a_law_can_be_given_as_the_text_that_is_shown_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fuzz.run.ROOT", tmp_path)
+    broken = tmp_path / "crash-0"
+    broken.write_bytes(b"\x00bad" * 100)
+    output = "... === Uncaught Python exception: ===\nZeroDivisionError\n==1== ERROR"
+
+    show_crash(Result("wire", 1, 1, 1, broken, output), broken)
+
+    error, alone, elsewhere = capsys.readouterr().out.splitlines()
+    assert error == "ZeroDivisionError"
+    assert alone == "run it alone: python -m fuzz.replay wire crash-0"
+    command, _, given = elsewhere.rpartition(" ")
+    assert command == "in another folder: python -m fuzz.replay wire"
+    assert given_input(given).read_bytes() == broken.read_bytes()
+    assert given_input(str(broken)) == broken
 
 
 def test_a_mutated_model_is_another_one_and_mostly_still_a_message() -> None:
