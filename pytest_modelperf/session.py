@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -105,13 +106,19 @@ def request_as_recorded(
     recorded: dict[str, dict[int, None]] = {}
     named: dict[str, None] = {}
     for case in baseline.cases:
-        places = {name: case.id.find(f"-{name}{size}") for name, size in case.dims.items()}
+        places = {name: _place(f"{name}{size}", case.id) for name, size in case.dims.items()}
         for name in sorted(declared & places.keys() - request.dims.keys(), key=places.__getitem__):
             recorded.setdefault(name, {})[case.dims[name]] = None
             if places[name] >= 0:
                 named[name] = None
     dims = {name: tuple(sizes) for name, sizes in recorded.items()}
     return replace(request, dims={**request.dims, **dims}, named=(*request.named, *named))
+
+
+def _place(dim: str, case_id: str) -> int:
+    """Where an id names a dimension; -1 where it does not."""
+    found = re.search(rf"-{re.escape(dim)}(?=-|$)", case_id)
+    return -1 if found is None else found.start()
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:

@@ -314,6 +314,24 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     )
 
 
+def test_a_dimension_is_not_named_by_an_id_with_another_whose_name_begins_with_its_own(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "open.onnx"
+    text = OPEN.replace("height", "size").replace("width", "size1")
+    model.write_bytes(parse(text).SerializeToString())
+    sizes = {"size": 1, "size1": 2}
+    profile = profile_model(str(model), ProfileRequest(dims={k: (v,) for k, v in sizes.items()}))
+    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    cases = tuple(
+        replace(case, id=f"b1-c1-size1{size}", dims={"size": 1, "size1": size}) for size in (2, 3)
+    )
+    baseline = store(Recording(name="base", model=profile.model, cases=cases), tmp_path)
+    _, document = compared(baseline, str(model), "--static")
+    assert [found["id"] for found in document["cases"]] == ["b1-c1-size12", "b1-c1-size13"]
+    assert document["verdict"] == "passed"
+
+
 def test_a_folder_without_a_baseline_is_wrong_usage(tmp_path: Path) -> None:
     result = run("compare", str(tmp_path), "base.onnx", *TIMED)
     assert result.exit_code == 2
