@@ -1,34 +1,42 @@
-"""What must hold of the readers of JSON: baselines, kept profiles, profiles of ONNX Runtime."""
+"""What must hold of the readers of JSON: baselines, profiles, the peaks of a machine."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from fuzz.laws import BrokenLawError, hold, read_or_refuse
-from fuzz.scratch import scratch_file
+from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.strict_json import Advice
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
+from pytest_modelperf.peak_files import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.profile_files.ort_profile import OrtProfile
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+from pytest_modelperf.records import Profile
 from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.report.trace_text import TraceView, render_trace
+from pytest_modelperf.rooflines import theoretical_roofs
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side
+from pytest_modelperf.serde.profile import dump_profile
 from pytest_modelperf.serde.trace import dump_trace_summary
+from pytest_modelperf.session import ProfileRequest, profile_model
 from pytest_modelperf.trace_summary import TraceSummarizer
 from pytest_modelperf.trace_totals import Grouping, Order
 from pytest_modelperf.traces import Event
-from tests.ort_profiles import check_nesting
+from tests.ort_profiles import WIDE, check_nesting
+from tests.small_models import parse
 
 _FOLDER = Path("baselines/m")
 # More rows take long to be written, and say no more.
@@ -93,6 +101,28 @@ def check_stored_profile(data: bytes) -> None:
     profile = read_or_refuse(lambda: read_stored_profile(path), UsageError)
     if profile is not None:
         _check_trace(list(profile.events()), profile.notes)
+
+
+def check_peaks(data: bytes) -> None:
+    """The peaks of a machine are found anew as they are kept, and a model has a roofline of them.
+
+    What cannot be read is no error: they are measured anew.
+    """
+    folder = scratch_file(f"{MACHINE_KEY}.json", data).parent
+    for peaks in find_peaks(folder, MACHINE_KEY).peaks:
+        other = scratch_path("kept")
+        (other / f"{MACHINE_KEY}.json").unlink(missing_ok=True)
+        hold(keep_peaks(other, peaks) is None, "peaks can be kept")
+        hold(find_peaks(other, MACHINE_KEY) == KeptPeaks((peaks,)), "they are found as they were")
+        counted = _counted()
+        rooflines = {case.case.id: theoretical_roofs(case.static, peaks) for case in counted.cases}
+        _check_json(dump_profile(counted, rooflines))
+        _check_shown(render_profile(counted, _VIEW, TextStyle(), rooflines))
+
+
+@cache
+def _counted() -> Profile:
+    return profile_model(parse(WIDE, opset=17), ProfileRequest())
 
 
 def _check_trace(events: Sequence[Event], notes: Sequence[str]) -> None:

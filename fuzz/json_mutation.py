@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 # Written as it stands: what no value of Python becomes, or what its writer would refuse.
-_TOKENS = ("NaN", "-Infinity", "1e999", "-0", "-0.0", "1e-999", "1E5", "0.1", "9" * 5000,
-           "[" * 3000, "[" * 900 + "]" * 900, '"\\ud800"', '"\\u0000"', "nul", "")  # fmt: skip
+_TOKENS = ("NaN", "-Infinity", "1e999", "-0", "-0.0", "1e-999", "1E5", "0.1", "1" + "0" * 400,
+           "9" * 5000, "[" * 3000, "[" * 900 + "]" * 900, '"\\ud800"', '"\\u0000"', "nul",
+           "")  # fmt: skip
 _VALUES = (None, True, False, 0, 1, -1, 2, 3, 127, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63),
            0.5, 1.0, 1e18, 1e308, "", "x", "0", "1", "Conv", "model_run", "b1-c1",
            "\x1b[2J", "\u202e", "a" * 300)  # fmt: skip

@@ -86,7 +86,7 @@ def fuzz(target: str, seconds: int, grown: Path, seeds: Path | None) -> Result:
     executions = _EXECUTIONS.search(done.stdout)
     written = _CRASH.search(done.stdout)
     if executions is None or (done.returncode and written is None):
-        raise _CannotRunError(_tail(done.stdout))
+        raise _CannotRunError(_ending(done))
     # Where an input that was there already breaks it, nothing is told of what is reached.
     edges, inputs = map(int, reached[-1]) if reached else (0, 0)
     crash = None if written is None else Path(written[1])
@@ -98,7 +98,7 @@ def keep(target: str, grown: Path, seeds: Path | None) -> int:
     with tempfile.TemporaryDirectory() as made:
         done = _run_guided(target, *_MERGE, made, str(grown), *_folders(target, seeds))
         if done.returncode:
-            raise _CannotRunError(_tail(done.stdout))
+            raise _CannotRunError(_ending(done))
         merged = sorted(Path(made).iterdir())
         shutil.rmtree(CORPUS / target, ignore_errors=True)
         (CORPUS / target).mkdir(parents=True)
@@ -144,6 +144,10 @@ def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             errors="replace",
             check=False,
         )
+
+
+def _ending(done: subprocess.CompletedProcess[str]) -> str:
+    return f"{_tail(done.stdout)}\nit ended with {done.returncode}"
 
 
 def _tail(output: str) -> str:

@@ -7,6 +7,7 @@ ONNX Runtime and `modelperf profile --json` wrote. After a change of what is wri
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import subprocess
@@ -20,6 +21,8 @@ from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.peak_files import keep_peaks
+from pytest_modelperf.rooflines import Bandwidth, Peaks
 from pytest_modelperf.serde.named import NAMED_SCHEMA
 from tests import ort_profiles
 from tests.baseline_writer import make_recording
@@ -84,6 +87,26 @@ def kept_profiles(stored: Sequence[bytes]) -> Iterator[bytes]:
         yield json.dumps({**document, "profile": json.loads(data)}).encode()
 
 
+def peaks(folder: Path) -> Iterator[bytes]:
+    """Those of two engines, of which one has no version."""
+    for name, version in (("onnxruntime", "1.31.1"), ("mine", None)):
+        keep_peaks(
+            folder,
+            Peaks(
+                machine_key=MACHINE_KEY,
+                engine=name,
+                version=version,
+                options={"graph_optimization_level": "all"},
+                cores=2,
+                macs_per_second={"float32": 95.25e9, "int8": 210e9},
+                runs_as={"float16": "float32"},
+                bandwidths=(Bandwidth(1 << 20, 120e9), Bandwidth(128 << 20, 11e9)),
+                measured=dt.date(2026, 1, 31),
+            ),
+        )
+        yield (folder / f"{MACHINE_KEY}.json").read_bytes()
+
+
 def ort_profile_files(folder: Path) -> Iterator[bytes]:
     """Profiles of bodies within bodies, of a pool, and of several threads; as JSON too."""
     nested = ort_profiles.record(folder, ort_profiles.NESTED, ort_profiles.NESTED_INPUTS, runs=1)
@@ -110,6 +133,7 @@ def main(folder: Path) -> None:
             "kept-profile": list(kept_profiles(stored)),
             "model": list(models()),
             "ort-profile": list(ort_profile_files(scratch)),
+            "peaks": list(peaks(scratch)),
             "stored-profile": stored,
             "twin": list(twins()),
         }

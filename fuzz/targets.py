@@ -10,6 +10,7 @@ from fuzz.documents import (
     check_baseline,
     check_kept_profile,
     check_ort_profile,
+    check_peaks,
     check_stored_profile,
 )
 from fuzz.json_mutation import mutate_json, mutate_ort_profile
@@ -36,6 +37,7 @@ TARGETS: Mapping[str, Target] = {
     "kept-profile": Target(check_kept_profile, mutate_json, 16_384),
     "model": Target(check_model, mutate_model, 8_192),
     "ort-profile": Target(check_ort_profile, mutate_ort_profile, 16_384),
+    "peaks": Target(check_peaks, mutate_json, 4_096),
     "stored-profile": Target(check_stored_profile, mutate_json, 16_384),
     "twin": Target(check_twin, mutate_twin, 16_384),
     "wire": Target(check_wire, mutate_message, 16_384),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import math
 import os
 import secrets
 import sys
@@ -26,6 +25,8 @@ FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
 # No peaks take more than a few kilobytes.
 _MOST_BYTES = 1 << 20
+# Nothing has more of anything, nor does less than one a second.
+_MOST = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ def _read(path: Path) -> tuple[Peaks, ...]:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError("the file is too large")
-    document = json.loads(content)
+    # Bytes would be taken for any text that JSON may be in, and for halves of characters.
+    document = json.loads(content.decode("utf-8"))
     schema = document["schema"]
     if not isinstance(schema, int):
         raise TypeError("the schema is no number")
@@ -188,7 +190,7 @@ def _text(value: object) -> str:
 
 
 def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
         raise ValueError("no count")
     return value
 
@@ -197,6 +199,7 @@ def _rate(value: object) -> float:
     """A rate that something can be divided by."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError("no number")
-    if not (math.isfinite(value) and value > 0):
+    rate = float(value)
+    if not 1 <= rate <= _MOST:
         raise ValueError("no rate")
-    return float(value)
+    return rate

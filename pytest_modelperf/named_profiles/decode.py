@@ -406,9 +406,10 @@ def _number(field: Field) -> float:
     """A number with all of its digits. What is left of a latency can be a little less than 0."""
     value = field.value
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if abs(value) <= MAX_INTEGER:
+        # The nearest to the largest integer is one more: what is written of that has to be read.
+        if abs(value) <= MAX_INTEGER + 1:
             return float(value)
-        raise field.error(f"expected a number of up to 2^63 - 1, found {value}")
+        raise field.error(f"expected a number of up to 2^63, found {value}")
     # This says what was found in the place of a number.
     return field.number()
 
