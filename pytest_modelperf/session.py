@@ -106,7 +106,8 @@ def request_as_recorded(
     recorded: dict[str, dict[int, None]] = {}
     named: dict[str, None] = {}
     for case in baseline.cases:
-        places = {name: _place(f"{name}{size}", case.id) for name, size in case.dims.items()}
+        own = case.id.removeprefix(Case(case.batch_size, case.cores).id)
+        places = {name: _place(f"{name}{size}", own) for name, size in case.dims.items()}
         for name in sorted(declared & places.keys() - request.dims.keys(), key=places.__getitem__):
             recorded.setdefault(name, {})[case.dims[name]] = None
             if places[name] >= 0:
@@ -115,9 +116,9 @@ def request_as_recorded(
     return replace(request, dims={**request.dims, **dims}, named=(*request.named, *named))
 
 
-def _place(dim: str, case_id: str) -> int:
-    """Where an id names a dimension; -1 where it does not."""
-    found = re.search(rf"-{re.escape(dim)}(?=-|$)", case_id)
+def _place(dim: str, own: str) -> int:
+    """Where an id names a dimension, behind batch size and cores; -1 where it does not."""
+    found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
     return -1 if found is None else found.start()
 
 

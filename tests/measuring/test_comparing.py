@@ -314,21 +314,31 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     )
 
 
-def test_a_dimension_is_not_named_by_an_id_with_another_whose_name_begins_with_its_own(
-    tmp_path: Path,
+# Names of dimensions, of which one begins like the other or like the cores of a case, and ids.
+ALIKE = {
+    "the other": (("size", "size1"), ("b1-c1-size12", "b1-c1-size13")),
+    "the cores": (("c", "size"), ("b1-c1-size2", "b1-c1-size3")),
+}
+
+
+@pytest.mark.parametrize(("names", "ids"), ALIKE.values(), ids=ALIKE)
+def test_a_dimension_is_not_named_by_what_looks_like_it_in_an_id(
+    names: tuple[str, str], ids: tuple[str, ...], tmp_path: Path
 ) -> None:
+    fixed, varied = names
     model = tmp_path / "open.onnx"
-    text = OPEN.replace("height", "size").replace("width", "size1")
+    text = OPEN.replace("height", fixed).replace("width", varied)
     model.write_bytes(parse(text).SerializeToString())
-    sizes = {"size": 1, "size1": 2}
-    profile = profile_model(str(model), ProfileRequest(dims={k: (v,) for k, v in sizes.items()}))
+    request = ProfileRequest(dims={fixed: (1,), varied: (2,)})
+    profile = profile_model(str(model), request)
     case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
     cases = tuple(
-        replace(case, id=f"b1-c1-size1{size}", dims={"size": 1, "size1": size}) for size in (2, 3)
+        replace(case, id=name, dims={fixed: 1, varied: size})
+        for name, size in zip(ids, (2, 3), strict=True)
     )
     baseline = store(Recording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), "--static")
-    assert [found["id"] for found in document["cases"]] == ["b1-c1-size12", "b1-c1-size13"]
+    assert tuple(found["id"] for found in document["cases"]) == ids
     assert document["verdict"] == "passed"
 
 
