@@ -10,16 +10,14 @@ where one breaks a law; so it is where one takes longer than a reader may, or ne
 
 from __future__ import annotations
 
-import base64
 import faulthandler
 import resource
 import sys
 import traceback
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuzz.run import AS_TEXT
+from fuzz.run import from_text
 from fuzz.scratch import scratch_file
 from fuzz.targets import TARGETS
 
@@ -38,10 +36,8 @@ def committed_inputs(target: str) -> list[Path]:
 
 def given_input(given: str) -> Path:
     """The file that a path or a text stands for."""
-    if not given.startswith(AS_TEXT):
-        return Path(given)
-    packed = base64.b64decode(given.removeprefix(AS_TEXT), validate=True)
-    return scratch_file("given", zlib.decompress(packed))
+    data = from_text(given)
+    return Path(given) if data is None else scratch_file("given", data)
 
 
 def limit_memory() -> None:
@@ -79,11 +75,16 @@ def main(names: Sequence[str]) -> int:
     if unknown:
         sys.stderr.write(f"there is no target {unknown[0]!r}: {', '.join(TARGETS)}\n")
         return 2
+    inputs = list(map(given_input, names[1:]))
+    missing = [path for path in inputs if not path.is_file()]
+    if missing:
+        sys.stderr.write(f"{str(missing[0])!r} is neither a file nor the whole text of an input\n")
+        return 2
     faulthandler.enable()
     limit_memory()
     broken = 0
     for target in names[:1] or TARGETS:
-        broken += replay(target, list(map(given_input, names[1:])) or committed_inputs(target))
+        broken += replay(target, inputs or committed_inputs(target))
     return 1 if broken else 0
 
 

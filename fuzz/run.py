@@ -36,7 +36,7 @@ _LINES_SHOWN = 25
 # An input in more characters is not shown.
 _MAX_TEXT = 10_000
 # How an input begins that is given as text.
-AS_TEXT = "zlib:"
+_AS_TEXT = "zlib:"
 
 _REACHED = re.compile(r" cov: (\d+) ft: \d+ corp: (\d+)/")
 _CRASH = re.compile(r"Test unit written to (.+)")
@@ -161,7 +161,17 @@ def _say(text: str) -> None:
 
 def as_text(data: bytes) -> str:
     """An input for the command line: the folder that it was found in may soon be gone."""
-    return AS_TEXT + base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+    return _AS_TEXT + base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+
+
+def from_text(given: str) -> bytes | None:
+    """The input that `as_text` made this of; None where it made nothing of the kind."""
+    if not given.startswith(_AS_TEXT):
+        return None
+    try:
+        return zlib.decompress(base64.b64decode(given.removeprefix(_AS_TEXT), validate=True))
+    except (ValueError, zlib.error):
+        return None
 
 
 def show_crash(result: Result, crash: Path) -> None:

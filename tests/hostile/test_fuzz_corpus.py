@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 import pytest_modelperf
 from fuzz.json_mutation import mutate_json, mutate_ort_profile
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
-from fuzz.replay import committed_inputs, given_input, replay
+from fuzz.replay import committed_inputs, given_input, main, replay
 from fuzz.run import Result, show_crash
 from fuzz.targets import TARGETS, Target
 
@@ -92,6 +92,8 @@ def test_an_input_that_breaks_a_law_can_be_given_as_the_text_that_is_shown_of_it
     assert command == "in another folder: python -m fuzz.replay wire"
     assert given_input(given).read_bytes() == broken.read_bytes()
     assert given_input(str(broken)) == broken
+    assert main(("wire", given[:-9])) == 2
+    assert "is neither a file nor the whole text of an input" in capsys.readouterr().err
 
 
 def test_a_mutated_model_is_another_one_and_mostly_still_a_message() -> None:
