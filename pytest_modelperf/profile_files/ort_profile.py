@@ -289,7 +289,7 @@ class _Reading:
         thread = event["tid"]
         if self._session_thread is None:
             self._session_thread = thread
-        load = self._whole(event, (), _FOREVER_NS)
+        load = self._outermost(event, (), _FOREVER_NS)
         yield from self._introduce(event, thread)
         yield Span(
             name=event["name"],
@@ -309,7 +309,7 @@ class _Reading:
             pass
         next_ns = _NS_PER_US * coming[-1].start if coming else _FOREVER_NS
         running = self._running.get(thread, {})
-        inference = self._whole(event, running.get(thread, ()), next_ns)
+        inference = self._outermost(event, running.get(thread, ()), next_ns)
         yield from self._introduce(event, thread)
         operators = _placed(running, inference.start_ns, inference.end_ns)
         running.clear()
@@ -333,23 +333,23 @@ class _Reading:
         )
         yield from self._spans(operators, own_id, has_index=True)
 
-    def _whole(self, event: RawEvent, own: Sequence[_Ended], next_ns: int) -> _Ended:
+    def _outermost(self, event: RawEvent, own: Sequence[_Ended], next_ns: int) -> _Ended:
         """An inference or a load, between what ran on its thread before and what does next.
 
         `own` is what ran in it there.
         """
-        whole = _ended(event)
-        last = self._last.get(whole.thread)
+        ended = _ended(event)
+        last = self._last.get(ended.thread)
         for item in reversed(own):
             if item is not last:
                 break
             last = item.before
-        _follow(whole, last)
-        whole.before = None
-        whole.end_ns = whole.free_from_ns = max(whole.start_ns, min(whole.end_ns, next_ns))
-        self._last[whole.thread] = whole
-        self._end_ns = max(self._end_ns, whole.end_ns)
-        return whole
+        _follow(ended, last)
+        ended.before = None
+        ended.end_ns = ended.free_from_ns = max(ended.start_ns, min(ended.end_ns, next_ns))
+        self._last[ended.thread] = ended
+        self._end_ns = max(self._end_ns, ended.end_ns)
+        return ended
 
     def _introduce(self, event: RawEvent, thread: int) -> Iterator[Event]:
         if not self._named:
