@@ -114,10 +114,27 @@ def test_memory_in_use_and_threads_are_events_of_their_own(tmp_path: Path) -> No
     assert [(n.thread, n.name) for n in names] == [(None, "p.json"), (1, "inferences 1")]
 
 
-def test_memory_is_told_in_the_order_of_its_clock(nested: Path) -> None:
-    moments = [event.at_ns for event in OrtProfile(nested) if isinstance(event, Counter)]
-    assert len(moments) > 3
-    assert moments == sorted(moments)
+def test_memory_is_told_in_the_order_of_its_clock(tmp_path: Path) -> None:
+    """That is when a kernel ends: a Loop begins before its body, and ends after it."""
+    peaks = [{"mem_in_use_peak": str(size)} for size in (64, 128, 256, 512)]
+    path = write_profile(
+        tmp_path / "p.json",
+        [
+            kernel("first", 2, 3, more=peaks[0]),
+            kernel("body", 12, 3, more=peaks[1]),
+            graph_run(11, 5),
+            kernel("loop", 10, 8, more=peaks[2]),
+            kernel("last", 20, 3, more=peaks[3]),
+            inference(0, 30),
+        ],
+    )
+    counters = [event for event in read_ort_profile(path) if isinstance(event, Counter)]
+    assert [(c.at_ns, c.values["peak_bytes"]) for c in counters] == [
+        (5_500, 64),
+        (15_500, 128),
+        (18_500, 256),
+        (23_500, 512),
+    ]
 
 
 def test_a_scan_is_without_the_time_of_its_body(tmp_path: Path) -> None:
