@@ -17,7 +17,7 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
 
-Value: TypeAlias = "int | float | str | None"
+Value: TypeAlias = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ from pytest_modelperf.measurements import Latency, LayerTime, Measurement
 from pytest_modelperf.units import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
-Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
+# No text, as all that the fields of records name: these are read by their types.
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

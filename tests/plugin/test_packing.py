@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -29,6 +30,22 @@ def all_of(value: Any) -> Any:  # noqa: ANN401  # a record, or what one holds
         return tuple(map(all_of, value))
     # nan is not equal to itself.
     return repr(value)
+
+
+def records_in(kind: Any, found: set[Any]) -> set[Any]:  # noqa: ANN401  # a class, or what typing has
+    """The records that a field of this type may hold, and those in their fields."""
+    assert not isinstance(kind, str), f"{kind!r} is text, which Python 3.10 takes for no type"
+    for each in get_args(kind):
+        records_in(each, found)
+    if is_dataclass(kind) and kind not in found:
+        found.add(kind)
+        for annotation in inspect.get_annotations(kind, eval_str=True).values():
+            records_in(annotation, found)
+    return found
+
+
+def test_every_field_has_a_type_that_every_version_of_python_reads() -> None:
+    assert len(records_in(CaseOutcome, set())) > 20
 
 
 @settings(max_examples=30)
