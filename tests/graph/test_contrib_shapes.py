@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,10 +16,10 @@ from pytest_modelperf.graph.resolve import _RULED
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from tests.graph.contrib_cases import HAND, INFERRED, RUN
 from tests.graph.operator_call import Call
+from tests.runtimes import INSTALLED
 
 # The release that the rules were compared with.
 COMPARED = (1, 31)
-INSTALLED = tuple(map(int, ort.__version__.split(".")[:2]))
 # Nobody can tell what comes out of a part of the model that another compiler swallowed.
 OPAQUE = {"com.microsoft::EPContext", "com.microsoft::Snpe"}
 

@@ -16,6 +16,7 @@ from pytest_modelperf.report.html import render
 from tests.command import Result, run
 from tests.hostile import reports
 from tests.hostile.named_models import EVERYTHING, NAMES, PLAIN, named_model
+from tests.runtimes import unless_1_23
 
 STATIC = ("--static", "--top", "0")
 TIMED = ("--plugin", "tests.measuring.faulty_plugin", "--engine", "timed", "--max-seconds", "0.05")
@@ -159,6 +160,7 @@ def test_a_measured_profile_and_what_is_made_of_it() -> None:
         reports.check_terminal(called("trace", "stored.json", *options).out)
 
 
+@unless_1_23("does not refuse the model")
 def test_an_engine_that_refuses_a_model_is_quoted_safely() -> None:
     result = called("profile", save(EVERYTHING), *QUICK, "--batch", "2", exit_code=3)
     assert "as the model was loaded" in result.out

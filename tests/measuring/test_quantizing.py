@@ -23,6 +23,7 @@ from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.quantizing import Form, quantize
 from tests.graph.models import parse, random_floats
 from tests.light_models import light_model
+from tests.runtimes import IS_OF_PYTHON_3_10, NO_CONV_INTEGER
 
 FORMS: tuple[Form, ...] = ("dynamic", "static")
 
@@ -108,6 +109,8 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
     tmp_path: Path, kind: str, form: Form
 ) -> None:
     ov = pytest.importorskip("openvino", reason="needs the extra openvino")
+    if (kind, form) == ("convolutions", "dynamic") and IS_OF_PYTHON_3_10:
+        pytest.skip(f"ONNX Runtime 1.23 {NO_CONV_INTEGER}")
     make, shape = MODELS[kind]
     source, target = save(tmp_path, make()), tmp_path / "target.onnx"
     given = feeds(*shape)

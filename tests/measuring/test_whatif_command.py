@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.command import run
+from tests.runtimes import NO_CONV_INTEGER, unless_1_23
 from tests.small_models import parse
 
 NET = """
@@ -48,6 +49,7 @@ def ask(net: str, *options: str) -> tuple[int, dict[str, dict[str, Any]], dict[s
     return done.exit_code, {level["id"]: level for level in case["levels"]}, document
 
 
+@unless_1_23(NO_CONV_INTEGER)
 def test_every_variant_runs_on_the_default_engine(
     net: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -37,7 +37,7 @@ def records_in(kind: Any, found: set[Any]) -> set[Any]:  # noqa: ANN401  # a cla
     assert not isinstance(kind, str), f"{kind!r} is text, which Python 3.10 takes for no type"
     for each in get_args(kind):
         records_in(each, found)
-    if is_dataclass(kind) and kind not in found:
+    if isinstance(kind, type) and is_dataclass(kind) and kind not in found:
         found.add(kind)
         for annotation in inspect.get_annotations(kind, eval_str=True).values():
             records_in(annotation, found)
