@@ -55,8 +55,10 @@ wheel: $(STAMP) ## Build the wheel into dist/
 	@$(PIP) wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+# The wheel is for each Python that the project supports, so any of these may test it.
+WHEEL_PYTHON := $(BIN)/python
 wheel-check: wheel ## Test the wheel where the sources are not
-	@PYTHON=$(BIN)/python .ci/check-wheel $(ARGS) dist/*.whl
+	@PYTHON=$(WHEEL_PYTHON) .ci/check-wheel $(ARGS) dist/*.whl
 
 clean: ## Remove what make and the tools made
 	@rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
