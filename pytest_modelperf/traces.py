@@ -1,15 +1,17 @@
 """The records of a trace: what ran when, on which thread, inside of what.
 
 A trace is a stream of events in which a span stands before those inside of it. It may be too large
-to be held: who reads it goes through it once.
+to be held: who reads it goes through it once. There are hundreds of thousands of them in a profile,
+so they are structs of msgspec, which are made in a tenth of the time that dataclasses take.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 
@@ -26,8 +28,7 @@ class Category(enum.Enum):
     OVERHEAD = "overhead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A stretch of time on a thread, and what is known of it. None in `arguments` is left out.
 
     `start_ns` is on the clock of the trace, which begins at 0 and never goes back. `id` is above 0
@@ -46,15 +47,14 @@ class Span:
     parent: int | None = None
     self_ns: int | None = None
     operator_index: int | None = None
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    arguments: Mapping[str, Argument] = msgspec.field(default_factory=dict)
 
     @property
     def end_ns(self) -> int:
         return self.start_ns + self.duration_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counter:
+class Counter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Values of something at a moment, such as bytes of memory by kind."""
 
     name: str
@@ -63,8 +63,7 @@ class Counter:
     process: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadName:
+class ThreadName(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a thread, or a process where `thread` is None, is called."""
 
     name: str

@@ -421,6 +421,66 @@ def test_spans_lie_within_each_other_whatever_a_profile_says(
     assert len(of(spans, Category.OPERATOR)) == sum("_kernel_time" in line for line in lines)
 
 
+# Values of JSON as they are written, most of them such as an event has there.
+_TEXT = st.one_of(
+    st.integers(0, 99).map(str),
+    st.integers().map(str),
+    st.sampled_from(
+        ["null", "true", "5.0", "1e3", "-0.0", "NaN", "[1]", '"\\ud800"', '{"float":[1,null]}']
+    ),
+    st.text(max_size=4).map(json.dumps),
+)
+
+
+def _pairs(keys: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    pair = st.tuples(st.sampled_from(keys), _TEXT).map(lambda each: f'"{each[0]}" :{each[1]}')
+    return st.lists(pair, max_size=3)
+
+
+_ARGS = _pairs((*ort_profile_file.KernelTold.__struct_fields__, "mem_in_use_delta"))
+_EVENT_TEXT = st.builds(
+    lambda known, args, more, order: ",".join(
+        order.sample(
+            [
+                *(f'"{key}" :{value}' for key, value in zip(("ts", "dur"), known, strict=True)),
+                '"name" :"a_kernel_time"',
+                '"tid" :7',
+                *(f'"args" : {{{",".join(each)}}}' for each in args),
+                *more,
+            ],
+            k=len(known) + 2 + len(args) + len(more),
+        )
+    ),
+    st.tuples(_TEXT, st.integers(0, 99).map(str)),
+    st.lists(_ARGS, max_size=2),
+    _pairs(("cat", "pid", "name", "tid", "args", "ph")),
+    st.randoms(use_true_random=False),
+)
+
+
+@settings(max_examples=200)
+@given(_EVENT_TEXT, st.integers(min_value=0), st.binary(max_size=2), st.sampled_from([",", ""]))
+def test_an_event_is_the_same_at_the_first_look_and_at_the_second(
+    text: str, place: int, junk: bytes, end: str
+) -> None:
+    whole = f"{{{text}}}{end}".encode()
+    at = place % len(whole)
+    for line in (whole, whole[:at] + junk + whole[at + len(junk) // 2 :]):
+        if b"\n" in line:
+            continue
+        found = ort_profile_file._event_in(line + b"\n")
+        if found is not None:
+            decoded = line.decode(errors="replace").rstrip(" \t\r,")
+            assert found == ort_profile_file._from_object(json.loads(decoded, strict=False))
+
+
+def test_what_the_runtime_writes_is_read_at_the_first_look(nested: Path) -> None:
+    lines = [line for line in nested.read_bytes().splitlines(keepends=True) if len(line) > 2]
+    events = [ort_profile_file._event_in(line) for line in lines]
+    assert len(events) > 50
+    assert None not in events
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

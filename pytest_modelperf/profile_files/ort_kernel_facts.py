@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pytest_modelperf.profile_files.ort_profile_file import whole
+from pytest_modelperf.profile_files.ort_profile_file import KernelTold, Told, whole
 from pytest_modelperf.traces import Argument
 from pytest_modelperf.units import format_shape
 
@@ -23,7 +24,6 @@ _SIZES = (
     ("activation_size", "activation_bytes"),
     ("output_size", "output_bytes"),
 )
-_IN_USE, _PEAK, _HELD = "mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"
 # What the thread that ran it spent with its pool.
 _POOL_TIMES = (
     ("Distribution", "distribute_us"),
@@ -32,11 +32,12 @@ _POOL_TIMES = (
     ("Wait", "wait_us"),
     ("WaitRevoke", "revoke_us"),
 )
-_KEYS = ("op_name", "provider", "node_index", "input_type_shape", "output_type_shape",
-         "parameter_size", "activation_size", "output_size")  # fmt: skip
-_ALL = itemgetter(*_KEYS)
+# What is told of a kernel itself, not of this run of it.
+_OF_KERNEL = attrgetter("op_name", "provider", "node_index", "input_type_shape",
+                        "output_type_shape", "parameter_size", "activation_size",
+                        "output_size")  # fmt: skip
 
-MemoryTold: TypeAlias = tuple[object, object, object]
+MemoryTold: TypeAlias = tuple[Told, Told, Told]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +54,33 @@ class KernelFacts:
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
-    def of(self, name: str, said: Mapping[str, Any]) -> Mapping[str, Argument]:
-        told = _told(said)
+    def of(self, name: str, said: KernelTold) -> Mapping[str, Argument]:
+        told = _OF_KERNEL(said)
         known = self._known.get(name)
         if known is None or known.told != told:
             known = self._known[name] = _Known(told, dict(_arguments(said)))
-        stats = said.get("thread_scheduling_stats")
+        stats = said.thread_scheduling_stats
         return known.arguments | dict(_pool(stats)) if isinstance(stats, dict) else known.arguments
 
 
-def _told(said: Mapping[str, Any]) -> Sequence[object]:
-    """What is told of a kernel itself, not of this run of it."""
-    try:
-        values: Sequence[object] = _ALL(said)
-    except KeyError:
-        return [said.get(key) for key in _KEYS]
-    return values
-
-
-def memory_told(said: Mapping[str, Any]) -> MemoryTold | None:
+def memory_told(said: KernelTold) -> MemoryTold | None:
     """What the runtime tells of its memory, as it does; None where it tells nothing."""
-    if _PEAK not in said:
-        return None
-    return said.get(_IN_USE), said[_PEAK], said.get(_HELD)
+    peak = said.mem_in_use_peak
+    return None if peak is None else (said.mem_bytes_in_use, peak, said.mem_arena_held)
 
 
+@lru_cache
 def memory_values(told: MemoryTold) -> Mapping[str, float]:
     """How many bytes the runtime has, by kind."""
     values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, told), strict=True)
     return {key: value for key, value in values if value is not None}
 
 
-def _arguments(said: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
-    for theirs, ours in (("op_name", "op_type"), ("provider", "provider")):
-        if isinstance(said.get(theirs), str):
-            yield ours, said[theirs]
-    inputs = _tensors(said.get("input_type_shape"))
-    outputs = _tensors(said.get("output_type_shape"))
+def _arguments(said: KernelTold) -> Iterator[tuple[str, Argument]]:
+    for value, ours in ((said.op_name, "op_type"), (said.provider, "provider")):
+        if isinstance(value, str):
+            yield ours, value
+    inputs, outputs = _tensors(said.input_type_shape), _tensors(said.output_type_shape)
     precision = _precision(inputs, outputs)
     if precision is not None:
         yield "precision", precision
@@ -98,7 +89,7 @@ def _arguments(said: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
             yield f"{kind}_shape", tensors[0].shape
             yield f"{kind}s", tuple(f"{tensor.dtype} {tensor.shape}" for tensor in tensors)
     for theirs, ours in _SIZES:
-        value = _number(said.get(theirs))
+        value = _number(getattr(said, theirs))
         if value is not None:
             yield ours, value
 

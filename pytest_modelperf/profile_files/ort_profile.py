@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from pytest_modelperf.profile_files.ort_kernel_facts import (
     KernelFacts,
@@ -22,7 +23,6 @@ from pytest_modelperf.profile_files.ort_kernel_facts import (
 from pytest_modelperf.profile_files.ort_profile_file import (
     INFERENCE,
     MAX_EVENTS,
-    MAX_WHOLE,
     Interval,
     ProfileFile,
     RawEvent,
@@ -37,7 +37,6 @@ _FENCES = ("_fence_before", "_fence_after")
 # A whole graph: that of the model, or of a body.
 _GRAPH = "::Execute"
 _LOADS = ("model_loading", "session_initialization")
-_NUMBERS = ("ts", "dur", "tid")
 _INFERENCE_NAME = "inference"
 _MEMORY = "memory"
 
@@ -79,10 +78,7 @@ class OrtProfile:
         file.rewind()
         reading = _Reading(self.path.name, file.find_inferences(), is_early=self._is_early)
         for event in file.events():
-            if _is_complete(event):
-                yield from reading.add(event)
-            else:
-                file.note_broken()
+            yield from reading.add(event)
         yield from reading.finish()
         self.notes = (*_notes_of_file(file), *reading.notes())
 
@@ -103,26 +99,11 @@ def _notes_of_file(file: ProfileFile) -> Iterator[str]:
         yield f"{file.broken_count:,} of its events cannot be read, the first at {place}."
 
 
-def _is_complete(event: RawEvent) -> bool:
-    """Whether it has a name, a time and a thread, which are made whole numbers."""
-    if type(event.get("name")) is not str:
-        return False
-    for key in _NUMBERS:
-        value = event.get(key)
-        if type(value) is not int or not 0 <= value < MAX_WHOLE:
-            number = whole(value)
-            if number is None:
-                return False
-            event[key] = number
-    return True
-
-
 # What ended, the kernel that it ran in, and between which moments that was.
 _Place: TypeAlias = "tuple[_Ended, _Ended | None, int, int]"
 
 
-@dataclass(slots=True)
-class _Ended:
+class _Ended(msgspec.Struct):
     """What has ended on a thread: a kernel, or a graph or an inference, which have no facts.
 
     What ran inside of it ended before it, and not before it began. Of what ran beside each other on
@@ -203,8 +184,7 @@ class _Reading:
 
     def add(self, event: RawEvent) -> Iterable[Event]:
         """What is complete with this event."""
-        name: str = event["name"]
-        kind = event.get("cat")
+        name, kind = event.name, event.cat
         if kind == "Node":
             if name.endswith(_KERNEL):
                 self._add_kernel(event, name[: -len(_KERNEL)])
@@ -251,12 +231,10 @@ class _Reading:
         self._left_out[kind] = self._left_out.get(kind, 0) + 1
 
     def _add_kernel(self, event: RawEvent, name: str) -> None:
-        arguments = event.get("args")
-        said = arguments if isinstance(arguments, dict) else {}
         ended = _ended(event)
         ended.name = name
-        ended.facts = self._facts.of(name, said)
-        ended.memory = memory_told(said)
+        ended.facts = self._facts.of(name, event.args)
+        ended.memory = memory_told(event.args)
         self._keep(ended)
 
     def _keep(self, ended: _Ended) -> None:
@@ -286,13 +264,13 @@ class _Reading:
         return self._running[found[0]] if found else self._without
 
     def _loaded(self, event: RawEvent) -> Iterator[Event]:
-        thread = event["tid"]
+        thread = event.tid
         if self._session_thread is None:
             self._session_thread = thread
         load = self._outermost(event, (), _FOREVER_NS)
         yield from self._introduce(event, thread)
         yield Span(
-            name=event["name"],
+            name=event.name,
             category=Category.LOAD,
             start_ns=load.start_ns,
             duration_ns=load.duration_ns,
@@ -303,9 +281,9 @@ class _Reading:
         )
 
     def _end_inference(self, event: RawEvent) -> Iterator[Event]:
-        thread = event["tid"]
+        thread = event.tid
         coming = self._coming.get(thread, [])
-        while coming and coming.pop().start != event["ts"]:
+        while coming and coming.pop().start != event.ts:
             pass
         next_ns = _NS_PER_US * coming[-1].start if coming else _FOREVER_NS
         running = self._running.get(thread, {})
@@ -353,7 +331,7 @@ class _Reading:
 
     def _introduce(self, event: RawEvent, thread: int) -> Iterator[Event]:
         if not self._named:
-            self._process = whole(event.get("pid")) or 0
+            self._process = whole(event.pid) or 0
             yield ThreadName(name=self._name, process=self._process)
         yield from self._name_thread(thread)
 
@@ -410,12 +388,12 @@ class _Reading:
 
 
 def _ended(event: RawEvent) -> _Ended:
-    start_us, duration_us = event["ts"], event["dur"]
+    start_us = event.ts
     return _Ended(
         start_us,
         _NS_PER_US * start_us or _FIRST_NS,
-        _NS_PER_US * (start_us + duration_us) + _CUT_OFF_NS,
-        event["tid"],
+        _NS_PER_US * (start_us + event.dur) + _CUT_OFF_NS,
+        event.tid,
     )
 
 

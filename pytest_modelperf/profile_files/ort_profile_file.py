@@ -4,6 +4,9 @@ The runtime writes an array with an event in each line, and older versions write
 as 1.20.1 does and 1.31.1 does not: a quote, a backslash or a line break in one makes what is no
 JSON. There an event is read by how the runtime writes it. What was saved by another program is read
 as any JSON.
+
+A profile has hundreds of thousands of events, nearly all of which are written as expected: these
+are decoded right into records, and whatever is not so is looked at again with more patience.
 """
 
 from __future__ import annotations
@@ -11,10 +14,13 @@ from __future__ import annotations
 import json
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Annotated, Any, TextIO, TypeAlias
+
+import msgspec
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.plain_files import require_file
@@ -47,8 +53,43 @@ _MAX_LINES_OF_AN_EVENT = 100
 # Characters before and behind the name of an inference that its event lies in.
 _AROUND = 512
 
-RawEvent: TypeAlias = "dict[str, Any]"
 _Decode: TypeAlias = "Callable[[str, int], tuple[object, int]]"
+_Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WHOLE)]
+# A number as an event has it, most often as text.
+Told: TypeAlias = str | int | float | None
+
+
+class KernelTold(msgspec.Struct, gc=False):
+    """What an event tells of a kernel, as it does."""
+
+    op_name: Any = None
+    provider: Any = None
+    node_index: Any = None
+    input_type_shape: Any = None
+    output_type_shape: Any = None
+    parameter_size: Any = None
+    activation_size: Any = None
+    output_size: Any = None
+    thread_scheduling_stats: Any = None
+    mem_bytes_in_use: Told = None
+    mem_in_use_peak: Told = None
+    mem_arena_held: Told = None
+
+
+class RawEvent(msgspec.Struct, gc=False):
+    """An event as it is in the file: with a name, a time in microseconds, and a thread."""
+
+    name: str
+    ts: _Whole
+    dur: _Whole
+    tid: _Whole
+    args: KernelTold = msgspec.field(default_factory=KernelTold)
+    cat: Any = None
+    pid: Any = None
+
+
+# The last of two equal keys counts, as it does for the json of the standard library.
+_decode_event: Callable[[bytes], RawEvent] = msgspec.json.Decoder(RawEvent).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +129,23 @@ class ProfileFile:
         self._at = 0
 
     def events(self) -> Iterator[RawEvent]:
-        """The events in the order of the file. What is no object is not among them."""
-        found = self._lines() if self._has_own_lines() else self._values()
-        for event in found:
-            if isinstance(event, dict):
-                self.event_count += 1
+        """The events in the order of the file; what is none is counted."""
+        return self._lines() if self._has_own_lines() else self._values()
+
+    def _events_of(self, value: object) -> Iterator[RawEvent]:
+        """The event that a value of JSON is; what is none is counted."""
+        if isinstance(value, dict):
+            self.event_count += 1
+            event = _from_object(value)
+            if event is not None:
                 yield event
-            else:
-                self.note_broken()
+                return
+        self._note_broken()
 
-    def note_broken(self) -> None:
-        """The event that was given last is none."""
-        self._note_broken(self._at)
-
-    def _note_broken(self, at: int) -> None:
+    def _note_broken(self) -> None:
         self.broken_count += 1
         if self.broken_place is None:
-            self.broken_place = f"{'line' if self._has_own_lines() else 'character'} {at:,}"
+            self.broken_place = f"{'line' if self._has_own_lines() else 'character'} {self._at:,}"
 
     def find_inferences(self) -> list[Interval]:
         """When each inference ran; found without reading the whole file."""
@@ -152,19 +193,26 @@ class ProfileFile:
 
     # -- as the runtime writes it
 
-    def _lines(self) -> Iterator[object]:
+    def _lines(self) -> Iterator[RawEvent]:
         self.is_cut = True
         decode = json.JSONDecoder(strict=False).raw_decode
         # Lines that are no event yet: a name in it may have line breaks.
         begun: list[str] = []
-        with self._open() as file:
-            for number, line in enumerate(iter(lambda: file.readline(_MAX_EVENT), ""), 1):
+        with self.path.open("rb") as file:
+            for number, raw in enumerate(iter(partial(file.readline, _MAX_EVENT), b""), 1):
+                event = None if begun else _event_in(raw)
+                if event is not None:
+                    self.event_count += 1
+                    yield event
+                    continue
+                # With a byte order mark or without; a name may be of any bytes.
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8", "replace")
                 if not begun:
                     self._at = number
-                    event, end = _decoded(decode, line)
+                    value, end = _decoded(decode, line)
                     # A name can hold what looks like the end of an event.
-                    if event is not None and line[end:].rstrip() in (",", ""):
-                        yield event
+                    if value is not None and line[end:].strip() in (",", ""):
+                        yield from self._events_of(value)
                         continue
                     bare = line.strip()
                     if bare == "]":
@@ -173,17 +221,17 @@ class ProfileFile:
                     if bare in ("[", ""):
                         continue
                 elif line.startswith(_OWN_START) or _is_endless(begun):
-                    self.note_broken()
+                    self._note_broken()
                     begun, self._at = [], number
                 begun.append(line)
                 own = _own_event("".join(begun))
                 if own is not None:
                     begun = []
-                    yield own
+                    yield from self._events_of(own)
 
     # -- as any program writes JSON
 
-    def _values(self) -> Iterator[object]:
+    def _values(self) -> Iterator[RawEvent]:
         with self._open() as file:
             self.is_cut = True
             decode = json.JSONDecoder(strict=False).raw_decode
@@ -196,7 +244,7 @@ class ProfileFile:
                 self._at = passed + at + 1
                 value, end = _decoded(decode, text, at)
                 if value is not None:
-                    yield value
+                    yield from self._events_of(value)
                     at = end
                     continue
                 if text[at : at + 1] == "]":
@@ -206,7 +254,7 @@ class ProfileFile:
                 if not more:
                     # It lacks its end, or is no JSON at all.
                     if text[at : at + 1] not in ("{", ""):
-                        self.note_broken()
+                        self._note_broken()
                     return
                 passed += at
                 text, at = text[at:] + more, 0
@@ -214,6 +262,33 @@ class ProfileFile:
 
 def _is_endless(begun: list[str]) -> bool:
     return len(begun) >= _MAX_LINES_OF_AN_EVENT or sum(map(len, begun)) >= _MAX_EVENT
+
+
+def _event_in(line: bytes) -> RawEvent | None:
+    """The event that is all of a line; None where it takes another look to find one, or to say."""
+    try:
+        return _decode_event(line[:-2] if line.endswith(b",\n") else line)
+    except (RecursionError, ValueError):
+        return None
+
+
+def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
+    """The event that an object of JSON is; None where it has no name, no time or no thread."""
+    name, told = value.get("name"), value.get("args")
+    start, duration, thread = (whole(value.get(key)) for key in ("ts", "dur", "tid"))
+    if type(name) is not str or start is None or duration is None or thread is None:
+        return None
+    args = _kernel_told(told if isinstance(told, dict) else {})
+    return RawEvent(name, start, duration, thread, args, value.get("cat"), value.get("pid"))
+
+
+def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
+    """What is there of it; a memory that is no number, nor one as text, is not."""
+    told = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
+    for key in ("mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"):
+        if not isinstance(getattr(told, key), Told):
+            setattr(told, key, None)
+    return told
 
 
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
@@ -230,7 +305,7 @@ def _skipped(text: str, at: int) -> int:
     return at if found is None else found.end()
 
 
-def _own_event(text: str) -> RawEvent | None:
+def _own_event(text: str) -> dict[str, Any] | None:
     """The event in lines of the runtime whose name may be no JSON; None where there is none."""
     # Without the end of one, every place that looks like its arguments would be tried in vain.
     if not text.rstrip(", \r\n").endswith("}}"):
@@ -268,7 +343,7 @@ def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
     return None
 
 
-def _interval(event: RawEvent) -> Interval | None:
+def _interval(event: Mapping[str, Any]) -> Interval | None:
     numbers = [whole(event.get(key)) for key in ("ts", "dur", "tid")]
     start, duration, thread = numbers
     if start is None or duration is None or thread is None:

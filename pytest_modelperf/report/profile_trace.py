@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from io import StringIO
 from itertools import accumulate, pairwise
+
+from msgspec.structs import replace
 
 from pytest_modelperf.measurements import Measurement, Round, RowKind
 from pytest_modelperf.records import CaseProfile, LayerRow, Profile, StaticLayer

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pytest_modelperf.profile_files.ort_profile import OrtProfile
 from pytest_modelperf.traces import Argument, Counter, Event, Span
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
@@ -135,7 +137,9 @@ class _SessionOperators:
             for span, more in zip(placed.operators, facts, strict=True):
                 recorder.names.setdefault(span.thread, f"pool thread {span.thread}")
                 recorder.spool.add(
-                    write_span(replace(span, arguments=self._merged(span.arguments, more)))
+                    write_span(
+                        msgspec.structs.replace(span, arguments=self._merged(span.arguments, more))
+                    )
                 )
             for counter in placed.counters:
                 named = Counter(name=name, at_ns=counter.at_ns, values=counter.values)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from pytest_modelperf.traces import Category, Counter, Event, Span
 from pytest_modelperf.tracing.spool import Record

@@ -11,9 +11,11 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from pytest_modelperf.traces import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.memory import ResidentMemory
