@@ -18,6 +18,7 @@ from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.peak_files import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.profile_files.ort_profile import OrtProfile
+from pytest_modelperf.profile_files.recorded_trace import RecordedTrace
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.records import Profile
 from pytest_modelperf.report.chrome_trace import TraceWriter
@@ -101,6 +102,14 @@ def check_stored_profile(data: bytes) -> None:
     profile = read_or_refuse(lambda: read_stored_profile(path), UsageError)
     if profile is not None:
         _check_trace(list(profile.events()), profile.notes)
+
+
+def check_recorded_trace(data: bytes) -> None:
+    """A recording is refused, or a trace like any other, also when it is written once more."""
+    path = scratch_file("trace.json", data)
+    trace = read_or_refuse(lambda: RecordedTrace(path), UsageError)
+    if trace is not None:
+        _check_trace(list(trace), trace.notes)
 
 
 def check_peaks(data: bytes) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from pytest_modelperf.profile_files.recorded_trace import TRACE_HEAD
+
 # Written as it stands: what no value of Python becomes, or what its writer would refuse.
 _TOKENS = ("NaN", "-Infinity", "1e999", "-0", "-0.0", "1e-999", "1E5", "0.1", "1" + "0" * 400,
            "9" * 5000, "[" * 3000, "[" * 900 + "]" * 900, '"\\ud800"', '"\\u0000"', "nul",
@@ -66,6 +68,25 @@ def mutate_ort_profile(data: bytes, random: Random) -> bytes | None:
         return f"[\n{lines}\n]\n"
 
     return _mutated(data, random, write)
+
+
+def mutate_trace(data: bytes, random: Random) -> bytes | None:
+    """A recording with a few values changed, an event a line as before."""
+
+    def write(root: object) -> str:
+        events = _value_of(root, "traceEvents")
+        if not isinstance(events, list):
+            return _text(root)
+        lines = ",\n".join(map(_text, events))
+        return f'{TRACE_HEAD}\n{lines}\n],\n"otherData":{_text(_value_of(root, "otherData"))}}}\n'
+
+    return _mutated(data, random, write)
+
+
+def _value_of(value: object, key: str) -> object:
+    """What stands behind a key of an object, at last; None where there is none."""
+    entries = value if isinstance(value, _Entries) else []
+    return next((held for name, held in reversed(entries) if name == key), None)
 
 
 def _mutated(data: bytes, random: Random, write: Callable[[object], str]) -> bytes | None:

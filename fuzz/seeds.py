@@ -1,27 +1,32 @@
 """Write what the corpora began with: `python -m fuzz.seeds FOLDER`, a folder in it to each target.
 
-All of it is made as users make it: small models, a baseline that a test run recorded, profiles that
-ONNX Runtime and `modelperf profile --json` wrote. After a change of what is written, give it to
-`fuzz/run.py --seeds FOLDER --keep`.
+All of it is made as users make it: small models, a baseline that a test run recorded, recordings,
+profiles that ONNX Runtime and `modelperf profile --json` wrote. After a change of what is written,
+give it to `fuzz/run.py --seeds FOLDER --keep`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import io
 import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 
 from fuzz.documents import KEPT_NAME, MACHINE_KEY
+from pytest_modelperf import profile
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.peak_files import keep_peaks
+from pytest_modelperf.profile_files.ort_profile import OrtProfile
+from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.rooflines import Bandwidth, Peaks
 from pytest_modelperf.serde.named import NAMED_SCHEMA
 from tests import ort_profiles
@@ -124,16 +129,42 @@ def ort_profile_files(folder: Path) -> Iterator[bytes]:
     yield json.dumps({"traceEvents": events}, indent=1).encode()
 
 
+def recorded_traces(folder: Path, profiles: Sequence[bytes]) -> Iterator[bytes]:
+    """A recording with labels and two threads, and profiles of the runtime as traces."""
+    model = folder / "recorded.onnx"
+    model.write_bytes(parse(ort_profiles.WIDE, opset=17).SerializeToString())
+    file = folder / "trace.json"
+    with profile(file=file) as p:
+        session = p.session(str(model), providers=["CPUExecutionProvider"])
+        with p.record("outer"), p.record("inner"):
+            session.run(None, ort_profiles.WIDE_INPUTS)
+        other = Thread(target=session.run, args=(None, ort_profiles.WIDE_INPUTS))
+        other.start()
+        other.join()
+    yield file.read_bytes()
+    for data in profiles:
+        path = folder / "profile.json"
+        path.write_bytes(data)
+        text = io.StringIO()
+        writer = TraceWriter(text)
+        for event in OrtProfile(path):
+            writer.write(event)
+        writer.finish({"schema": 1, "notes": ["one"]})
+        yield text.getvalue().encode()
+
+
 def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
         stored = list(stored_profiles(scratch))
+        profiles = list(ort_profile_files(scratch))
         seeds = {
             "baseline": list(baselines()),
             "kept-profile": list(kept_profiles(stored)),
             "model": list(models()),
-            "ort-profile": list(ort_profile_files(scratch)),
+            "ort-profile": profiles,
             "peaks": list(peaks(scratch)),
+            "recorded-trace": list(recorded_traces(scratch, profiles)),
             "stored-profile": stored,
             "twin": list(twins()),
         }

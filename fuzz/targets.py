@@ -11,9 +11,10 @@ from fuzz.documents import (
     check_kept_profile,
     check_ort_profile,
     check_peaks,
+    check_recorded_trace,
     check_stored_profile,
 )
-from fuzz.json_mutation import mutate_json, mutate_ort_profile
+from fuzz.json_mutation import mutate_json, mutate_ort_profile, mutate_trace
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
 from fuzz.models import check_model, check_twin, check_wire
 
@@ -38,6 +39,7 @@ TARGETS: Mapping[str, Target] = {
     "model": Target(check_model, mutate_model, 8_192),
     "ort-profile": Target(check_ort_profile, mutate_ort_profile, 16_384),
     "peaks": Target(check_peaks, mutate_json, 4_096),
+    "recorded-trace": Target(check_recorded_trace, mutate_trace, 16_384),
     "stored-profile": Target(check_stored_profile, mutate_json, 16_384),
     "twin": Target(check_twin, mutate_twin, 16_384),
     "wire": Target(check_wire, mutate_message, 16_384),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from pytest_modelperf.trace_totals import (
 from pytest_modelperf.traces import Argument, Category, Counter, Event, Span
 
 _TIMED = (Category.OPERATOR, Category.OVERHEAD)
+_SUMMED = (*_TIMED, Category.INFERENCE)
 # Below, the first inference alone says as much.
 _FEWEST = 3
 
@@ -25,25 +27,37 @@ class TraceSummarizer:
 
     def __init__(self, grouping: Grouping) -> None:
         self._grouping = grouping
-        self._processes: dict[int, _Process] = {}
+        self._names: dict[int, str] = {}
+        self._peak_bytes: dict[int, int] = {}
+        # By process and, where several are told of in one, by session.
+        self._parts: dict[tuple[int, str | None], _Part] = {}
 
     def add(self, event: Event) -> None:
-        process = self._processes.get(event.process)
-        if process is None:
-            process = self._processes[event.process] = _Process()
         if isinstance(event, Span):
-            process.add_span(event, self._grouping)
+            if event.category in _SUMMED:
+                key = event.process, _text(event.arguments.get("session"))
+                part = self._parts.get(key)
+                if part is None:
+                    part = self._parts[key] = _Part()
+                part.add(event, self._grouping)
         elif isinstance(event, Counter):
-            process.peak_bytes = max(process.peak_bytes, int(event.values.get("peak_bytes", 0)))
+            peak_bytes = int(event.values.get("peak_bytes", 0))
+            known = self._peak_bytes.get(event.process, 0)
+            self._peak_bytes[event.process] = max(known, peak_bytes)
         elif event.thread is None:
-            process.name = event.name
+            self._names[event.process] = event.name
 
     def finish(self, order: Order) -> tuple[TraceSummary, ...]:
-        """A summary for each process in which something ran."""
+        """A summary for each session or process in which something ran."""
+        sessions = Counts(process for process, _ in self._parts)
         return tuple(
-            process.finished(order)
-            for process in self._processes.values()
-            if process.times or process.inferences
+            part.finished(
+                self._names.get(process, "") if session is None else session,
+                order,
+                # What a process has belongs to all of its sessions.
+                self._peak_bytes.get(process) if sessions[process] == 1 else None,
+            )
+            for (process, session), part in self._parts.items()
         )
 
 
@@ -88,19 +102,17 @@ class _Time:
 
 
 @dataclass(slots=True)
-class _Process:
+class _Part:
     """A `TraceSummary` in the making."""
 
-    name: str = ""
     inferences: dict[str, list[int]] = field(default_factory=dict)
     times: dict[tuple[str, Argument], _Time] = field(default_factory=dict)
     callers: set[int] = field(default_factory=set)
     workers: set[int] = field(default_factory=set)
     between_ns: int = 0
     has_unknown_rest: bool = False
-    peak_bytes: int = 0
 
-    def add_span(self, span: Span, grouping: Grouping) -> None:
+    def add(self, span: Span, grouping: Grouping) -> None:
         if span.category in _TIMED:
             self.workers.add(span.thread)
             known = span.arguments
@@ -110,7 +122,7 @@ class _Process:
                 said = (known.get("op_type"), known.get("provider"), known.get("precision"))
                 time = self.times[key] = _Time(key[0], *said)
             time.add(span)
-        elif span.category is Category.INFERENCE:
+        else:
             self.callers.add(span.thread)
             self.inferences.setdefault(span.name, []).append(span.duration_ns)
             if span.self_ns is None:
@@ -118,7 +130,7 @@ class _Process:
             else:
                 self.between_ns += span.self_ns
 
-    def finished(self, order: Order) -> TraceSummary:
+    def finished(self, name: str, order: Order, peak_bytes: int | None) -> TraceSummary:
         knows_rest = (
             bool(self.inferences) and not self.has_unknown_rest and self.workers <= self.callers
         )
@@ -128,7 +140,7 @@ class _Process:
         else:
             operators.sort(key=lambda time: -_figure(time, order))
         return TraceSummary(
-            name=self.name,
+            name=name,
             inferences=tuple(
                 InferenceTimes(name=name, latency=summarize([times], batch_size=1))
                 for group, measured in self.inferences.items()
@@ -137,7 +149,7 @@ class _Process:
             operators=tuple(operators),
             inference_ns=sum(sum(times) for times in self.inferences.values()),
             between_ns=self.between_ns if knows_rest else None,
-            peak_bytes=self.peak_bytes or None,
+            peak_bytes=peak_bytes or None,
         )
 
 

@@ -57,9 +57,10 @@ class InferenceTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What one process of a trace did. `between_ns` is what its inferences took beside operators.
+    """What one process of a trace did, or one session in it.
 
-    That is None where operators ran on other threads than the inferences, or no inference is known.
+    `between_ns` is what its inferences took beside operators, None where operators ran on other
+    threads than the inferences, or no inference is known.
     """
 
     name: str

@@ -26,6 +26,8 @@ class Category(enum.Enum):
     INFERENCE = "inference"
     OPERATOR = "operator"
     OVERHEAD = "overhead"
+    # What the program waits for, because it is recorded.
+    RECORDING = "recording"
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -186,7 +186,10 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
         ('[{"name": "x", "ph": "X", "ts": 1, "dur": 2, "tid": 1}]', "nothing ran in it"),
         ("[\n", "nothing ran in it (the end of the file is missing"),
         ("not json", "is no profile of ONNX Runtime"),
-        ('{"displayTimeUnit":"ms",\n"traceEvents":[\n', "is no profile of ONNX Runtime"),
+        (
+            '{"displayTimeUnit":"ms",\n"traceEvents":[\n',
+            "nothing ran in it (the end of the file is missing",
+        ),
         ('{"schema": 1, "sides": []}', "is no profile"),
         ("{", "is no profile"),
     ],

@@ -1,11 +1,10 @@
-"""`modelperf trace`: what a profile that somebody already has says, and as a Chrome trace."""
+"""`modelperf trace`: what a file of what ran says in total, and as a Chrome trace."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -19,20 +18,20 @@ from pytest_modelperf.cli.output import (
     write,
 )
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.plain_files import require_file, written_text
+from pytest_modelperf.plain_files import written_text
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.profile_files.opening import ProfileSource
     from pytest_modelperf.traces import Event
 
 DEFAULT_TOP = 20
 # As the members of `trace_totals.Grouping` and `Order`, without the import of statistics.
 _GROUPINGS = ("operator", "type", "layer")
 _ORDERS = ("total", "mean", "max", "calls", "name")
-_CHROME_HEAD = '"traceEvents"'
 
 
-@click.command(short_help="Sum up a profile that ONNX Runtime wrote.")
+@click.command(short_help="Sum up a trace, or a profile that ONNX Runtime wrote.")
 @click.argument("file", type=click.Path())
 @click.option(
     "--by",
@@ -74,20 +73,24 @@ def trace(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
 ) -> None:
-    """Sum up FILE: a profile that ONNX Runtime wrote, or what `modelperf profile --json` did.
+    """Sum up FILE: a profile of ONNX Runtime, a recorded trace, or a stored profile.
+
+    ONNX Runtime's is what end_profiling() names; MODELPERF_TRACE and pytest_modelperf.profile
+    record a trace; `modelperf profile --json` stores a profile.
 
     \b
     modelperf trace onnxruntime_profile__2026-01-31_12-00-00.json
-    modelperf trace profile.json --by type --sort mean --top 0
+    modelperf trace program.json --by type --sort mean --top 0
     modelperf trace profile.json --chrome trace.json --csv operators.csv
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--chrome": chrome_file, "--json": json_file, "--csv": csv_file}
     _check_targets(file, targets)
 
+    from pytest_modelperf.profile_files.opening import open_profile
     from pytest_modelperf.trace_summary import TraceSummarizer
     from pytest_modelperf.trace_totals import Grouping, Order
 
-    source = _open_source(file)
+    source = open_profile(file)
     summarizer = TraceSummarizer(Grouping(by))
     with _chrome_writer(chrome_file, source) as add_to_chrome:
         for event in source.events:
@@ -140,36 +143,8 @@ def _is_same(file: str, target: str | None) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Events, and once these were read what is missing among them."""
-
-    events: Iterable[Event]
-    notes: Callable[[], tuple[str, ...]]
-    about: str
-
-
-def _open_source(file: str) -> _Source:
-    """The file by what it begins with: an array of events, or an object that holds a profile."""
-    try:
-        require_file(Path(file))
-        with Path(file).open(encoding="utf-8-sig", errors="replace") as stream:
-            head = stream.read(4096).lstrip()
-    except OSError as error:
-        raise UsageError(f"cannot read {printable(file)}: {error.strerror or error}.") from error
-    if head.startswith("{") and _CHROME_HEAD not in head[:100]:
-        from pytest_modelperf.profile_files.stored_profile import read_stored_profile
-
-        stored = read_stored_profile(file)
-        return _Source(stored.events(), lambda: stored.notes, "modelperf profile --json")
-    from pytest_modelperf.profile_files.ort_profile import OrtProfile
-
-    profile = OrtProfile(file)
-    return _Source(profile, lambda: profile.notes, "a profile of ONNX Runtime")
-
-
 @contextmanager
-def _chrome_writer(target: str | None, source: _Source) -> Iterator[Callable[[Event], None]]:
+def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callable[[Event], None]]:
     """What adds an event to the trace that is written there, which is whole at the end."""
     if target is None:
         yield lambda _: None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,20 +11,14 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.frames import tables
 from pytest_modelperf.frames.rows import TEXT, make_rows
 from pytest_modelperf.frames.text import Heading, render_frame
-from pytest_modelperf.plain_files import require_file
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+from pytest_modelperf.profile_files.opening import open_profile
 from pytest_modelperf.traces import Category, Event
-from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _BY = ("session", "name")
 _TOP = 20
-_HEAD_CHARACTERS = 1024
-# As chrome://tracing saves a profile of ONNX Runtime.
-_EVENTS = re.compile(r'\{\s*"traceEvents"')
 
 
 class Frames:
@@ -41,15 +34,12 @@ class Frames:
 
     @classmethod
     def read(cls, path: str | Path) -> Frames:
-        """Those of a profile of ONNX Runtime, or of the JSON of `modelperf profile`."""
+        """Those of a profile of ONNX Runtime, a recording, or the JSON of `modelperf profile`."""
         _check_pandas()
-        if _is_object(Path(path)):
-            stored = read_stored_profile(path)
-            return cls(stored.events(), stored.notes)
-        profile = OrtProfile(path)
-        made = cls(profile)
+        source = open_profile(path)
+        made = cls(source.events)
         # What is missing is known when all was read.
-        made.notes = profile.notes
+        made.notes = source.notes()
         return made
 
     def __repr__(self) -> str:
@@ -144,16 +134,3 @@ def _show(frame: pd.DataFrame, heading: Heading, top: int | None) -> None:
 def _check_pandas() -> None:
     if find_spec("pandas") is None:
         raise UsageError("data frames need pandas: pip install 'pytest-modelperf[pandas]'")
-
-
-def _is_object(path: Path) -> bool:
-    """Whether a file of JSON is an object, unless that is one around the events of a trace."""
-    try:
-        require_file(path)
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
-            head = file.read(_HEAD_CHARACTERS).lstrip()
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {printable(str(path))}: {error.strerror or error}."
-        ) from error
-    return head.startswith("{") and _EVENTS.match(head) is None

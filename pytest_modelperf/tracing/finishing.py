@@ -31,6 +31,8 @@ MAX_CALLS = 1_000_000
 # Arguments of operators that are kept, to be written down as the same.
 _MAX_SHARED = 20_000
 _NS_PER_US = 1000
+# What the model says of an operator, where that is not known: always the same object.
+_NOTHING: Mapping[str, Argument] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class _SessionOperators:
     ) -> None:
         self._recorder = recorder
         self._session = session
+        self._name = recorder.session_name(session)
         self._placer = OperatorPlacer(calls, session.begun_ns - recorder.begun_ns, recorder.new_id)
         self._expected = sum(
             not failed and not hidden
@@ -131,7 +134,7 @@ class _SessionOperators:
 
     def _write(self, events: Iterator[Event] | OrtProfile) -> None:
         recorder = self._recorder
-        name = f"memory of {recorder.session_name(self._session)}"
+        name = f"memory of {self._name}"
         for placed in self._placer.place(events):
             facts = self._facts(placed.operators, placed.shapes)
             for span, more in zip(placed.operators, facts, strict=True):
@@ -146,9 +149,8 @@ class _SessionOperators:
                 recorder.spool.add(write_counter(named, recorder.new_id()))
 
     def _facts(self, operators: Sequence[Span], shapes: int) -> list[Mapping[str, Argument]]:
-        nothing: Mapping[str, Argument] = {}
         if self._layers is None or shapes < 0:
-            return [nothing for _ in operators]
+            return [_NOTHING for _ in operators]
         from pytest_modelperf.tracing.layers import OperatorKey
 
         keys = [
@@ -160,16 +162,17 @@ class _SessionOperators:
     def _merged(
         self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]
     ) -> Mapping[str, Argument]:
-        """Both, as the same object each time: what is the same is written down once."""
-        if not more:
-            return arguments
+        """Both, and whose they are, as one object each time: what is the same is written once."""
         key = id(arguments), id(more)
         known = self._shared.get(key)
         if known is None:
             if len(self._shared) >= _MAX_SHARED:
                 self._shared.clear()
-            # Imported here: where no model is known, onnx is not needed.
-            from pytest_modelperf.tracing.layers import join_facts
+            joined = arguments
+            if more:
+                # Imported here: where no model is known, onnx is not needed.
+                from pytest_modelperf.tracing.layers import join_facts
 
-            known = self._shared[key] = (arguments, more, join_facts(arguments, more))
+                joined = join_facts(arguments, more)
+            known = self._shared[key] = (arguments, more, {**joined, "session": self._name})
         return known[2]

@@ -29,6 +29,8 @@ _MAX_BLOCK = 16
 # Of one session. Each costs as much as a static profile.
 MAX_SHAPES = 16
 
+_NOTHING: Mapping[str, Argument] = {}
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -135,7 +137,7 @@ class LayerFacts:
         if at not in self._bound:
             self._bound[at] = self._bind(shapes)
         bound = self._bound[at]
-        return [{} for _ in keys] if bound is None else bound.facts(keys)
+        return [_NOTHING for _ in keys] if bound is None else bound.facts(keys)
 
     def _bind(self, shapes: Shapes) -> _Bound | None:
         if len(self._bound) >= MAX_SHAPES:

@@ -207,7 +207,7 @@ class Recorder:
             self._add_span(
                 Span(
                     name=PROFILE_WRITTEN,
-                    category=Category.OVERHEAD,
+                    category=Category.RECORDING,
                     start_ns=start_ns,
                     duration_ns=end_ns - start_ns,
                     thread=thread.number,

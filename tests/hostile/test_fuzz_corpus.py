@@ -19,7 +19,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 import pytest_modelperf
-from fuzz.json_mutation import mutate_json, mutate_ort_profile
+from fuzz.json_mutation import mutate_json, mutate_ort_profile, mutate_trace
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
 from fuzz.replay import committed_inputs, given_input, main, replay
 from fuzz.run import Result, show_crash
@@ -106,7 +106,11 @@ def test_a_mutated_model_is_another_one_and_mostly_still_a_message() -> None:
 
 def test_a_mutated_document_is_another_one_and_mostly_still_json() -> None:
     random = Random(0)
-    for target, mutate in (("baseline", mutate_json), ("ort-profile", mutate_ort_profile)):
+    for target, mutate in (
+        ("baseline", mutate_json),
+        ("ort-profile", mutate_ort_profile),
+        ("recorded-trace", mutate_trace),
+    ):
         inputs = [path.read_bytes() for path in committed_inputs(target)]
         mutated = _mutated(mutate, list(filter(_is_json, inputs)), random)
         assert sum(map(_is_json, mutated)) > 0.5 * len(mutated)

@@ -568,7 +568,7 @@ def test_the_wait_for_a_profile_is_told(model: Path, tmp_path: Path) -> None:
     trace = read(file)
     written = trace.named("its profile is written")
     first, second = trace.of("inference")
-    assert (written.category, written.depth) == ("overhead", 1)
+    assert (written.category, written.depth) == ("recording", 1)
     assert first.end_ns <= written.start_ns <= written.end_ns <= second.start_ns
 
 

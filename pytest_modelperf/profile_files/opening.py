@@ -1,0 +1,56 @@
+"""Any of the files that hold what ran, told apart by what they begin with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.plain_files import require_file
+from pytest_modelperf.profile_files.ort_profile import OrtProfile
+from pytest_modelperf.profile_files.recorded_trace import TRACE_HEAD, RecordedTrace
+from pytest_modelperf.profile_files.stored_profile import read_stored_profile
+from pytest_modelperf.traces import Event
+from pytest_modelperf.units import printable
+
+_HEAD_CHARACTERS = 4096
+# As chrome://tracing saves a profile of ONNX Runtime.
+_SAVED = re.compile(r'\{\s*"traceEvents"')
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSource:
+    """What ran, to be gone through once; `notes` say what is missing, once it was.
+
+    `about` is what kind of file it is.
+    """
+
+    events: Iterable[Event]
+    notes: Callable[[], tuple[str, ...]]
+    about: str
+
+
+def open_profile(path: str | Path) -> ProfileSource:
+    """A profile of ONNX Runtime, one that was stored, or a trace that was recorded."""
+    head = _head(Path(path))
+    if head.startswith(TRACE_HEAD):
+        trace = RecordedTrace(path)
+        return ProfileSource(trace, lambda: trace.notes, "a recorded trace")
+    if head.startswith("{") and _SAVED.match(head) is None:
+        stored = read_stored_profile(path)
+        return ProfileSource(stored.events(), lambda: stored.notes, "modelperf profile --json")
+    profile = OrtProfile(path)
+    return ProfileSource(profile, lambda: profile.notes, "a profile of ONNX Runtime")
+
+
+def _head(path: Path) -> str:
+    try:
+        require_file(path)
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            return file.read(_HEAD_CHARACTERS).lstrip()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {printable(str(path))}: {error.strerror or error}."
+        ) from error
