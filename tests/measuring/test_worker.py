@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,36 @@ def test_two_sides_take_turns() -> None:
         worker.ask("open", "", side="b", model="m", folder=None, threads=1, options={})
         times = run_block(worker, 9, ("a", "b"))["times"]
     assert {side: len(np.frombuffer(t, np.int64)) for side, t in times.items()} == {"a": 9, "b": 9}
+
+
+@dataclass
+class TalkingChannel:
+    """Where somebody at the other end gives word every 0.9 s, of a clock that only this one has."""
+
+    words: list[dict[str, str] | None]
+    TimeoutError = RemoteError = TimeoutError
+
+    def send(self, request: object) -> None:
+        pass
+
+    def receive(self, limit_s: float) -> dict[str, str] | None:
+        if limit_s < 0.9:
+            raise self.TimeoutError
+        return self.words.pop(0)
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 0.8])
+def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: float) -> None:
+    worker = ProcessWorker(WorkerRequest(limit_s=limit_s))
+    worker._channel = TalkingChannel([None, None, {"ok": "done"}])
+    try:
+        if limit_s > 0.9:
+            assert worker.ask("quantize", "there") == "done"
+        else:
+            with pytest.raises(MeasureError, match=r"no answer for 0\.8 s there"):
+                worker.ask("quantize", "there")
+    finally:
+        worker.end()
 
 
 @on_linux

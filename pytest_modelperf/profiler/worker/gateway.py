@@ -165,7 +165,10 @@ class ProcessWorker:
         try:
             with self._watched(command, limit_s):
                 self._channel.send({"command": command, **arguments})
-            answer = self._channel.receive(limit_s)
+            answer = None
+            while answer is None:
+                # That is word of who is still at work.
+                answer = self._channel.receive(limit_s)
         except self._channel.TimeoutError:
             self._give_up()
             raise self._describe_silence(step, limit_s) from None

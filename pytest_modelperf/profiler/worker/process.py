@@ -13,10 +13,12 @@ import platform
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 # prctl(PR_SET_PDEATHSIG): see prctl(2).
 _PR_SET_PDEATHSIG = 1
+# So often word is given that Python code runs.
+_WORD_S = 0.25
 
 
 def become_group_leader() -> None:
@@ -42,6 +44,30 @@ def redirect_output(path: str) -> None:
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
     # One thread: to walk the others, which still run, may crash once more.
     faulthandler.enable(file=2, all_threads=False)
+
+
+@contextlib.contextmanager
+def telling_that_python_runs(tell: Callable[[], None]) -> Iterator[None]:
+    """Have `tell` called again and again while Python code runs, but not while native code does.
+
+    For Python handles a signal between two of its instructions, and native code that hangs never
+    comes back to one. Only the main thread handles any.
+    """
+
+    def tell_again(*_: object) -> None:
+        tell()
+        # One at a time: nobody may read what is told, and then it takes long.
+        signal.setitimer(signal.ITIMER_REAL, _WORD_S)
+
+    signal.signal(signal.SIGALRM, tell_again)
+    # What native code asks of the system is not broken off.
+    signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
+    signal.setitimer(signal.ITIMER_REAL, _WORD_S)
+    try:
+        yield
+    finally:
+        # One more may be on its way.
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def pin(cores: int) -> tuple[list[int] | None, str | None]:
