@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from pytest_modelperf.dueling import Duel, Pair, fight
 from pytest_modelperf.errors import (
@@ -28,7 +28,7 @@ from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Progress, Ratio
-from pytest_modelperf.profiler.inputs import input_types, make_inputs
+from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.outputs import compare_outputs
@@ -42,11 +42,6 @@ from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_l
 from pytest_modelperf.units import printable
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 # Whatever is as fast as before within so much is called equal: then no more rounds are taken.
 _NO_DIFFERENCE = 0.03
@@ -303,10 +298,11 @@ def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
     return _Made(_reopened(base.model, path), notes=tuple(notes))
 
 
-def _quantize(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _quantize(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
     form: Form = "static" if variant.form == "static" else "dynamic"
-    quantized = quantize(base.stored, path, form, _calibrations(base.model))
+    feeds = _calibrations(base.model)
+    quantized = quantize(base.stored, path, form, feeds, trial.setup.limit_s)
     return _Made(_reopened(base.model, path), notes=quantized.notes)
 
 
@@ -348,20 +344,14 @@ def _reopened(model: Model, path: Path) -> Model:
     return Model.bind(open_model(str(path)), binding, model.request, model.extensions)
 
 
-def _calibrations(model: Model) -> list[Arrays]:
+def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
     """Inputs to find the ranges of activations with: the given ones, the others ever different."""
     bound, request = model.bound, model.request
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
-    return [
-        {
-            name: feed.array
-            for name, feed in make_inputs(
-                bound.graph, bound.inputs, request.seed + index, made, model.file.name
-            ).items()
-        }
-        for index in range(_CALIBRATIONS)
-    ]
+    for index in range(_CALIBRATIONS):
+        seed = request.seed + index
+        yield make_inputs(bound.graph, bound.inputs, seed, made, model.file.name)
 
 
 def _share(part: int, whole: int) -> float | None:

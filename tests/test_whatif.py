@@ -6,7 +6,7 @@ import csv
 import datetime as dt
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -24,6 +24,7 @@ from pytest_modelperf.hookspecs import (
     make_plugin_manager,
 )
 from pytest_modelperf.measurements import Progress
+from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.quantizing import Quantized
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
@@ -44,6 +45,7 @@ GENERATED = """
     <int64[2] shape = {16, 8}> { w = ConstantOfShape(shape) [product] y = MatMul(x, w) }
 """
 POLICY = SamplingPolicy(max_seconds=30.0)
+LIMIT_S = 120.0
 HALF, MOST = Variant(VariantKind.PRUNED, 0.5), Variant(VariantKind.PRUNED, 0.9)
 NARROW = Variant(VariantKind.NARROWED, 0.5)
 DYNAMIC, STATIC = (Variant(VariantKind.QUANTIZED, form=form) for form in ("dynamic", "static"))
@@ -71,17 +73,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 class FakeQuantizer:
     """Writes the model as it is, under the name of its target, and keeps what it was given."""
 
-    feeds: Sequence[Mapping[str, Any]] = ()
+    feeds: Sequence[Mapping[str, Feed]] = ()
     error: Exception | None = None
     notes: tuple[str, ...] = ()
 
     def __call__(
-        self, source: Path, target: Path, form: str, feeds: Sequence[Mapping[str, Any]]
+        self,
+        source: Path,
+        target: Path,
+        form: str,
+        feeds: Iterable[Mapping[str, Feed]],
+        limit_s: float,
     ) -> Quantized:
         assert form in {"dynamic", "static"}
+        assert limit_s == LIMIT_S
         if self.error is not None:
             raise self.error
-        self.feeds = feeds
+        self.feeds = list(feeds)
         target.write_bytes(source.read_bytes())
         return Quantized(self.notes)
 
@@ -124,7 +132,12 @@ def ask(model: str, extensions: Extensions, temporary: Path) -> Callable[..., Wh
         watch: Watch = lambda _: None,
         options: Mapping[str, str] | None = None,
     ) -> WhatIf:
-        setup = Setup(engine=extensions.engines.find(engine), policy=POLICY, options=options or {})
+        setup = Setup(
+            engine=extensions.engines.find(engine),
+            policy=POLICY,
+            options=options or {},
+            limit_s=LIMIT_S,
+        )
         request = ProfileRequest(cores=cores, dims=dims or {"seq": (4,)})
         return ask_what_if(source, request, setup, variants, estimates, extensions, watch)
 
@@ -219,10 +232,10 @@ def test_a_quantizer_is_calibrated_with_several_inputs(
     (case,) = ask(STATIC).cases
     assert case.levels[1].notes == quantizer.notes
     assert len(quantizer.feeds) > 1
-    assert {name: value.shape for name, value in quantizer.feeds[0].items()} == {
+    assert {name: feed.array.shape for name, feed in quantizer.feeds[0].items()} == {
         "x": (1, 16), "z": (1, 4)
     }  # fmt: skip
-    assert len({feed["x"].tobytes() for feed in quantizer.feeds}) == len(quantizer.feeds)
+    assert len({feed["x"].array.tobytes() for feed in quantizer.feeds}) == len(quantizer.feeds)
 
 
 # -- what fails

@@ -3,27 +3,36 @@
 `dynamic` takes the range of activations anew in each inference, `static` once, from inferences on
 the inputs that are given: a calibration. How good the result is in its answers depends on these;
 how fast it is does not.
+
+The quantizer runs in a worker, under this interpreter: calibrating runs the model, and whatever
+that does to its process ends one variant and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.quantized import Products, read_products
+from pytest_modelperf.profiler.engines.source import find_source
+from pytest_modelperf.profiler.inputs import Feed
+from pytest_modelperf.profiler.machine.describe import cores_available
+from pytest_modelperf.profiler.measure import Setup, start_worker
+from pytest_modelperf.profiler.worker.gateway import (
+    DEFAULT_LIMIT_S,
+    LEAST_START_LIMIT_S,
+    Worker,
+)
 from pytest_modelperf.units import printable
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Array: TypeAlias = npt.NDArray[np.generic]
-
 Form: TypeAlias = Literal["dynamic", "static"]
+
+# Its source is sent to the worker.
+QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,17 @@ class Quantized:
 
 
 def quantize(
-    source: Path, target: Path, form: Form, feeds: Sequence[Mapping[str, Array]]
+    source: Path,
+    target: Path,
+    form: Form,
+    feeds: Iterable[Mapping[str, Feed]],
+    limit_s: float = DEFAULT_LIMIT_S,
 ) -> Quantized:
     """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
+
+    `limit_s` is how long native code, such as one of these inferences, may take. Python code may
+    take as long as it likes: it does not hang, and that of the quantizer takes minutes where there
+    are many nodes.
 
     Its weights have to be stored: see `graph.pruned.write_stored`. Of a large model, or one with
     external data, those of the result lie in a file beside it.
@@ -53,17 +70,23 @@ def quantize(
         )
     data = target.with_name(f"{target.name}.data")
     _remove(target, data)
+    asked = {
+        "source": str(source.absolute()),
+        "target": str(target.absolute()),
+        "form": form,
+        "is_large": before.is_large,
+    }
     try:
-        # Imported late: it loads the runtime and onnx, and in old versions may not go with new
-        # ones of the latter.
-        from pytest_modelperf.profiler.engines.onnxruntime_quantizer import quantize_file
-
-        notes = quantize_file(source, target, form, feeds, is_large=before.is_large)
-    except Exception as error:
+        with start_worker(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
+            told = _ask(worker, asked, feeds if form == "static" else (), limit_s)
+    except MeasureError as error:
+        _remove(target, data)
+        raise MeasureError(f"{form} INT8: {error}") from error
+    if "raised" in told:
         _remove(target, data)
         raise MeasureError(
-            f"{form} INT8: ONNX Runtime's quantizer failed: {_described(error)}."
-        ) from error
+            f"{form} INT8: ONNX Runtime's quantizer failed: {_described(told['raised'])}."
+        )
     after = read_products(target)
     if after.of_integers <= before.of_integers:
         _remove(target, data)
@@ -71,7 +94,50 @@ def quantize(
             f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in floats: "
             f"{_listed(after.of_floats)}."
         )
-    return Quantized((*map(printable, notes), *_notes(before, after)))
+    return Quantized((*map(printable, told["notes"]), *_notes(before, after)))
+
+
+def _ask(
+    worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]], limit_s: float
+) -> Mapping[str, Any]:
+    """What a worker tells of the quantizer: its notes, or what it raised."""
+    quantizer = find_source(QUANTIZER)
+    told: Mapping[str, Any] = worker.ask(
+        "quantizer",
+        "as ONNX Runtime's quantizer was loaded",
+        max(limit_s, LEAST_START_LIMIT_S),
+        source=quantizer.text,
+        file=quantizer.file,
+    )
+    if "raised" not in told:
+        told = worker.ask(
+            "quantize",
+            "in ONNX Runtime's quantizer",
+            **asked,
+            feeds=_send(worker, feeds),
+            folder=str(worker.folder),
+        )
+    return told
+
+
+def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
+    """Send what is fed to each inference, under these names.
+
+    An input that is the very same in all of them is sent with the first, and kept once.
+    """
+    names: list[str] = []
+    first: Mapping[str, Feed] = {}
+    for feed in feeds:
+        own = {name: each for name, each in feed.items() if each is not first.get(name)}
+        first = first or feed
+        names.append(str(len(names)))
+        worker.ask(
+            "inputs",
+            "as the inputs were sent",
+            inputs={name: each.to_wire() for name, each in own.items()},
+            feed=names[-1],
+        )
+    return names
 
 
 def _notes(before: Products, after: Products) -> Iterator[str]:
@@ -90,10 +156,11 @@ def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {printable(op)}" for op, count in counts.items())
 
 
-def _described(error: Exception) -> str:
+def _described(raised: Mapping[str, Any]) -> str:
     """The type and the first line of what was raised."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    text = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    lines = (line.strip() for line in str(raised["message"]).splitlines())
+    first = next(filter(None, lines), "")
+    text = f"{raised['type']}: {first}" if first else str(raised["type"])
     return printable(text).rstrip(".")
 
 

@@ -27,6 +27,7 @@ from pytest_modelperf.errors import ChangedModelError
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
+from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
@@ -203,6 +204,39 @@ def test_what_was_measured_stays_where_its_profiled_session_fails(
     assert case["outcome"] == "measured"
     assert case["latency"]["samples"] > 0
     assert any(note.startswith(said) for note in case["notes"])
+
+
+def have_quantizer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """Have it write files, and go on with this."""
+    text = f"""
+import os, signal, time
+
+def quantize_file(source, target, form, feeds, folder, *, is_large):
+    for path in (target, os.path.join(folder, "prepared.onnx")):
+        open(path, "w").close()
+    {line}
+"""
+    source = Source(text, "quantizer.py")
+    monkeypatch.setattr("pytest_modelperf.profiler.quantizing.find_source", lambda _: source)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    killed = "if form == 'dynamic': os.kill(os.getpid(), signal.SIGKILL)"
+    have_quantizer(monkeypatch, f"{killed}\n    raise ValueError('of its own')")
+    variants = ("--prune", "0.5", "--quantize", "int8")
+    result = run("whatif", "m.onnx", *variants, *QUICK, *DISTURBING, "--json", "-")
+    assert result.exit_code == 3
+    (case,) = json.loads(result.out)["cases"]
+    assert {level["id"]: level["failure"] for level in case["levels"]} == {
+        "baseline": None,
+        "pruned-0.5": None,
+        "int8-dynamic": "dynamic INT8: the worker was killed by SIGKILL (killed) in ONNX Runtime's "
+        "quantizer. The system kills a process so when memory runs out.",
+        "int8-static": "static INT8: ONNX Runtime's quantizer failed: ValueError: of its own.",
+    }
 
 
 # -- a model that changes
@@ -439,6 +473,14 @@ def test_a_signal_while_a_worker_runs_ends_all(
 ) -> None:
     expected = (130, "", "interrupted\n") if do == "interrupt" else (143, "", "")
     assert run("profile", "m.onnx", *QUICK, *disturb(phase, do)) == expected
+
+
+@pytest.mark.usefixtures("heard_interrupts", "folder")
+@pytest.mark.parametrize("do", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatch, do: str) -> None:
+    have_quantizer(monkeypatch, f"os.kill(os.getppid(), signal.{do}); time.sleep(600)")
+    expected = (130, "", "interrupted\n") if do == "SIGINT" else (143, "", "")
+    assert run("whatif", "m.onnx", "--quantize", "int8-dynamic", *QUICK, *DISTURBING) == expected
 
 
 @pytest.mark.usefixtures("heard_interrupts", "folder")

@@ -1,9 +1,14 @@
-"""Models in 8-bit integers: they run on both engines, and what the quantizer cannot do is told."""
+"""Models in 8-bit integers: they run on both engines, and what the quantizer cannot do is told.
+
+The quantizer has a process of its own where that is what a test is about, or could spoil it.
+"""
 
 from __future__ import annotations
 
-import logging
+import os
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +24,62 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.pruned import write_stored
 from pytest_modelperf.graph.quantized import read_products
+from pytest_modelperf.profiler import quantizing
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
+from pytest_modelperf.profiler.engines.source import Source
+from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.quantizing import Form, quantize
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from tests.graph.models import parse, random_floats
 from tests.light_models import light_model
 from tests.runtimes import IS_OF_PYTHON_3_10, NO_CONV_INTEGER
 
 FORMS: tuple[Form, ...] = ("dynamic", "static")
+
+# More trips than there is time for, in which nothing comes back to Python.
+ENDLESS = """
+    g (float[4,4] x) => (float[4,4] y) {
+        m = MatMul(x, w)
+        y = Loop(trips, , m) <
+            body = b (int64 i, bool c, float[4,4] a) => (bool d, float[4,4] e) {
+                d = Identity(c)
+                e = Relu(a)
+            }
+        >
+    }
+"""
+
+# Put behind the quantizer.
+CANNOT_PREPARE = """
+def quant_pre_process(*_, **__):
+    raise RuntimeError("no\x1b shapes\\nand a stack")
+"""
+# In place of the quantizer.
+TELLING_ITS_INPUTS = """
+def quantize_file(source, target, form, feeds, folder, *, is_large):
+    texts = [f"x={feed['x'][0]:g}, mask={feed['mask'][0]}" for feed in feeds]
+    raise ValueError("; ".join(texts))
+"""
+CRASHING = """
+import os, signal
+
+def quantize_file(source, target, form, feeds, folder, *, is_large):
+    for path in (target, target + ".data", os.path.join(folder, "prepared.onnx")):
+        open(path, "w").close()
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+COMPUTING = """
+import signal
+
+def quantize_file(*_, **__):
+    told, tell = [], signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, lambda *signals: told.append(tell(*signals)))
+    while len(told) < 3:
+        pass
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    raise ValueError(f"said {len(told)} times")
+"""
 
 
 def convolutions() -> onnx.ModelProto:
@@ -81,8 +135,8 @@ def transformer() -> onnx.ModelProto:
 MODELS = {"convolutions": (convolutions, (1, 3, 16, 16)), "transformer": (transformer, (2, 8, 32))}
 
 
-def feeds(*shape: int) -> list[dict[str, npt.NDArray[np.float32]]]:
-    return [{"x": random_floats(*shape, seed=seed)} for seed in range(3)]
+def feeds(*shape: int) -> list[dict[str, Feed]]:
+    return [{"x": Feed("float32", random_floats(*shape, seed=seed))} for seed in range(3)]
 
 
 def save(folder: Path, model: onnx.ModelProto, **options: Any) -> Path:  # noqa: ANN401  # onnx's
@@ -92,15 +146,33 @@ def save(folder: Path, model: onnx.ModelProto, **options: Any) -> Path:  # noqa:
     return source / "model.onnx"
 
 
-def run(path: Path, feed: dict[str, npt.NDArray[np.float32]]) -> npt.NDArray[Any]:
+def arrays(feed: Mapping[str, Feed]) -> dict[str, npt.NDArray[Any]]:
+    return {name: each.array for name, each in feed.items()}
+
+
+def run(path: Path, feed: Mapping[str, Feed]) -> npt.NDArray[Any]:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    return np.asarray(ort.InferenceSession(str(path), options).run(None, dict(feed))[0])
+    return np.asarray(ort.InferenceSession(str(path), options).run(None, arrays(feed))[0])
 
 
 def operators(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process is started for the quantizer."""
+    monkeypatch.setattr(quantizing, "start_worker", lambda _, cores: work_inline(cores))
+    yield
+    # What it starts with.
+    ort.set_default_logger_severity(2)
+
+
+def send(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have this be the source of the quantizer."""
+    monkeypatch.setattr(quantizing, "find_source", lambda _: Source(text, "quantizer.py"))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -117,7 +189,7 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
     quantize(source, target, form, given)
     expected = run(source, given[0])
     compiled = ov.Core().compile_model(str(target), "CPU", {"INFERENCE_NUM_THREADS": 1})
-    for found in (run(target, given[0]), compiled(given[0])[0]):
+    for found in (run(target, given[0]), compiled(arrays(given[0]))[0]):
         assert found.shape == expected.shape
         assert 0 < np.abs(found - expected).max() < 0.2 * np.abs(expected).max()
     integers = [
@@ -128,6 +200,7 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
     assert len(integers) == {"convolutions": 3, "transformer": 4}[kind]
 
 
+@pytest.mark.usefixtures("inline")
 def test_products_that_stay_in_floats_are_told(tmp_path: Path) -> None:
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     given = feeds(2, 8, 32)
@@ -145,16 +218,14 @@ def test_nothing_is_left_behind_and_nothing_is_said(
 ) -> None:
     """Neither in a log nor in the folders: the quantizer writes a file beside the model."""
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
-    root = logging.getLogger()
-    handlers, disabled = list(root.handlers), root.manager.disable
     for form in FORMS:
         quantize(source, target, form, feeds(2, 8, 32))
     assert [p.name for p in source.parent.iterdir()] == ["model.onnx"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["source", "target.onnx"]
-    assert (root.handlers, root.manager.disable) == (handlers, disabled)
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_in_external_data_are_quantized_into_external_data(
     tmp_path: Path, form: Form
@@ -173,6 +244,7 @@ def test_weights_in_external_data_are_quantized_into_external_data(
     assert np.abs(run(target, given[0]) - expected).max() < 0.2 * np.abs(expected).max()
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
     tmp_path: Path,
 ) -> None:
@@ -183,6 +255,7 @@ def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
     assert operators(target)["ConvInteger"] == 26
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path) -> None:
     source, once = save(tmp_path, convolutions()), tmp_path / "once.onnx"
     given = feeds(1, 3, 16, 16)
@@ -198,6 +271,7 @@ def test_a_model_without_products_says_so(tmp_path: Path) -> None:
         quantize(source, tmp_path / "target.onnx", "dynamic", [])
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(tmp_path: Path) -> None:
     text = """g (float[5,1,4] x) => (float[5,1,1,4] h) { h = GRU<hidden_size = 4>(x, w, r) }"""
     model = parse(text, {"w": random_floats(1, 12, 4), "r": random_floats(1, 12, 4)})
@@ -216,18 +290,106 @@ def test_what_the_quantizer_raises_is_told_in_a_line(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.usefixtures("inline")
 def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("no\x1b shapes\nand a stack")
-
-    monkeypatch.setattr(onnxruntime_quantizer, "quant_pre_process", fail)
+    text = Path(onnxruntime_quantizer.__file__).read_text("utf-8")
+    send(monkeypatch, text + CANNOT_PREPARE)
     source, target = save(tmp_path, convolutions()), tmp_path / "target.onnx"
     told = quantize(source, target, "static", feeds(1, 3, 16, 16))
     assert told.notes == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
     assert read_products(target).of_integers == 3
     assert [p.name for p in source.parent.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("inline")
+def test_a_quantizer_that_cannot_be_loaded_is_told_as_one_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form
+) -> None:
+    send(monkeypatch, "import no_such_runtime")
+    with pytest.raises(MeasureError) as failed:
+        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", form, [])
+    assert str(failed.value) == (
+        f"{form} INT8: ONNX Runtime's quantizer failed: ModuleNotFoundError: No module named "
+        "'no_such_runtime'."
+    )
+
+
+@pytest.mark.usefixtures("inline")
+def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each inference has it; of all others each has its own."""
+    sent, ask = [], InlineWorker.ask
+
+    def seen(self: InlineWorker, command: str, *steps: Any, **more: Any) -> object:  # noqa: ANN401  # the worker's interface
+        sent.extend([sorted(more["inputs"])] if command == "inputs" else [])
+        return ask(self, command, *steps, **more)
+
+    monkeypatch.setattr(InlineWorker, "ask", seen)
+    send(monkeypatch, TELLING_ITS_INPUTS)
+    mask = Feed("int64", np.array([7]))
+    given = [
+        {"x": Feed("float32", np.array([seed], np.float32)), "mask": mask} for seed in range(3)
+    ]
+    with pytest.raises(MeasureError, match=r"ValueError: x=0, mask=7; x=1, mask=7; x=2, mask=7\.$"):
+        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "static", given)
+    assert sent == [["mask", "x"], ["x"], ["x"]]
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
+def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(monkeypatch, CRASHING)
+    with pytest.raises(MeasureError) as failed:
+        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "dynamic", [])
+    told = str(failed.value)
+    assert told.startswith(
+        "dynamic INT8: the worker was killed by SIGSEGV (segmentation fault) in ONNX Runtime's "
+        "quantizer. The last it wrote:\nFatal Python error: Segmentation fault\n"
+    )
+    assert told.endswith("in quantize_file")
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> None:
+    model = parse(ENDLESS, {"w": random_floats(4, 4), "trips": np.array(1 << 62)})
+    source = save(tmp_path, model)
+    with pytest.raises(MeasureError) as failed:
+        quantize(source, tmp_path / "target.onnx", "static", feeds(4, 4), limit_s=1.0)
+    assert str(failed.value) == (
+        "static INT8: no answer for 1 s in ONNX Runtime's quantizer: the worker was ended. If the "
+        "model takes that long, allow more with --timeout."
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_quantizer_that_computes_in_python_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on until it gave word three times that it does; then it says so."""
+    heard: list[object] = []
+
+    @dataclass
+    class Hearing:
+        channel: Any
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.channel, name)
+
+        def receive(self, limit_s: float) -> object:
+            heard.append(self.channel.receive(limit_s))
+            return heard[-1]
+
+    open_channel = ProcessWorker._open_channel
+    monkeypatch.setattr(ProcessWorker, "_open_channel", lambda self: Hearing(open_channel(self)))
+    send(monkeypatch, COMPUTING)
+    with pytest.raises(MeasureError, match=r"ValueError: said 3 times\.$"):
+        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "dynamic", [])
+    assert heard.count(None) == 3
 
 
 def test_what_a_product_is_of_is_told_by_its_nodes(tmp_path: Path) -> None:

@@ -1,15 +1,13 @@
-"""ONNX Runtime's own quantizer: a file in, a file of 8-bit integers out, and nothing beside it."""
+"""ONNX Runtime's own quantizer: a file in, a file of 8-bit integers out, and nothing beside it.
+
+Like that of an engine its source is sent to a worker, for calibrating runs the model.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import platform
 import shutil
-import tempfile
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -35,8 +33,8 @@ Form: TypeAlias = Literal["dynamic", "static"]
 # unsigned ones: so says the documentation of `quantize_static`.
 _ARM = ("arm", "aarch64")
 _PREPARED = "prepared.onnx"
-# Levels of the runtime's log. It does not tell which it has; the second is what it starts with.
-_FATAL, _WARNING = 4, 2
+# A level of the runtime's log. What it warns of would hide the last words of one that crashes.
+_ERROR = 3
 
 
 class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runtime has no types
@@ -50,37 +48,38 @@ class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runt
         return None if feed is None else dict(feed)
 
 
-def quantize_file(
-    source: Path,
-    target: Path,
+def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside what
+    source: str,
+    target: str,
     form: Form,
     feeds: Sequence[Mapping[str, Array]],
+    folder: str,
     *,
     is_large: bool,
 ) -> tuple[str, ...]:
     """Write the quantized model; what is to be told of it.
 
-    Of a large model the weights lie in another file beside it.
+    Of a large model the weights lie in another file beside it. What is left in `folder` goes with
+    the worker.
     """
-    with _quiet(), tempfile.TemporaryDirectory(prefix="int8-", dir=target.parent) as name:
-        folder = Path(name)
-        prepared, notes = _prepare(source, folder, is_large=is_large)
-        common: dict[str, Any] = {
-            "weight_type": QuantType.QInt8,
-            "use_external_data_format": is_large,
-        }
-        if form == "dynamic":
-            quantize_dynamic(prepared, target, **common)
-        else:
-            is_arm = platform.machine().lower().startswith(_ARM)
-            quantize_static(
-                prepared,
-                target,
-                CalibrationFeeds(feeds),
-                quant_format=QuantFormat.QDQ,
-                activation_type=QuantType.QInt8 if is_arm else QuantType.QUInt8,
-                **common,
-            )
+    ort.set_default_logger_severity(_ERROR)
+    prepared, notes = _prepare(Path(source), Path(folder), is_large=is_large)
+    common: dict[str, Any] = {
+        "weight_type": QuantType.QInt8,
+        "use_external_data_format": is_large,
+    }
+    if form == "dynamic":
+        quantize_dynamic(prepared, Path(target), **common)
+    else:
+        is_arm = platform.machine().lower().startswith(_ARM)
+        quantize_static(
+            prepared,
+            Path(target),
+            CalibrationFeeds(feeds),
+            quant_format=QuantFormat.QDQ,
+            activation_type=QuantType.QInt8 if is_arm else QuantType.QUInt8,
+            **common,
+        )
     return notes
 
 
@@ -107,23 +106,3 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
             source = Path(shutil.copyfile(source, folder / "source.onnx"))
         return source, (f"not prepared for quantization: {type(error).__name__}: {reason}",)
     return prepared, ()
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No word of the quantizer: it prints, and warns through the root logger.
-
-    That one is given a handler with its first warning, where it has none.
-    """
-    root = logging.getLogger()
-    disabled, handlers = root.manager.disable, list(root.handlers)
-    logging.disable(logging.CRITICAL)
-    ort.set_default_logger_severity(_FATAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        ort.set_default_logger_severity(_WARNING)
-        logging.disable(disabled)
-        root.handlers[:] = handlers

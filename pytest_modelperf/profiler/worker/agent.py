@@ -20,6 +20,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_modelperf.profiler.worker.meter import Meter, available_bytes, peak_rss_bytes
@@ -30,6 +32,7 @@ from pytest_modelperf.profiler.worker.process import (
     pin,
     processors_left,
     redirect_output,
+    telling_that_python_runs,
 )
 from pytest_modelperf.profiler.worker.starter import take_module
 from pytest_modelperf.profiler.worker.timing import (
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.contract import Engine, Session
 
 ENGINE_MODULE = "modelperf_engine"
+QUANTIZER_MODULE = "modelperf_quantizer"
 # Inferences of both sides of a profiled run before any is kept.
 _PROFILE_WARMUP = 3
 
@@ -71,13 +75,21 @@ class LostProcessorsError(RuntimeError):
 class Agent:
     """The models that are loaded, and what can be asked about them."""
 
-    def __init__(self, clock: Clock = time.perf_counter_ns, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter_ns,
+        meter: Meter | None = None,
+        telling: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._machine_clock = clock
         self._clock = clock
         self._cores = 0
         # Those that were there before this process was pinned.
         self._other_threads: frozenset[str] = frozenset()
         self._engine: Engine | None = None
+        self._quantize_file: Callable[..., Sequence[str]] | None = None
+        # The context of what may take longer than the other side waits for an answer.
+        self._telling = telling
         self._sessions: dict[str, Session] = {}
         # One function for each request that runs at once.
         self._infer: dict[str, list[Callable[[], Any]]] = {}
@@ -362,6 +374,41 @@ class Agent:
             os.sched_setaffinity(0, self._affinity)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    # -- quantizing
+
+    def do_quantizer(self, source: str, file: str) -> dict[str, Any]:
+        """Take a quantizer from its source; what it raised, if anything."""
+        try:
+            self._quantize_file = take_module(QUANTIZER_MODULE, source, file).quantize_file
+        except Exception as error:  # noqa: BLE001  # the other side has words of its own for it
+            return {"raised": describe_error(error)}
+        return {}
+
+    def do_quantize(  # noqa: PLR0913, PLR0917  # what a quantizer is told
+        self,
+        source: str,
+        target: str,
+        form: str,
+        feeds: Sequence[str],
+        folder: str,
+        is_large: bool,  # noqa: FBT001  # by keyword
+    ) -> dict[str, Any]:
+        """Have the quantizer write a model; its notes, or what it raised.
+
+        What the first of the feeds has is in the others too, where they have no other.
+        """
+        if self._quantize_file is None:
+            raise RuntimeError("no quantizer was taken")
+        arrays = [{**self._feeds[feeds[0]].arrays, **self._feeds[name].arrays} for name in feeds]
+        try:
+            with self._telling():
+                notes = self._quantize_file(source, target, form, arrays, folder, is_large=is_large)
+        except Exception as error:  # noqa: BLE001  # the same
+            return {"raised": describe_error(error)}
+        return {"notes": list(notes)}
+
+    # -- what it must have
+
     def _require_processors(self) -> None:
         """Raise where less than this process was pinned to is left of it."""
         if not self._cores:
@@ -407,8 +454,11 @@ def error_kind(error: BaseException) -> str:
 
 
 def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
-    """Answer what comes through the channel, until it ends."""
-    agent = Agent()
+    """Answer what comes through the channel, until it ends.
+
+    None goes before an answer that takes long, as often as Python code still runs.
+    """
+    agent = Agent(telling=partial(telling_that_python_runs, partial(channel.send, None)))
     for request in channel:
         channel.send(agent.handle(request))
         if request["command"] == "end":
