@@ -11,6 +11,7 @@ import datetime as dt
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -69,10 +70,11 @@ def stored_profiles(folder: Path) -> Iterator[bytes]:
     """What the command writes, of a run and without one."""
     model = folder / "model.onnx"
     model.write_bytes(parse(ort_profiles.WIDE, opset=17).SerializeToString())
-    for option in (("--static",), ("--max-seconds", "1")):
+    for option in (("--static",), ("--max-seconds", "1", "--roofline")):
         written = subprocess.run(
             [sys.executable, "-m", "pytest_modelperf", "profile", str(model), *option, "--json=-"],
             cwd=_ROOT,
+            env={**os.environ, "MODELPERF_CACHE_DIR": str(folder)},
             stdout=subprocess.PIPE,
             check=True,
         ).stdout

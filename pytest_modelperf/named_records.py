@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pytest_modelperf.records import Case, CaseProfile, Profile
+from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
 # The name of what is counted, which is always there and never kept.
@@ -16,11 +18,15 @@ MODEL_FILE, ENGINE = "model file", "engine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedProfile:
-    """A profile and the name that it is kept under; what is counted now has no `date`."""
+    """A profile and the name that it is kept under; what is counted now has no `date`.
+
+    `rooflines` are those of its cases that have one, by their ids.
+    """
 
     name: str
     date: dt.datetime | None
     profile: Profile
+    rooflines: Mapping[str, Roofline] = field(default_factory=dict)
 
     @property
     def is_flops(self) -> bool:

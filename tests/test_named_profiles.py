@@ -29,6 +29,7 @@ from pytest_modelperf.named_profiles.side_by_side import put_beside_work, put_si
 from pytest_modelperf.named_profiles.store import ProfileStore
 from pytest_modelperf.named_records import NamedProfile, ProfileList, Unusable
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.report.conditions import describe_instruction_sets
 from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.report.named_text import (
     render_list,
@@ -38,6 +39,7 @@ from pytest_modelperf.report.named_text import (
 )
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.text import LayerView, render_profile
+from pytest_modelperf.rooflines import place_layers
 from pytest_modelperf.serde import dump_profile, profile_to_json
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
 from tests.measuring.profiles import (
@@ -52,6 +54,7 @@ from tests.measuring.profiles import (
     static_classifier,
     with_layer_times,
 )
+from tests.test_rooflines import make_peaks
 
 DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)
 LATER = DATE + dt.timedelta(days=2)
@@ -126,18 +129,59 @@ def test_a_kept_profile_is_shown_as_it_was_measured(store: ProfileStore, profile
     shown = render_named(store.read("baseline"), VIEW, PLAIN)
     first, rest = shown.split("\n", 1)
     assert first == "baseline, kept 2026-01-31 12:05 UTC"
-    assert rest == render_profile(profile, VIEW, PLAIN)
+    assert rest.startswith(render_profile(profile, VIEW, PLAIN))
 
 
 def test_keys_that_a_newer_version_added_to_a_profile_are_kept(store: ProfileStore) -> None:
     document = json.loads(dump_named(named(timed(5))))
-    document["profile"]["cases"][0]["roofline"] = {"ms": 1.0}
+    document["profile"]["cases"][0]["energy"] = {"joules": 1.0}
     write(store, json.dumps(document))
     assert store.read("baseline").profile.cases[0].case == Case(1, 1)
     assert json.loads(store.read_text("baseline")) == document
 
 
-DOCUMENT: dict[str, Any] = json.loads(dump_named(named(timed(5))))
+def roofed(profile: Profile, name: str = "baseline") -> NamedProfile:
+    """The profile with the roofline of each case that has times of layers."""
+    peaks = make_peaks()
+    with_times = [case for case in profile.cases if case.measured and case.measured.layer_times]
+    found = {case.case.id: place_layers(case, peaks) for case in with_times}
+    return replace(named(profile, name), rooflines=found)
+
+
+@pytest.mark.parametrize("profile", MADE.values(), ids=MADE)
+def test_a_roofline_reads_back_and_is_shown_as_it_was_kept(
+    store: ProfileStore, profile: Profile
+) -> None:
+    kept = roofed(profile)
+    store.keep(kept)
+    found = store.read("baseline")
+    assert json.loads(dump_named(found)) == approximately(json.loads(dump_named(kept)))
+    assert render_named(found, VIEW, PLAIN) == render_named(kept, VIEW, PLAIN)
+    report = render_profile(profile, VIEW, PLAIN, kept.rooflines)
+    assert render_named(found, VIEW, PLAIN).split("\n", 1)[1].startswith(report)
+
+
+def test_a_profile_without_a_roofline_says_why_and_what_to_type() -> None:
+    command = (
+        "no roofline of b1-c1, b1-c2, b8-c1, b8-c2: none was kept\n"
+        "with one: modelperf profile classifier.onnx --batch 1,8 --cores 1,2 --roofline "
+        "--name NAME\n"
+    )
+    assert render_named(named(measured_cases()), VIEW, PLAIN).endswith(f"\n\n{command}")
+    untimed = "\n\nno roofline of b1-c1: there are no times of layers\n"
+    assert render_named(named(measured_function()), VIEW, PLAIN).endswith(untimed)
+    assert "no roofline" not in render_named(roofed(measured_classifier()), VIEW, PLAIN)
+
+
+def test_another_engine_and_dimensions_are_in_the_command() -> None:
+    (case,) = with_engine(name="openvino").cases
+    odd = replace(case, case=replace(case.case, dims=(("my seq", 4),)))
+    text = render_named(named(replace(timed(5), cases=(odd,))), VIEW, PLAIN)
+    command = text.splitlines()[-1]
+    assert command.endswith("--dim 'my seq=4' --engine openvino --roofline --name NAME")
+
+
+DOCUMENT: dict[str, Any] = json.loads(dump_named(roofed(timed(5))))
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -257,6 +301,36 @@ CASE = ("profile", "cases", 0)
             (*CASE, "layers", 0, "fused"),
             ["x"],
             ', profile.cases[0].layers[0].fused[0]: there is no layer "x".',
+            MEND,
+        ),
+        (
+            (*CASE, "roofline", "peaks", "bandwidths"),
+            [],
+            (
+                ", profile.cases[0].roofline.peaks.bandwidths: expected at least one value, "
+                "found an empty list."
+            ),
+            MEND,
+        ),
+        (
+            (*CASE, "roofline", "peaks", "measured"),
+            "2026-02-31",
+            ", profile.cases[0].roofline.peaks.measured: 2026-02-31 is no day.",
+            MEND,
+        ),
+        (
+            (*CASE, "roofline", "peaks", "macs_per_second", "float32"),
+            0,
+            (
+                ", profile.cases[0].roofline.peaks.macs_per_second.float32: "
+                "expected a rate of 1 a second or more, found 0.0."
+            ),
+            MEND,
+        ),
+        (
+            (*CASE, "roofline", "layers", 0, "id"),
+            "x",
+            ', profile.cases[0].roofline.layers[0].id: there is no layer "x".',
             MEND,
         ),
         (
@@ -552,7 +626,8 @@ baseline *  2026-01-31        1      1         4.990    200.4  442.5 k     618
                               2      1        failed
 four-cores  2026-02-02        1      4         2.994    334.0  442.5 k     618
 * measured of another file than the model is now
-engine and instruction sets left out: a wider terminal shows all
+engine: onnxruntime 1.31.1
+instruction sets: avx2 avx512f avx512_vnni
 
 broken: broken.json, line 1: no valid JSON.
 """)
@@ -568,10 +643,28 @@ baseline *  2026-01-31        1      1         4.990    200.4  442.5 k     618
                               2      1        failed
 four-cores  2026-02-02        1      4         2.994    334.0  442.5 k     618
 * measured of another file than the model is now
-engine and instruction sets left out: a wider terminal shows all
+engine: onnxruntime 1.31.1
+instruction sets: avx2 avx512f avx512_vnni
 
 broken: broken.json, line 1: no valid JSON.
 """)
+
+
+def test_conditions_that_have_no_column_are_told_once_with_the_profiles_of_each() -> None:
+    ours = named(timed(5), "ours")
+    other = replace(with_engine(name="openvino", version="2026.4.1"), machine=None)
+    kept = (ours, named(timed(4), "again"), named(other, "theirs"))
+    found = ProfileList(model="classifier.onnx", flops=None, kept=kept)
+    lines = render_list(found, TextStyle(80)).splitlines()
+    engine, sets = lines[-2:]
+    assert engine == "engine: onnxruntime 1.31.1 (ours again), openvino 2026.4.1 (theirs)"
+    assert sets == f"instruction sets: {ours_sets(ours)} (ours again), ? (theirs)"
+    assert render_list(found, TextStyle(200)).count("(theirs)") == 0
+
+
+def ours_sets(of: NamedProfile) -> str:
+    assert of.profile.machine is not None
+    return describe_instruction_sets(of.profile.machine)
 
 
 def test_a_time_that_too_little_was_measured_for_says_what_its_mark_means() -> None:

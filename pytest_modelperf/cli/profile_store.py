@@ -77,8 +77,8 @@ class Keeping:
         if all(case.measured is None for case in profile.cases):
             return f"{self.name} is not kept: no case was measured"
         now = dt.datetime.now(dt.timezone.utc).replace(microsecond=0)
-        named = NamedProfile(name=self.name, date=now, profile=profile)
-        before = self.store.keep(named, rooflines, replaces=self.replaces)
+        named = NamedProfile(name=self.name, date=now, profile=profile, rooflines=rooflines)
+        before = self.store.keep(named, replaces=self.replaces)
         folder = os.path.relpath(self.store.path)
         replaced = None if before is None else before.date()
         return describe_kept(self.name, folder, replaced, self.store.command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -153,11 +154,12 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     from pytest_modelperf.report.text import LayerView
     from pytest_modelperf.serde.named import dump_named
 
-    found = count_flops(store.model, request, operators)
-    roofs = find_theoretical_rooflines(found.profile, describe_machine(), cache_folder(), engine)
+    counted = count_flops(store.model, request, operators)
+    roofs = find_theoretical_rooflines(counted.profile, describe_machine(), cache_folder(), engine)
+    found = replace(counted, rooflines=roofs.by_case)
     view = LayerView(DEFAULT_COLUMNS, "macs" if top else None, top or None)
-    text = render_flops(found, view, terminal_style(), roofs.by_case, roofs.notes)
-    _put(text, dump_named(found, roofs.by_case), json_file)
+    text = render_flops(found, view, terminal_style(), roofs.notes)
+    _put(text, dump_named(found), json_file)
 
 
 def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from pytest_modelperf.baselines.decode import read_machine_facts
 from pytest_modelperf.baselines.fields import MAX_INTEGER, Field
@@ -32,6 +31,15 @@ from pytest_modelperf.measurements import (
     Round,
     RowKind,
 )
+from pytest_modelperf.named_profiles.decode_roofline import decode_roofline
+from pytest_modelperf.named_profiles.strict_values import (
+    nanoseconds,
+    number,
+    one_of,
+    some_items,
+    texts,
+    with_keys,
+)
 from pytest_modelperf.named_records import NamedProfile
 from pytest_modelperf.records import (
     Case,
@@ -45,11 +53,10 @@ from pytest_modelperf.records import (
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
 from pytest_modelperf.serde.values import SCHEMA
 from pytest_modelperf.units import printable
-
-T = TypeVar("T")
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -72,8 +79,12 @@ def decode_named(data: bytes, path: Path, advice: Advice) -> NamedProfile:
             f'the name is "{printable(name[:80])}", but the file is {printable(path.name)}',
             "Name the file after the profile that is in it.",
         )
+    profile = _profile(entries["profile"])
     return NamedProfile(
-        name=name, date=_date(entries["date"]), profile=_profile(entries["profile"])
+        name=name,
+        date=_date(entries["date"]),
+        profile=profile,
+        rooflines=_rooflines(entries["profile"], profile),
     )
 
 
@@ -87,8 +98,8 @@ def _date(field: Field) -> dt.datetime:
 
 def _profile(field: Field) -> Profile:
     upgrade(field, SCHEMA, {})
-    entries = _with(field, "model", "machine", "cases")
-    model = _with(entries["model"], "name", "path", "sha256", "bytes", "opsets", "producer")
+    entries = with_keys(field, "model", "machine", "cases")
+    model = with_keys(entries["model"], "name", "path", "sha256", "bytes", "opsets", "producer")
     return Profile(
         ModelFacts(
             name=model["name"].text(),
@@ -100,13 +111,26 @@ def _profile(field: Field) -> Profile:
             opsets={key: value.integer() for key, value in model["opsets"].mapping().items()},
             producer=model["producer"].text(),
         ),
-        _sharing([_case(case) for case in _some(entries["cases"])]),
+        _sharing([_case(case) for case in some_items(entries["cases"])]),
         entries["machine"].optional(_machine),
     )
 
 
+def _rooflines(field: Field, profile: Profile) -> dict[str, Roofline]:
+    """Those of its cases, by their ids; a case that was kept without has none."""
+    found: dict[str, Roofline] = {}
+    for item, case in zip(field.mapping()["cases"].items(), profile.cases, strict=True):
+        kept = item.mapping().get("roofline")
+        # The first of a name is meant, as where layers are fused.
+        layers = () if case.counted is None else reversed(case.counted.layers)
+        names = {layer.id: layer.name for layer in layers}
+        if kept is not None and kept.value is not None:
+            found[case.case.id] = decode_roofline(kept, names)
+    return found
+
+
 def _machine(field: Field) -> MachineFacts:
-    return read_machine_facts(_with(field, *MachineFacts.__dataclass_fields__))
+    return read_machine_facts(with_keys(field, *MachineFacts.__dataclass_fields__))
 
 
 # -- a case
@@ -125,19 +149,19 @@ def _sharing(cases: Sequence[CaseProfile]) -> tuple[CaseProfile, ...]:
 
 
 def _case(field: Field) -> CaseProfile:
-    entries = _with(
+    entries = with_keys(
         field,
         *("id", "batch_size", "cores", "dims", "outcome", "reason", "engine", "processors"),
         *("seconds", "notes", "static", "latency", "peak_rss_bytes", "engine_peak_bytes"),
         *("layers", "raw"),
     )
     case = _identity(entries)
-    rows = [_with(row, *_LAYER_KEYS) for row in entries["layers"].items()]
+    rows = [with_keys(row, *_LAYER_KEYS) for row in entries["layers"].items()]
     counted = _static(entries["static"], rows)
     outcome = entries["outcome"]
     if outcome.value == _MEASURED:
         return CaseProfile(case, counted, _measurement(entries, rows, case.batch_size))
-    why = _one_of(outcome, _OUTCOMES, _MEASURED)
+    why = one_of(outcome, _OUTCOMES, _MEASURED)
     timed = next((row["ms"] for row in rows if row["ms"].value is not None), None)
     if timed is not None:
         raise timed.error("expected null in a case that did not run, found a time")
@@ -159,7 +183,7 @@ def _identity(entries: dict[str, Field]) -> Case:
 
 
 def _static(field: Field, rows: Sequence[dict[str, Field]]) -> StaticProfile | None:
-    entries = _with(
+    entries = with_keys(
         field,
         *("macs", "params", "weight_bytes", "peak_activation_bytes", "uncounted_ops", "notes"),
     )
@@ -177,7 +201,7 @@ def _static(field: Field, rows: Sequence[dict[str, Field]]) -> StaticProfile | N
             Uncounted(op, "", count.integer(), _NOT_KEPT)
             for op, count in entries["uncounted_ops"].mapping().items()
         ),
-        notes=_texts(entries["notes"]),
+        notes=texts(entries["notes"]),
     )
 
 
@@ -187,7 +211,7 @@ def _static(field: Field, rows: Sequence[dict[str, Field]]) -> StaticProfile | N
 def _measurement(
     entries: dict[str, Field], rows: Sequence[dict[str, Field]], batch_size: int
 ) -> Measurement:
-    engine = _with(entries["engine"], "name", "version", "python", "options", "providers")
+    engine = with_keys(entries["engine"], "name", "version", "python", "options", "providers")
     processors = entries["processors"].optional(lambda numbers: numbers.integers())
     times = tuple(_times(rows))
     return Measurement(
@@ -195,28 +219,31 @@ def _measurement(
             name=engine["name"].text(),
             version=engine["version"].optional(Field.text),
             options={k: value.text() for k, value in engine["options"].mapping().items()},
-            providers=_texts(engine["providers"]),
+            providers=texts(engine["providers"]),
             python=engine["python"].optional(Field.text),
         ),
-        rounds=tuple(_round(made) for made in _some(entries["raw"])),
+        rounds=tuple(_round(made) for made in some_items(entries["raw"])),
         latency=_latency(entries["latency"], batch_size),
-        seconds=_number(entries["seconds"]),
+        seconds=number(entries["seconds"]),
         processors=processors,
         peak_rss_bytes=entries["peak_rss_bytes"].optional(Field.integer),
         engine_peak_bytes=entries["engine_peak_bytes"].optional(Field.integer),
         layer_times=times or None,
-        notes=_texts(entries["notes"]),
+        notes=texts(entries["notes"]),
     )
 
 
 def _latency(field: Field, batch_size: int) -> Latency:
     names = [f"p{percent:g}_ms" for percent in PERCENTS]
-    entries = _with(
+    entries = with_keys(
         field,
         *("min_ms", "max_ms", "mean_ms", "samples", "rounds", "confidence", "needed"),
         *("intervals_ms", *names),
     )
-    needed, intervals = _with(entries["needed"], *names), _with(entries["intervals_ms"], *names)
+    needed, intervals = (
+        with_keys(entries["needed"], *names),
+        with_keys(entries["intervals_ms"], *names),
+    )
     percentiles = []
     for percent, name in zip(PERCENTS, names, strict=True):
         low_ns, high_ns = intervals[name].optional(_interval) or (None, None)
@@ -224,20 +251,20 @@ def _latency(field: Field, batch_size: int) -> Latency:
             Percentile(
                 percent=percent,
                 needed=needed[name].integer(),
-                value_ns=entries[name].optional(_ns),
+                value_ns=entries[name].optional(nanoseconds),
                 low_ns=low_ns,
                 high_ns=high_ns,
             )
         )
     return Latency(
         batch_size=batch_size,
-        confidence=_number(entries["confidence"]),
+        confidence=number(entries["confidence"]),
         percentiles=tuple(percentiles),
         samples=entries["samples"].integer(),
         rounds=entries["rounds"].integer(),
-        min_ns=round(_ns(entries["min_ms"])),
-        max_ns=round(_ns(entries["max_ms"])),
-        mean_ns=_ns(entries["mean_ms"]),
+        min_ns=round(nanoseconds(entries["min_ms"])),
+        max_ns=round(nanoseconds(entries["max_ms"])),
+        mean_ns=nanoseconds(entries["mean_ms"]),
     )
 
 
@@ -245,16 +272,18 @@ def _interval(field: Field) -> tuple[float, float]:
     items = field.items()
     if len(items) != 2:
         raise field.error(f"expected [low, high], found {len(items)} values")
-    return _ns(items[0]), _ns(items[1])
+    return nanoseconds(items[0]), nanoseconds(items[1])
 
 
 def _round(field: Field) -> Round:
-    entries = _with(field, "load_ms", "first_ms", "warmup_runs", "is_steady", "noise", "times_ns")
-    noise = _with(entries["noise"], *Noise.__dataclass_fields__)
-    _some(entries["times_ns"])
+    entries = with_keys(
+        field, "load_ms", "first_ms", "warmup_runs", "is_steady", "noise", "times_ns"
+    )
+    noise = with_keys(entries["noise"], *Noise.__dataclass_fields__)
+    some_items(entries["times_ns"])
     return Round(
-        load_ns=round(_ns(entries["load_ms"])),
-        first_ns=round(_ns(entries["first_ms"])),
+        load_ns=round(nanoseconds(entries["load_ms"])),
+        first_ns=round(nanoseconds(entries["first_ms"])),
         warmup_runs=entries["warmup_runs"].integer(),
         is_steady=entries["is_steady"].flag(),
         block=Block(
@@ -283,7 +312,7 @@ _LAYER_KEYS = (
 
 
 def _is_layer(row: dict[str, Field]) -> bool:
-    return _one_of(row["kind"], _KINDS) is RowKind.LAYER
+    return one_of(row["kind"], _KINDS) is RowKind.LAYER
 
 
 def _layer(row: dict[str, Field]) -> StaticLayer:
@@ -325,9 +354,9 @@ def _times(rows: Sequence[dict[str, Field]]) -> Iterator[LayerTime]:
             continue
         fused = (_place_of(name, row["id"].value, places, layers) for name in row["fused"].items())
         yield LayerTime(
-            kind=_one_of(row["kind"], _KINDS),
+            kind=one_of(row["kind"], _KINDS),
             kernel=row["kernel"].optional(Field.text) or "",
-            ns=_number(row["ms"]) * _NS_PER_MS,
+            ns=number(row["ms"]) * _NS_PER_MS,
             layer=index,
             fused=tuple(fused),
             provider=row["provider"].optional(Field.text),
@@ -356,12 +385,12 @@ def _shape(field: Field) -> Shape:
 
 
 def _sparsity(field: Field) -> Sparsity:
-    entries = _with(field, "zeros", "size", "pattern", "block_ratio", "n_of_m")
+    entries = with_keys(field, "zeros", "size", "pattern", "block_ratio", "n_of_m")
     return Sparsity(
         zeros=entries["zeros"].integer(),
         size=entries["size"].integer(),
         pattern=entries["pattern"].text(),
-        block_ratio=_number(entries["block_ratio"]),
+        block_ratio=number(entries["block_ratio"]),
         n_of_m=entries["n_of_m"].optional(_n_of_m),
     )
 
@@ -371,52 +400,3 @@ def _n_of_m(field: Field) -> tuple[int, int]:
     if len(numbers) != 2:
         raise field.error(f"expected [n, m], found {len(numbers)} values")
     return numbers[0], numbers[1]
-
-
-# -- values
-
-
-def _one_of(field: Field, choices: Mapping[str, T], *more: str) -> T:
-    """What the text stands for; `more` are others that could have been there."""
-    pattern = re.compile("|".join(map(re.escape, choices)))
-    return choices[field.matching(pattern, f"one of {', '.join((*more, *choices))}")]
-
-
-def _with(field: Field, *keys: str) -> dict[str, Field]:
-    """The entries of an object that has at least these keys."""
-    found = field.mapping()
-    missing = [key for key in keys if key not in found]
-    if missing:
-        raise field.error(f'the key "{missing[0]}" is missing')
-    return found
-
-
-def _some(field: Field) -> tuple[Field, ...]:
-    items = field.items()
-    if not items:
-        raise field.error("expected at least one value, found an empty list")
-    return items
-
-
-def _texts(field: Field) -> tuple[str, ...]:
-    return tuple(item.text() for item in field.items())
-
-
-def _number(field: Field) -> float:
-    """A number with all of its digits. What is left of a latency can be a little less than 0."""
-    value = field.value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        # The nearest to the largest integer is one more: what is written of that has to be read.
-        if abs(value) <= MAX_INTEGER + 1:
-            return float(value)
-        raise field.error(f"expected a number of up to 2^63, found {value}")
-    # This says what was found in the place of a number.
-    return field.number()
-
-
-def _ns(field: Field) -> float:
-    """Of milliseconds."""
-    value = _number(field)
-    if value < 0:
-        raise field.error(f"expected a duration, found {value}")
-    return value * _NS_PER_MS

@@ -11,7 +11,7 @@ import contextlib
 import datetime as dt
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, 
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.place import check_name, unknown_name
 from pytest_modelperf.named_records import FLOPS, NamedProfile, Unusable
-from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.named import dump_named
 from pytest_modelperf.units import printable
 
@@ -136,20 +135,14 @@ class ProfileStore:
                 f"{printable(str(there))} cannot be written. Give another --profile-dir."
             )
 
-    def keep(
-        self,
-        named: NamedProfile,
-        rooflines: Mapping[str, Roofline] | None = None,
-        *,
-        replaces: bool = False,
-    ) -> dt.datetime | None:
+    def keep(self, named: NamedProfile, *, replaces: bool = False) -> dt.datetime | None:
         """Write a profile, and return the date of the one that it replaced; None of none.
 
         One that cannot be read is replaced like any other, and has the date of its file.
         """
         check_name(named.name)
         path = self._file(named.name)
-        content = dump_named(named, rooflines).encode("ascii")
+        content = dump_named(named).encode("ascii")
         # What could not be read again is not written.
         with _refused():
             decode_named(content, path, self._advice(named.name))

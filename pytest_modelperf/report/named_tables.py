@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from pytest_modelperf.measurements import Measurement
+from pytest_modelperf.measurements import EngineFacts, Measurement
 from pytest_modelperf.named_records import FLOPS, CasePair, NamedProfile, ProfileList, SideBySide
 from pytest_modelperf.records import CaseProfile, LayerType
 from pytest_modelperf.report.comparison_tables import layer_type_time_tables
@@ -81,8 +81,25 @@ def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
         yield f"{OLDER} measured of another file than the model is now"
     if any(value is None for value in _medians(found)):
         yield f"{UNKNOWN} too few inferences to tell; --max-seconds makes time for more"
-    if found.kept and not has_conditions:
-        yield f"{_ENGINE} and {_SETS} left out: a wider terminal shows all"
+    if not has_conditions:
+        yield from _condition_lines(found.kept)
+
+
+def _condition_lines(kept: Sequence[NamedProfile]) -> Iterator[str]:
+    """What a table has no room for: `engine: onnxruntime 1.31.1 (a, b), openvino 2026.4.1 (c)`."""
+    engines: dict[str, list[str]] = {}
+    sets: dict[str, list[str]] = {}
+    for named in kept:
+        name = printable(named.name)
+        runs = (case.measured for case in named.profile.cases)
+        for engine in dict.fromkeys(_engine(run.engine) for run in runs if run is not None):
+            engines.setdefault(engine, []).append(name)
+        sets.setdefault(_instruction_sets(named) or UNKNOWN, []).append(name)
+    for title, found in ((_ENGINE, engines), (_SETS, sets)):
+        if len(found) > 1:
+            yield f"{title}: " + ", ".join(f"{text} ({' '.join(of)})" for text, of in found.items())
+        elif found:
+            yield f"{title}: {next(iter(found))}"
 
 
 def _medians(found: ProfileList) -> Iterator[float | None]:
@@ -98,18 +115,25 @@ def _rows(named: NamedProfile, found: ProfileList, date: str) -> list[tuple[str,
     is_older = found.older is not None and named.name in found.older
     name = f"{printable(named.name)} {OLDER}" if is_older else printable(named.name)
     when = "always there" if named.date is None else named.date.strftime(date)
-    machine = named.profile.machine
-    sets = "" if machine is None or named.is_flops else describe_instruction_sets(machine)
+    sets = "" if named.is_flops else _instruction_sets(named)
     rows = []
     for index, case in enumerate(named.profile.cases):
         head = (name, when) if index == 0 else ("", "")
-        rows.append((*head, *_case_cells(case, is_flops=named.is_flops), printable(sets)))
+        rows.append((*head, *_case_cells(case, is_flops=named.is_flops), sets))
     return rows
+
+
+def _instruction_sets(named: NamedProfile) -> str:
+    machine = named.profile.machine
+    return "" if machine is None else printable(describe_instruction_sets(machine))
+
+
+def _engine(engine: EngineFacts) -> str:
+    return printable(f"{engine.name} {engine.version or ''}".rstrip())
 
 
 def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
     counted, run = case.counted, case.measured
-    engine = "" if run is None else f"{run.engine.name} {run.engine.version or ''}".rstrip()
     latency = "" if is_flops else case.outcome.value
     return (
         str(case.case.batch_size),
@@ -119,7 +143,7 @@ def _case_cells(case: CaseProfile, *, is_flops: bool) -> tuple[str, ...]:
         "" if run is None else format_rate(run.latency.items_per_second),
         "" if counted is None else format_count(counted.macs),
         "" if counted is None else format_count(counted.params),
-        printable(engine),
+        "" if run is None else _engine(run.engine),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.named_records import (
@@ -28,13 +28,14 @@ from pytest_modelperf.report.named_tables import (
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.text import LayerView, render_profile
-from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.units import printable, shell_path, shell_word
 
 # One standard deviation of the difference between two processes, from one real model to another,
 # each in 40 processes on a shared machine of 2 cores.
 APART = (0.06, 0.28)
 _TIME = "%Y-%m-%d %H:%M UTC"
+# What `modelperf profile` takes where none is named.
+_USUAL_ENGINE = "onnxruntime"
 
 
 def render_list(found: ProfileList, style: TextStyle) -> str:
@@ -56,28 +57,69 @@ def render_list(found: ProfileList, style: TextStyle) -> str:
 def render_named(
     named: NamedProfile, view: LayerView, style: TextStyle, *, is_older: bool = False
 ) -> str:
-    """A profile as `modelperf profile` shows it, and when it was kept."""
-    page = Page(style)
-    page.line(_kept(named), "bold")
+    """A profile as `modelperf profile` shows it, when it was kept, and why it has no roofline."""
+    head, end = Page(style), Page(style)
+    head.line(_kept(named), "bold")
     if is_older:
-        page.item("of another file than the model is now", style="yellow")
-    return page.text() + render_profile(named.profile, view, style)
+        head.item("of another file than the model is now", style="yellow")
+    report = head.text() + render_profile(named.profile, view, style, named.rooflines)
+    without = [
+        case
+        for case in named.profile.cases
+        if case.measured is not None and case.case.id not in named.rooflines
+    ]
+    if not without:
+        return report
+    end.line("")
+    _write_missing_roofline(end, named, without)
+    return report + end.text()
 
 
 def render_flops(
-    named: NamedProfile,
-    view: LayerView,
-    style: TextStyle,
-    rooflines: Mapping[str, Roofline],
-    notes: Sequence[str] = (),
+    named: NamedProfile, view: LayerView, style: TextStyle, notes: Sequence[str] = ()
 ) -> str:
     """What is counted, each case under its roofline, and why there is none."""
+    report = render_profile(named.profile, view, style, named.rooflines)
+    if not notes:
+        return report
     page = Page(style)
-    if notes:
-        page.line("")
+    page.line("")
     for note in notes:
         page.item(printable(note), style="yellow")
-    return render_profile(named.profile, view, style, rooflines) + page.text()
+    return report + page.text()
+
+
+def _write_missing_roofline(
+    page: Page, named: NamedProfile, without: Sequence[CaseProfile]
+) -> None:
+    """Why these cases have none, and what keeps a profile that has one."""
+    timed = [case for case in without if case.measured and case.measured.layer_times]
+    untimed = ", ".join(printable(case.case.id) for case in without if case not in timed)
+    if untimed:
+        page.item(f"no roofline of {untimed}: there are no times of layers")
+    if timed:
+        ids = ", ".join(printable(case.case.id) for case in timed)
+        page.item(f"no roofline of {ids}: none was kept")
+        for line in fold_command("with one", _with_roofline(named, timed), page.width):
+            page.line(line)
+
+
+def _with_roofline(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
+    """The command that measures these cases again, and keeps their roofline under another name."""
+    model = named.profile.model
+    batches = dict.fromkeys(str(case.case.batch_size) for case in cases)
+    cores = dict.fromkeys(str(case.case.cores) for case in cases)
+    dims = dict.fromkeys(dim for case in cases for dim in case.case.dims)
+    engines = dict.fromkeys(_engine(case).name for case in cases)
+    return " ".join(
+        [
+            f"modelperf profile {shell_path(model.path or model.name)}",
+            f"--batch {','.join(batches)} --cores {','.join(cores)}",
+            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in dims),
+            *(f"--engine {shell_word(name)}" for name in engines if name != _USUAL_ENGINE),
+            "--roofline --name NAME",
+        ]
+    )
 
 
 def render_side_by_side(found: SideBySide, top: int | None, style: TextStyle) -> str:

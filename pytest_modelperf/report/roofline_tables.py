@@ -155,7 +155,7 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
         noun = "layer" if len(beyond) == 1 else "layers"
         lines.append(
             f">100 %: {len(beyond)} {noun} faster than these peaks, of which the true ones are at "
-            f"least {_best_of(beyond)}; --measure-peaks measures them anew"
+            f"least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them anew"
         )
     return [*lines, *_left_out(roofline, hidden)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from pytest_modelperf.named_records import (
     CasePair,
     NamedProfile,
@@ -12,7 +10,6 @@ from pytest_modelperf.named_records import (
     WorkAndTime,
 )
 from pytest_modelperf.records import CaseProfile
-from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.facts import (
     engine_to_json,
     layer_to_json,
@@ -30,14 +27,14 @@ NAMED_SCHEMA = 1
 DATE_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def dump_named(named: NamedProfile, rooflines: Mapping[str, Roofline] | None = None) -> str:
-    """What is kept, and what a kept profile is read from; `rooflines` are by the ids of cases."""
+def dump_named(named: NamedProfile) -> str:
+    """What is kept, and what a kept profile is read from."""
     return dump_document(
         {
             "schema": NAMED_SCHEMA,
             "name": named.name,
             "date": _date(named),
-            "profile": profile_to_json(named.profile, rooflines),
+            "profile": profile_to_json(named.profile, named.rooflines),
         }
     )
 

@@ -652,9 +652,11 @@ def is_first(place: Sequence[str | int]) -> bool:
 
 # What is computed from other values, or is shown by no report of a kept profile.
 _NOT_READ = re.compile(
-    r"machine\.key|reason|roofline|load_ms|first_load_ms|first_inference_ms|layer_types.*|"
+    r"machine\.key|reason|load_ms|first_load_ms|first_inference_ms|layer_types.*|"
     r"static\.(flops|coverage|macs|\w+_macs|elementwise_ops|activation_bytes)|"
-    r"latency\.items_per_second|layers\.0\.runs_in|raw\.0\.begun_ns"
+    r"latency\.items_per_second|layers\.0\.runs_in|raw\.0\.begun_ns|"
+    r"roofline\.(least_ms|gain_ms|peaks\.(bytes_per_second|balance.*))|"
+    r"roofline\.layers\.0\.(gain_ms|share|intensity|\w+_per_second)"
 )
 
 
@@ -793,7 +795,7 @@ def test_peaks_of_which_any_value_is_another_are_measured_anew_or_can_be_used(
             assert all(each.bytes_per_second > 0 for each in peaks.bandwidths)
 
 
-_STORED = json.loads(dump_named(named(timed(5))))["profile"]
+_STORED = DOCUMENT["profile"]
 _STORED_PLACES = [place[1:] for place in PLACES if place[0] == "profile" and len(place) > 1]
 
 
