@@ -162,6 +162,18 @@ b2-c1,relu,Relu,0,0,24,2x3
 """)
 
 
+def test_two_documents_are_not_written_to_one_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    file, again = tmp_path / "out", tmp_path / "sub" / ".." / "out"
+    done = run("profile", "relu.onnx", "--static", "--json", str(file), "--csv", str(again))
+    message = f"--json and --csv would both write {again}: give another file to one of them."
+    assert done == (2, "", f"Error: {message}\n")
+    assert not file.exists()
+    # What keeps nothing takes any number of them.
+    null = os.devnull
+    assert run("profile", "relu.onnx", "--static", "--json", null, "--csv", null).exit_code == 0
+
+
 def test_csv_alone_goes_to_standard_output() -> None:
     result = run("profile", *LINEAR_64, "--static", "--csv", "-", "--columns", "id,macs,output")
     assert (result.exit_code, result.err) == (0, "")

@@ -28,7 +28,7 @@ _CLEAR_LINE = "\r\x1b[K"
 def leaves_stdout(targets: Mapping[str, str | None]) -> bool:
     """Whether none of these documents, by their options, goes to standard output: a report can.
 
-    UsageError where several of them want to.
+    UsageError where several of them want to, or want the same file.
     """
     wanting = [option for option, target in targets.items() if target == STDOUT]
     if len(wanting) > 1:
@@ -36,7 +36,23 @@ def leaves_stdout(targets: Mapping[str, str | None]) -> bool:
             f"only one of {' and '.join(wanting)} can go to standard output: give a file for the "
             "others."
         )
+    files: dict[str, str] = {}
+    for option, target in targets.items():
+        if target is None or target == STDOUT or _is_no_file(target):
+            continue
+        other = files.setdefault(os.path.realpath(target), option)
+        if other != option:
+            raise UsageError(
+                f"{other} and {option} would both write {printable(target)}: give another file to "
+                "one of them."
+            )
     return not wanting
+
+
+def _is_no_file(target: str) -> bool:
+    """Whether it is something like a pipe or /dev/null, which takes one document after another."""
+    path = Path(target)
+    return path.exists() and not path.is_file()
 
 
 def check_writable(*targets: str | None) -> None:
