@@ -497,13 +497,13 @@ def test_what_else_lies_in_the_folder_stays(store: ProfileStore) -> None:
 def test_an_unknown_name_is_answered_with_the_nearest(store: ProfileStore) -> None:
     store.keep(named(timed(5)))
     expected = (
-        "there is no profile 'baselin'. Did you mean 'baseline'? There are: {}. "
+        "there is no profile 'baselin'. Did you mean 'baseline'? {}. "
         "Listed by: modelperf profiles classifier.onnx"
     )
-    assert message_of(store, "baselin") == expected.format("flops, baseline")
+    assert message_of(store, "baselin") == expected.format("There are: flops, baseline")
     with pytest.raises(UsageError) as caught:
         store.remove("baselin")
-    assert str(caught.value) == expected.format("baseline")
+    assert str(caught.value) == expected.format("Kept are: baseline")
     with pytest.raises(UsageError, match="None is kept"):
         replace(store, folder="other").check_there(["baseline"])
 

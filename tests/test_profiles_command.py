@@ -153,9 +153,15 @@ def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
 
 @pytest.fixture
 def peaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Peaks of this machine that are kept: of two days on one core, the later on two engines."""
+    """Peaks of this machine that are kept: of two days on one core, the later on two engines.
+
+    The machine has two cores, whatever the one that runs the tests has.
+    """
     monkeypatch.setenv("MODELPERF_CACHE_DIR", str(tmp_path))
-    key = describe_machine().key
+    machine = replace(describe_machine(), usable_cores=2)
+    described = "pytest_modelperf.profiler.machine.describe.describe_machine"
+    monkeypatch.setattr(described, lambda: machine)
+    key = machine.key
     slow = make_peaks(machine_key=key, engine="onnxruntime", measured=dt.date(2026, 1, 1))
     fast = replace(
         slow, version="99", bandwidths=(Bandwidth(1, 50e9),), measured=dt.date(2026, 2, 1)
@@ -203,8 +209,29 @@ an engine that fuses layers moves less, and can be faster
 @pytest.mark.usefixtures("peaks")
 def test_flops_without_the_peaks_of_so_many_cores_say_what_measures_them() -> None:
     done = profiles("--show", "flops", "--cores", "1,2")
-    assert "no roofline of b1-c2: the peaks of onnxruntime" in " ".join(done.out.split())
+    assert (
+        "no roofline of b1-c2: the peaks of onnxruntime on 2 cores of this machine are not known. "
+        "Measured by: modelperf profile models/net.onnx --roofline --engine onnxruntime --cores 2"
+    ) in " ".join(done.out.split())
     assert done.out.count("by layer, the least time") == 1
+
+
+@pytest.mark.usefixtures("peaks")
+def test_flops_on_more_cores_than_there_are_have_no_command_that_would_be_refused() -> None:
+    done = profiles("--show", "flops", "--cores", "3")
+    assert "no roofline of b1-c3: 3 cores are wanted, but the machine has 2\n" in done.out
+    assert "Measured by" not in done.out
+
+
+def test_the_roofline_of_an_engine_that_there_is_not_is_refused() -> None:
+    done = profiles("--show", "flops", "--engine", "tensorrt")
+    assert (done.exit_code, done.out) == (2, "")
+    assert "there is no engine 'tensorrt'" in done.err
+
+
+def test_what_there_is_has_flops_in_it_and_what_can_be_removed_has_not() -> None:
+    assert "'c'. There are: flops, a, b. Listed by: " in profiles("--show", "c").err
+    assert "'c'. Kept are: a, b. Listed by: " in profiles("--remove", "c").err
 
 
 def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:

@@ -113,8 +113,10 @@ def profiles(  # noqa: PLR0913  # one parameter per option
         _compare(store, compared, top, json_file)
         return
     request = read_request(batch, cores, dims, inputs)
-    operators = load_extensions(plugins).operators
+    extensions = load_extensions(plugins)
+    operators = extensions.operators
     if show == FLOPS:
+        extensions.engines.find(engine)
         _show_flops(store, request, operators, engine, top, json_file)
     elif show is not None:
         _show(store, show, top, json_file)

@@ -61,11 +61,15 @@ def check_name(name: str) -> None:
 
 
 def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
-    """What to say where there is no profile of that name; `command` lists those that there are."""
+    """What to say where there is no profile of that name; `command` lists those that there are.
+
+    What is counted is always there, but where something is to be removed it is none of the `known`.
+    """
     names = tuple(known)
     near = nearest(name, names)
     hint = f" Did you mean {near!r}?" if near is not None else ""
-    there = f"There are: {printable(', '.join(names))}." if names else "None is kept."
+    are = "There are" if FLOPS in names else "Kept are"
+    there = f"{are}: {printable(', '.join(names))}." if names else "None is kept."
     return UsageError(
         f"there is no profile {printable(name)!r}.{hint} {there} Listed by: {command}"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.peak_files import find_peaks
-from pytest_modelperf.records import Profile
+from pytest_modelperf.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rooflines import Peaks, Roofline, theoretical_roofs
 
 
@@ -34,14 +35,27 @@ def find_theoretical_rooflines(
     for case in counted.cases:
         peaks = _latest(kept.peaks, engine, case.case.cores)
         if peaks is None:
-            notes[
-                f"no roofline of {case.case.id}: the peaks of {engine} on this machine with "
-                f"--cores {case.case.cores} are not known. `modelperf profile MODEL --roofline` "
-                "measures them"
-            ] = None
+            notes[_why_none(case, counted.model, machine, engine)] = None
         else:
             found[case.case.id] = theoretical_roofs(case.static, peaks)
     return TheoreticalRooflines(found, tuple(notes))
+
+
+def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engine: str) -> str:
+    """That no peaks are known, and what to type to have them measured, where anything could."""
+    none, cores = f"no roofline of {case.case.id}", case.case.cores
+    if machine.usable_cores is not None and cores > machine.usable_cores:
+        return f"{none}: {cores} cores are wanted, but the machine has {machine.usable_cores}"
+    command = shlex.join(
+        [
+            *("modelperf", "profile", model.path or model.name, "--roofline"),
+            *("--engine", engine, "--cores", str(cores)),
+        ]
+    )
+    return (
+        f"{none}: the peaks of {engine} on {cores} core{'s' if cores > 1 else ''} of this machine "
+        f"are not known. Measured by: {command}"
+    )
 
 
 def _latest(kept: tuple[Peaks, ...], engine: str, cores: int) -> Peaks | None:
