@@ -13,6 +13,8 @@ modelperf.whatifTypes = (() => {
   // So many can be taken in at a glance; so many types are drawn of whatever many levels.
   const MOST_BARS = 48;
   const LEAST_TYPES = 5;
+  // A nanosecond, in ms: what is less is left of a subtraction, and would be decades of an axis.
+  const SHORTEST = 1e-6;
 
   class TypeSummary {
     element;
@@ -153,7 +155,7 @@ modelperf.whatifTypes = (() => {
     #axis(traces) {
       const { view } = this.#choice;
       const values = known(traces.flatMap(({ x }) => x));
-      const positive = values.filter((value) => value > 0);
+      const positive = values.filter((value) => value >= SHORTEST);
       // The figures stand beside the bars.
       if (view === "log" && positive.length) {
         const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
