@@ -20,7 +20,7 @@ from pytest_modelperf.serde import dump_whatif
 from pytest_modelperf.units import display_width
 from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange
-from tests.whatifs import make_case, make_layers, make_speedup, make_whatif
+from tests.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif
 
 EVIL = "a\x1b[31mb\nc\u202ed"
 PLAIN = TextStyle()
@@ -156,24 +156,38 @@ total                       6.700       6.722         5.796       4.762         
 ~: an estimate, between two levels that were measured
 
 by layer, what gains most first, in ms
-layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
-───────────────────────────────────────────────────────────────────────────────────
-stage4/matmul  MatMul     1.077       1.077         0.861       0.538         0.969
-stage8/conv    Conv       0.861       0.870         0.603       0.345         1.120
-stage2/conv    Conv       0.646       0.653         0.452       0.258         0.840
-(all else)                4.116       4.122         3.879       3.620         4.288
+layer          type    weight                Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
+─────────────────────────────────────────────────────────────────────────────────────────────────────────
+stage4/matmul  MatMul  stage4/matmul.weight     1.077       1.077         0.861       0.538         0.969
+stage8/conv    Conv    stage8/conv.weight       0.861       0.870         0.603       0.345         1.120
+stage2/conv    Conv    stage2/conv.weight       0.646       0.653         0.452       0.258         0.840
+(all else)                                      4.116       4.122         3.879       3.620         4.288
 
-total                     6.700       6.722         5.796       4.762         7.217
+total                                           6.700       6.722         5.796       4.762         7.217
 7 more layers: --top 0 shows all
 ~: an estimate, between two levels that were measured\
 """)  # noqa: E501  # it is as wide as the terminal
 
 
 def layers_in(view: View, whatif: WhatIf | None = None) -> str:
-    text = render_whatif(whatif or make_whatif(), WhatIfView(2, view), TextStyle(120))
+    text = render_whatif(whatif or make_whatif(), WhatIfView(2, view), TextStyle(100))
     found = re.search(r"^by layer, .*?(?=\n\n[^t])", text, re.DOTALL | re.MULTILINE)
     assert found is not None
     return found[0]
+
+
+def test_weights_are_named_where_that_moves_no_level() -> None:
+    def tables(width: int | None, whatif: WhatIf | None = None) -> list[str]:
+        text = render_whatif(whatif or make_whatif(), TOP, TextStyle(width))
+        return re.findall(r"by layer, .*\n(.*)\n", text)
+
+    (wide,) = tables(None)
+    assert wide.split()[:4] == ["layer", "type", "weight", "Baseline"]
+    assert wide.replace(" ", "").replace("weight", "") == tables(100)[0].replace(" ", "")
+    assert all("weight" not in head for head in tables(80))
+    sums = (make_layer(3), make_layer(9))
+    (unweighted,) = tables(None, make_whatif(make_case(sums)))
+    assert "weight" not in unweighted
 
 
 def test_layers_in_percent_of_the_whole_as_it_is() -> None:
@@ -358,6 +372,16 @@ def test_the_json_of_a_what_if() -> None:
     assert [level["id"] for level in case["levels"]] == [
         "baseline", "pruned-0.5", "pruned-0.7-estimate", "pruned-0.9", "int8-dynamic", "int8-static"
     ]  # fmt: skip
+    assert case["layers"][4] == {
+        "id": "stage4/matmul_output_0",
+        "name": "stage4/matmul",
+        "op_type": "MatMul",
+        "weight": "stage4/matmul.weight",
+        "macs": 1000000,
+        "params": 2000,
+    }
+    ids = {layer["id"] for layer in case["layers"]}
+    assert all({*level["layers"]} <= ids for level in case["levels"])
     level = case["levels"][3]
     whole = make_case().levels[3]
     assert level["layers"] == pytest.approx(dict(whole.layers))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pytest_modelperf.measurements import Ratio
@@ -177,6 +177,15 @@ class _Grid:
     rest: _Row | None
     caption: str
 
+    def without_last_head(self) -> _Grid:
+        """The same with a column less before the times."""
+
+        def less(row: _Row) -> _Row:
+            return replace(row, head=row.head[:-1])
+
+        rest = None if self.rest is None else less(self.rest)
+        return replace(self, head=self.head[:-1], rows=tuple(map(less, self.rows)), rest=rest)
+
     def table(self, chosen: Sequence[int], view: View) -> Table:
         """The levels at these places, behind the model as it is."""
         places = (0, *chosen)
@@ -264,7 +273,10 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
 
 
 def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None) -> list[Table]:
-    """The layers that gain most at some level, and what all else takes."""
+    """The layers that gain most at some level, and what all else takes.
+
+    Their weights are named where there is room.
+    """
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
     if not levels or counted is None:
@@ -280,17 +292,22 @@ def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None
     head = (
         Column("layer", is_text=True, is_name=True, least=_LEAST_NAME),
         Column("type", is_text=True, is_name=True),
+        Column("weight", is_text=True, is_name=True, least=_LEAST_NAME),
     )
-    return _parted(
-        _Grid("by layer, what gains most first", head, levels, tuple(shown), rest, more),
-        view,
-        width,
-    )
+    whole = _Grid("by layer, what gains most first", head, levels, tuple(shown), rest, more)
+    usual = _parted(whole.without_last_head(), view, width)
+    named = _parted(whole, view, width)
+    has_weights = any(row.head[-1] for row in shown)
+    return named if has_weights and _are_parted_alike(named, usual, width) else usual
 
 
 def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
     return _Row(
-        (printable(layer.name or layer.id), printable(layer.qualified_op)),
+        (
+            printable(layer.name or layer.id),
+            printable(layer.qualified_op),
+            printable(layer.weight or ""),
+        ),
         tuple(level.layers.get(layer.id) for level in levels),
         tuple(layer.id in level.outside for level in levels),
     )
@@ -302,7 +319,7 @@ def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:
     for at, level in enumerate(levels):
         spent = sum(row.times[at] or 0.0 for row in shown)
         times.append(None if level.ms is None else max(0.0, level.ms - spent))
-    return _Row(("(all else)", ""), tuple(times), (False,) * len(levels))
+    return _Row(("(all else)", "", ""), tuple(times), (False,) * len(levels))
 
 
 def _with_times(
@@ -327,6 +344,12 @@ def _parted(grid: _Grid, view: View, width: int) -> list[Table]:
         chosen.append(at)
     tables.append(grid.table(chosen, view))
     return tables
+
+
+def _are_parted_alike(wider: Sequence[Table], usual: Sequence[Table], width: int) -> bool:
+    """Whether a column more before the times moves none of them, and there is room for it."""
+    moved = [len(table.columns) - 1 for table in wider] != [len(table.columns) for table in usual]
+    return not moved and all(least_width(table) <= width for table in wider)
 
 
 # -- outputs

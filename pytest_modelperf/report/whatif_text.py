@@ -72,8 +72,10 @@ def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) 
     outputs = output_change_table(case)
     if outputs is not None:
         page.table(outputs)
-    page.line("")
-    for line in _notes(case):
+    notes = list(_notes(case))
+    if notes:
+        page.line("")
+    for line in notes:
         write_fact(page, "note", line)
 
 

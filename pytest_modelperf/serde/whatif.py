@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_modelperf.measurements import Ratio
+from pytest_modelperf.records import StaticLayer
 from pytest_modelperf.serde.comparison import output_to_json
 from pytest_modelperf.serde.facts import engine_to_json, machine_to_json, model_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
@@ -29,13 +30,26 @@ def whatif_to_json(whatif: WhatIf) -> dict[str, Json]:
 
 
 def _case(case: WhatIfCase) -> dict[str, Json]:
+    counted = case.baseline.counted
     return {
         "id": case.id,
         "batch_size": case.case.batch_size,
         "cores": case.case.cores,
         "dims": dict(case.case.dims),
+        "layers": [_layer(layer) for layer in (counted.layers if counted is not None else ())],
         "levels": [_level(case, level) for level in case.levels],
         "notes": list(case.notes),
+    }
+
+
+def _layer(layer: StaticLayer) -> dict[str, Json]:
+    return {
+        "id": layer.id,
+        "name": layer.name,
+        "op_type": layer.qualified_op,
+        "weight": layer.weight,
+        "macs": layer.macs,
+        "params": layer.params,
     }
 
 
