@@ -17,6 +17,8 @@ from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.verdicts import OutputChange
 
 BASELINE = "Baseline"
+# A nanosecond, in ms. What is said to take less is left of a subtraction.
+SHORTEST_MS = 1e-6
 
 
 class VariantKind(str, Enum):
@@ -92,6 +94,13 @@ class Level:
     def is_slower(self) -> bool:
         ratio = self.speedup
         return ratio is not None and ratio.high is not None and ratio.high < 1.0
+
+
+def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | None:
+    """How many times as fast a layer became; None where either side took no time to speak of."""
+    if before_ms is None or before_ms < SHORTEST_MS or not after_ms:
+        return None
+    return before_ms / after_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

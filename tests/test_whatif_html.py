@@ -158,8 +158,8 @@ def test_of_several_cases_every_line_names_its_own() -> None:
     assert "b1-c1: Pruned 0.9 is the fastest" in text
     assert "b8-c2: Pruned 0.9 is the fastest" in text
     assert "b8-c2 Pruned 0.9 22.03 363.1" in text
-    assert "case level ms a batch" in text
-    assert "case level ms a batch" not in text_of(make_whatif(CASE))
+    assert "case level ms per batch" in text
+    assert "case level ms per batch" not in text_of(make_whatif(CASE))
 
 
 def test_an_estimate_and_what_is_unsure_are_never_called_the_fastest() -> None:

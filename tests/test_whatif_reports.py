@@ -346,7 +346,24 @@ def test_no_name_can_steer_a_terminal() -> None:
     assert dump_whatif(whatif).replace("\n", "").isprintable()
 
 
-@pytest.mark.parametrize(("half_width", "shown"), [(0.02, "1.47 … 1.53"), (0.99, "?"), (None, "")])
+def test_what_took_no_time_to_speak_of_has_no_speedup() -> None:
+    """The overhead of the runtime is what is left of a subtraction: 0, or a little more."""
+    case = make_case()
+    for left in (0.0, 1e-16):
+        levels = tuple(
+            replace(level, layer_types={**level.layer_types, "Softmax": left if at == 0 else 0.5})
+            for at, level in enumerate(case.levels)
+        )
+        whatif = make_whatif(replace(case, levels=levels))
+        text = render_whatif(whatif, WhatIfView(1, View.SPEEDUP), PLAIN)
+        (row,) = re.findall(r"^Softmax .*", text, re.MULTILINE)
+        assert row.split() == ["Softmax", "2", "0.000", *("-",) * 5]
+        rows = csv.DictReader(StringIO(render_whatif_csv(whatif)))
+        softmax = [row for row in rows if (row["row"], row["op_type"]) == ("layer type", "Softmax")]
+        assert [row["speedup"] for row in softmax] == [""] * 6
+
+
+@pytest.mark.parametrize(("half_width", "shown"), [(0.02, "1.47 … 1.53"), (0.99, "?"), (None, "?")])
 def test_an_interval_that_says_nothing_is_a_question_mark(
     half_width: float | None, shown: str
 ) -> None:

@@ -9,7 +9,7 @@ from io import StringIO
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.report.csv_text import plain_cell
 from pytest_modelperf.report.tables import Cell
-from pytest_modelperf.variants import Level, WhatIf, WhatIfCase
+from pytest_modelperf.variants import Level, WhatIf, WhatIfCase, times_as_fast
 
 WHATIF_COLUMNS = (
     *("case", "batch_size", "cores", "dims", "level", "kind", "share", "form", "estimate"),
@@ -67,9 +67,7 @@ def _rows(case: WhatIfCase, level: Level) -> Iterator[tuple[Cell, ...]]:
 
 
 def _speedup(base: Mapping[str, float], level: Level, name: str, ms: float) -> float | None:
-    if level.variant is None or name not in base or not ms:
-        return None
-    return base[name] / ms
+    return None if level.variant is None else times_as_fast(base.get(name), ms)
 
 
 def _ratio(ratio: Ratio | None) -> tuple[Cell, ...]:

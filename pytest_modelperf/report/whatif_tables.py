@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from pytest_modelperf.units import (
     ms_decimals,
     printable,
 )
-from pytest_modelperf.variants import Level, WhatIfCase
+from pytest_modelperf.variants import Level, WhatIfCase, times_as_fast
 
 _NS_PER_MS = 1e6
 _NOTHING = "-"
@@ -56,9 +56,9 @@ def format_speedup(ratio: Ratio | None) -> str:
 
 
 def format_speedup_interval(ratio: Ratio | None) -> str:
-    """`1.85 … 2.02`; `?` where it is so wide that it says nothing."""
+    """`1.85 … 2.02`; `?` where there is none, or one so wide that it says nothing."""
     if ratio is None or ratio.low is None or ratio.high is None:
-        return ""
+        return UNKNOWN
     if ratio.high > _WIDEST * ratio.low:
         return UNKNOWN
     return f"{ratio.low:.2f} … {ratio.high:.2f}"
@@ -90,11 +90,24 @@ def _speed_table(case: WhatIfCase, confidence: float) -> Table:
         Column("interval"),
         Column("", is_text=True),
     )
-    caption = f"interval: {100 * confidence:.4g} %, of the speedup"
     rows = tuple(_speed_row(case, level) for level in case.levels)
-    if any(row[-1] == _NEITHER for row in rows):
-        caption += f"\n{_NEITHER}: not shown to be faster or slower"
-    return Table("", columns, rows, None, caption)
+    return Table("", columns, rows, None, "\n".join(interval_lines(confidence, case.levels)))
+
+
+def speedup_interval(level: Level) -> str:
+    """That of a level which was measured beside the model as it is; others have none."""
+    has_duet = level.variant is not None and level.ms is not None and not level.is_estimate
+    return format_speedup_interval(level.speedup) if has_duet else ""
+
+
+def interval_lines(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
+    """What the intervals of these levels mean, and the words beside them."""
+    shown = list(levels)
+    yield f"interval: {100 * confidence:.4g} %, of the speedup"
+    if any(speedup_interval(level) == UNKNOWN for level in shown):
+        yield f"{UNKNOWN} too few rounds to tell; --max-seconds makes time for more"
+    if any(verdict_of(level) == _NEITHER for level in shown):
+        yield f"{_NEITHER}: not shown to be faster or slower"
 
 
 def _speed_row(case: WhatIfCase, level: Level) -> tuple[str, ...]:
@@ -106,7 +119,7 @@ def _speed_row(case: WhatIfCase, level: Level) -> tuple[str, ...]:
         format_ms(level.ms * _NS_PER_MS),
         format_rate(case.items_per_second(level)),
         format_speedup(level.speedup) if has_speedup else "",
-        format_speedup_interval(level.speedup) if has_speedup else "",
+        speedup_interval(level),
         verdict_of(level),
     )
 
@@ -243,8 +256,8 @@ def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str
         return _show_ms(row, at, whole, decimals)
     if row.outside[at]:
         return _OUTSIDE
-    time, base = row.times[at], row.base
-    return f"x{base / time:.2f}" if time and base is not None else _NOTHING
+    faster = times_as_fast(row.base, row.times[at])
+    return _NOTHING if faster is None else f"x{faster:.2f}"
 
 
 _SHOW: Mapping[View, _Show] = {

@@ -11,6 +11,8 @@ modelperf.whatifLevels = (() => {
   const VIEWS = [["ms", "ms"], ["log", "log"], ["percent", "percent"]];
   // So many colours are in the style sheet.
   const COLORS = 8;
+  // A nanosecond: what is said to take less is left of a subtraction.
+  const SHORTEST_MS = 1e-6;
   const OUTSIDE = "ran outside the accelerated engine: no speedup is given";
 
   // What is there to choose from: the model as it is, each level, and all of them.
@@ -76,7 +78,7 @@ modelperf.whatifLevels = (() => {
   // What is outside on either side was not sped up by the engine, whatever its times are.
   function speedupOf({ ms, outside }, index) {
     if (outside?.[0] || outside?.[index]) return null;
-    return isKnown(ms[0]) && ms[index] ? ms[0] / ms[index] : null;
+    return ms[0] >= SHORTEST_MS && ms[index] ? ms[0] / ms[index] : null;
   }
 
   // The columns of the figures of the levels that are shown; `text` makes the text of a time.
@@ -204,6 +206,7 @@ modelperf.whatifLevels = (() => {
     totalsOf,
     heightOf,
     heightText,
+    SHORTEST_MS,
     speedupOf,
     speedupText,
     columnsOf,

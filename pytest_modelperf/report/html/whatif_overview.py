@@ -19,7 +19,9 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.report.whatif_tables import (
     format_speedup,
     format_speedup_interval,
+    interval_lines,
     output_change_table,
+    speedup_interval,
     verdict_of,
 )
 from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
@@ -88,7 +90,7 @@ def _levels_table(whatif: WhatIf) -> Table:
     columns = (
         # Its colour is that of the row.
         Column("level", is_text=True, is_name=True),
-        Column("ms a batch"),
+        Column("ms per batch"),
         Column("items/s"),
         Column("speedup"),
         Column("interval"),
@@ -99,10 +101,8 @@ def _levels_table(whatif: WhatIf) -> Table:
         Column("zeros"),
     )
     rows = [(case.id, *_level_cells(case, level)) for case in whatif.cases for level in case.levels]
-    caption = (
-        f"interval: {format_share(whatif.confidence)}, of the speedup\n"
-        "neither: not shown to be faster or slower"
-    )
+    levels = [level for case in whatif.cases for level in case.levels]
+    caption = "\n".join(interval_lines(whatif.confidence, levels))
     table = Table("", (Column("case", is_text=True), *columns), tuple(rows))
     if len(whatif.cases) == 1:
         table = Table("", columns, tuple(row[1:] for row in rows))
@@ -117,7 +117,7 @@ def _level_cells(case: WhatIfCase, level: Level) -> tuple[str, ...]:
         "" if level.ms is None else format_ms(level.ms * _NS_PER_MS),
         "" if rate is None else format_rate(rate),
         "" if level.speedup is None else format_speedup(level.speedup),
-        format_speedup_interval(level.speedup),
+        speedup_interval(level),
         "estimate" if level.is_estimate and level.ms is not None else verdict_of(level),
         "" if level.macs is None else format_count(level.macs),
         "" if level.params is None else format_count(level.params),

@@ -6,15 +6,13 @@ modelperf.whatifTypes = (() => {
   const { decimalsFor, known, largest, timeText, wholeText } = modelperf.figures;
   const { short } = modelperf.sides;
   const { nameText, note, numberCell, scrollBox, sortableHead, sortedBy } = modelperf.tables;
-  const { barMarker, columnsOf, heightOf, heightText, speedupText, totalsOf } =
+  const { SHORTEST_MS, barMarker, columnsOf, heightOf, heightText, speedupText, totalsOf } =
     modelperf.whatifLevels;
 
   const LONGEST_LABEL = 18;
   // So many can be taken in at a glance; so many types are drawn of whatever many levels.
   const MOST_BARS = 48;
   const LEAST_TYPES = 5;
-  // A nanosecond, in ms: what is less is left of a subtraction, and would be decades of an axis.
-  const SHORTEST = 1e-6;
 
   class TypeSummary {
     element;
@@ -155,7 +153,8 @@ modelperf.whatifTypes = (() => {
     #axis(traces) {
       const { view } = this.#choice;
       const values = known(traces.flatMap(({ x }) => x));
-      const positive = values.filter((value) => value >= SHORTEST);
+      // What is left of a subtraction would be decades of an axis.
+      const positive = values.filter((value) => value >= SHORTEST_MS);
       // The figures stand beside the bars.
       if (view === "log" && positive.length) {
         const ends = [0.5 * Math.min(...positive), 4 * Math.max(...positive)];
