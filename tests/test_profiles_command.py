@@ -342,6 +342,9 @@ def test_a_model_whose_shapes_are_open_is_listed_with_its_reason() -> None:
 
 def test_a_function_is_kept_without_figures_of_a_graph() -> None:
     function = "tests.measuring.functions:work"
+    assert profiles(model=function).out.splitlines()[-1] == (
+        f"none is kept: modelperf profile {function} --engine callable --name baseline"
+    )
     kept = run("profile", function, "--engine", "callable", "--name", "f", *QUICK)
     assert kept.exit_code == 0, kept.err
     listed = profiles(model=function)

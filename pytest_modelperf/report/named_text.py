@@ -46,12 +46,19 @@ def render_list(found: ProfileList, style: TextStyle) -> str:
         page.table(*profile_list_tables(found), cuts_first=True)
     if not found.kept:
         page.line("")
-        page.item(f"none is kept: modelperf profile {shell_path(found.model)} --name baseline")
+        page.item(f"none is kept: {_first_command(found)}")
     if found.unusable:
         page.line("")
     for each in found.unusable:
         page.item(f"{printable(each.name)}: {printable(each.reason)}", style="red")
     return page.text()
+
+
+def _first_command(found: ProfileList) -> str:
+    """What keeps one. Where nothing is counted and nothing says why, it is of a function."""
+    is_function = found.flops is None and not found.unusable
+    engine = " --engine callable" if is_function else ""
+    return f"modelperf profile {shell_path(found.model)}{engine} --name baseline"
 
 
 def render_named(
