@@ -13,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.profiler import working_folder as module
-from pytest_modelperf.profiler.working_folder import WorkingFolder, working_folder
+from pytest_modelperf.profiler.working_folder import (
+    WorkingFolder,
+    leave_inherited,
+    working_folder,
+)
 
 KILLED = f"""
 import os, signal
@@ -113,6 +117,24 @@ def test_a_process_that_was_forked_leaves_the_folder_to_its_owner() -> None:
     assert folder.path.exists()
     folder.remove()
     assert not folder.path.exists()
+
+
+def test_a_process_that_was_forked_can_leave_what_it_has_open_there(tmp_path: Path) -> None:
+    folder = WorkingFolder("forked")
+    with (folder.path / "in").open("w") as inside, (tmp_path / "out").open("w") as outside:
+        child = os.fork()
+        if child == 0:
+            leave_inherited(folder.path)
+            for file in (inside, outside):
+                file.write("child ")
+                file.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        for file in (inside, outside):
+            file.write("parent")
+    assert (folder.path / "in").read_text() == "parent"
+    assert (tmp_path / "out").read_text() == "child parent"
+    folder.remove()
 
 
 def test_places_are_looked_at_once(temporary: Path) -> None:

@@ -22,6 +22,8 @@ from pytest_modelperf.units import printable
 _PREFIX = "modelperf-"
 # Only a folder with this file is one of these, whatever its name is.
 _HELD = ".held-by-pytest-modelperf"
+# Those of this process.
+_DESCRIPTORS = Path("/dev/fd")
 # The file is there before the lock on it is.
 _YOUNG_S = 60.0
 
@@ -50,6 +52,26 @@ class WorkingFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def leave_inherited(folder: Path) -> None:
+    """Have all that a forked process inherited open in a folder lead nowhere.
+
+    Each is one file with that of the other process, at one place in it, and native code writes
+    into it as it ends.
+    """
+    with contextlib.suppress(OSError):
+        files = {_identity(path.lstat()) for path in folder.rglob("*")}
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in [int(path.name) for path in _DESCRIPTORS.iterdir()]:
+            with contextlib.suppress(OSError):
+                if _identity(os.fstat(number)) in files:
+                    os.dup2(nowhere, number, inheritable=False)
+        os.close(nowhere)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -92,6 +92,7 @@ class Profiling:
         self._recording: Recording | None = None
         self._watch: SessionWatch | None = None
         self._frames: Frames | None = None
+        self._remove: Callable[[], object] | None = None
 
     # -- recording
 
@@ -114,7 +115,7 @@ class Profiling:
                 _empty(self._file)
             folder = WorkingFolder("trace")
             self._recorder = Recorder(folder.path, self._categories)
-            weakref.finalize(self._recorder, _remove, self._recorder.spool, folder)
+            self._remove = weakref.finalize(self._recorder, _remove, self._recorder.spool, folder)
             self._watch = SessionWatch(self._recorder, self._operator_limit)
             self._watch.begin()
             Profiling._active = self
@@ -148,6 +149,11 @@ class Profiling:
             and self._watch is not None
             and recorder.process == os.getpid()
         )
+
+    def discard(self) -> None:
+        """Remove what was recorded, which can be read no more. The file stays."""
+        if self._remove is not None:
+            self._remove()
 
     def record(self, name: str) -> AbstractContextManager[None]:
         """A label over what runs inside of its `with` statement, on this thread. Labels nest."""
@@ -205,6 +211,18 @@ class Profiling:
         if self._file is not None:
             write_trace(self._recording, self._file)
         return [note.text for note in self._recording.found if note.is_loss]
+
+    def leave(self) -> None:
+        """Write nothing more down, for another process is recorded."""
+        self._begun().leave()
+
+    @classmethod
+    def leave_forked(cls) -> None:
+        """In a process that was forked: record nothing, and wait for no thread of the other."""
+        cls._switch = threading.Lock()
+        active, cls._active = cls._active, None
+        if active is not None:
+            active.leave()
 
     # -- what was recorded
 
@@ -275,6 +293,10 @@ class Profiling:
         self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> None:
         self.frames().print_summary(by, cat)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Profiling.leave_forked)
 
 
 def write_trace(recording: Recording, file: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from pytest_modelperf.profiler.working_folder import leave_inherited
 from pytest_modelperf.traces import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.memory import ResidentMemory
 from pytest_modelperf.tracing.spool import Spool
@@ -274,6 +275,13 @@ class Recorder:
         """Write nothing more down."""
         self._is_open = False
         self._memory.close()
+
+    def leave(self) -> None:
+        """In a process that was forked: have nothing of it come into what the other writes down."""
+        # A thread of the other process may have held it.
+        self._lock = threading.Lock()
+        self.close()
+        leave_inherited(self.folder)
 
     def _number_of(self, session: WatchedSession) -> int:
         with self._lock:

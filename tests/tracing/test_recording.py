@@ -517,6 +517,32 @@ def test_a_forked_process_records_nothing(model: Path, tmp_path: Path) -> None:
     assert read(file).of("label") == []
 
 
+def test_a_forked_process_does_no_harm_to_what_is_recorded(model: Path, tmp_path: Path) -> None:
+    """It may hold the last of a session, whose profile both have open, or wait for a lock."""
+    file = tmp_path / "trace.json"
+    with profile(file=file) as p:
+        session = p.session(model, options(), providers=CPU)
+        session.run(None, FEED)
+        with warnings.catch_warnings(), p._begun()._lock:
+            # Python warns of forks beside threads.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+            if child == 0:
+                try:
+                    p.pause()
+                    session.run(None, FEED)
+                    del session
+                    os._exit(0)
+                finally:
+                    os._exit(2)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        session.run(None, FEED)
+    assert len(read(file).of("inference")) == 2
+    assert len(read(file).of("operator")) == 4
+    assert p.notes == ()
+
+
 def test_what_a_full_profile_lacks_is_told(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,11 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
+from pytest_modelperf.profiler.engines.onnxruntime_methods import (
+    RUNS,
+    WrappedMethods,
+    make_way,
+)
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
     Shapes,
@@ -33,13 +38,6 @@ VERSION: str = ort.__version__
 MAX_PLANNED_BYTES = 512 * 1024 * 1024
 # A model that came as bytes is kept in a file, to be read when the session may be gone.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-# Where a method that runs a model has its inputs; None where they do not tell their shapes.
-_RUNS: Mapping[str, tuple[int, str] | None] = {
-    "run": (1, "input_feed"),
-    "run_with_ort_values": (1, "input_dict_ort_values"),
-    "run_with_iobinding": None,
-    "run_with_ortvaluevector": None,
-}
 _CPU = "CPUExecutionProvider"
 _WEIGHTS_FILE, _MODEL_FILE = "plan.weights", "model.onnx"
 _PROFILES = "profile*.json"
@@ -75,9 +73,7 @@ class SessionWatch:
         self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
         # The same, and quicker to find: a number is taken away with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
-        self._wrapped: dict[str, Callable[..., Any]] = {}
-        self._originals: dict[str, Callable[..., Any]] = {}
-        self._inherited: set[str] = set()
+        self._methods = WrappedMethods()
 
     def begin(self) -> None:
         """Wrap the methods of the class."""
@@ -89,33 +85,21 @@ class SessionWatch:
             "end_profiling": self._ending,
             "run_async": self._running_later,
         }
-        makers |= {name: functools.partial(self._running, name) for name in _RUNS}
+        makers |= {name: functools.partial(self._running, name) for name in RUNS}
+        make_way()
         for name, make in makers.items():
-            original = getattr(ort.InferenceSession, name, None)
-            if original is None:
-                continue
-            if name not in vars(ort.InferenceSession):
-                self._inherited.add(name)
-            self._originals[name] = original
-            self._wrapped[name] = functools.wraps(original)(make(original))
-            setattr(ort.InferenceSession, name, self._wrapped[name])
+            self._methods.wrap(name, make)
 
     def leave(self) -> None:
-        """Tell nothing more."""
+        """Tell nothing more: this process was forked, and what is told is of the other."""
         self._is_on = False
+        self._methods.put_back()
 
     def end(self) -> None:
         """Unwrap them, and have the profiles written that were still open."""
         self._is_on = False
         _WATCHES.discard(self)
-        for name, wrapped in self._wrapped.items():
-            # Whoever wrapped it after us calls ours, which from now on does nothing of its own.
-            if getattr(ort.InferenceSession, name) is not wrapped:
-                continue
-            if name in self._inherited:
-                delattr(ort.InferenceSession, name)
-            else:
-                setattr(ort.InferenceSession, name, self._originals[name])
+        self._methods.put_back()
         if os.getpid() != self._process:
             return
         for session, watched in list(self._known.items()):
@@ -124,6 +108,12 @@ class SessionWatch:
             # One that is gone wrote its profile as it went.
             if watched.folder is not None and not watched.profiles:
                 watched.profiles.extend(sorted(watched.folder.glob(_PROFILES)))
+
+    def give_up(self, session: Any) -> None:  # noqa: ANN401  # the runtime has no types
+        """End what a session still tells of itself, which nobody will read."""
+        watched = self._known.pop(session, None)
+        if watched is not None:
+            self._collect(session, watched)
 
     # -- sessions
 
@@ -222,7 +212,7 @@ class SessionWatch:
     def _collect(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
         """End the profile that a session writes for us."""
         if watched.folder is not None and not watched.profiles:
-            path = self._originals["end_profiling"](session)
+            path = self._methods.originals["end_profiling"](session)
             if path:
                 watched.profiles.append(Path(path))
 
@@ -259,6 +249,7 @@ class SessionWatch:
                 if watched is None:
                     watched = _watched(getattr(session, "_model_path", None))
                     watched.why = "it was created before the profile began"
+                    _give_up(session)
                     self._add(session, watched)
         return watched
 
@@ -284,7 +275,7 @@ class SessionWatch:
     # -- inferences
 
     def _running(self, method: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        clock, feeds_at = self._clock, _RUNS[method]
+        clock, feeds_at = self._clock, RUNS[method]
         find, tell, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
@@ -342,18 +333,31 @@ class SessionWatch:
         return run_async
 
 
-# A process that was forked has the wrapped class, and nobody to tell. It is told so once, for
-# to ask at each inference which process it is takes a system call.
+# Of a process that was forked nothing is told. It is said to each watch once, for to ask at each
+# inference which process it is takes a system call.
 _WATCHES: weakref.WeakSet[SessionWatch] = weakref.WeakSet()
+# Those that this process inherited with their sessions.
+_LEFT: list[SessionWatch] = []
 
 
 def _leave_forked() -> None:
-    for watch in _WATCHES:
+    for watch in list(_WATCHES):
         watch.leave()
+        _WATCHES.discard(watch)
+        _LEFT.append(watch)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_forked)
+
+
+def _give_up(session: Any) -> None:  # noqa: ANN401
+    """End the profile of a session that was watched in the process that this one was forked from.
+
+    The runtime would keep in memory what it tells of every operator, without a limit of ours.
+    """
+    for watch in _LEFT:
+        watch.give_up(session)
 
 
 def _watched(source: Any) -> WatchedSession:  # noqa: ANN401

@@ -1,0 +1,115 @@
+"""The methods of ONNX Runtime's sessions, with others in their place for a while.
+
+They belong to one process: in a process that was forked they are what they were before.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import onnxruntime as ort
+
+# Where a method that runs a model has its inputs; None where they do not tell their shapes.
+RUNS: Mapping[str, tuple[int, str] | None] = {
+    "run": (1, "input_feed"),
+    "run_with_ort_values": (1, "input_dict_ort_values"),
+    "run_with_iobinding": None,
+    "run_with_ortvaluevector": None,
+}
+
+
+class WrappedMethods:
+    """Methods of the class, each in a wrapper until they are put back."""
+
+    def __init__(self) -> None:
+        self.originals: dict[str, Callable[..., Any]] = {}
+        self._wrapped: dict[str, Callable[..., Any]] = {}
+        self._inherited: set[str] = set()
+
+    def wrap(self, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Put in its place what is made of it; nothing where this runtime has no such method."""
+        original = getattr(ort.InferenceSession, name, None)
+        if original is None:
+            return
+        if name not in vars(ort.InferenceSession):
+            self._inherited.add(name)
+        self.originals[name] = original
+        self._wrapped[name] = functools.wraps(original)(make(original))
+        setattr(ort.InferenceSession, name, self._wrapped[name])
+
+    def is_in_place(self, name: str) -> bool:
+        """Whether the class has ours, and not what somebody else made of it."""
+        return getattr(ort.InferenceSession, name) is self._wrapped.get(name)
+
+    def put_back(self) -> None:
+        for name in self._wrapped:
+            # Whoever wrapped it after us calls ours, which from now on does nothing of its own.
+            if not self.is_in_place(name):
+                continue
+            if name in self._inherited:
+                delattr(ort.InferenceSession, name)
+            else:
+                setattr(ort.InferenceSession, name, self.originals[name])
+
+
+class FirstUse:
+    """Calls back once, before the first session of this process is made or the first one runs."""
+
+    def __init__(self, on_use: Callable[[], None]) -> None:
+        self._on_use = on_use
+        self._methods = WrappedMethods()
+        self._is_awaited = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        self._is_awaited = True
+        _AWAITED.add(self)
+        for name in ("__init__", "run_async", *RUNS):
+            self._methods.wrap(name, functools.partial(self._first, name))
+
+    def put_back(self) -> None:
+        self._methods.put_back()
+
+    def leave(self) -> None:
+        """Do not call back any more; of a process that was forked."""
+        self._is_awaited = False
+        # A thread of the other process may have held it.
+        self._lock = threading.Lock()
+        self._methods.put_back()
+
+    def _first(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def method(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # no types
+            is_plain = self._is_awaited and self._methods.is_in_place(name)
+            with self._lock:
+                if self._is_awaited:
+                    self._on_use()
+                    self._is_awaited = False
+                    self._methods.put_back()
+            # What has taken our place by now; but whoever is around us has been called already.
+            now = getattr(ort.InferenceSession, name) if is_plain else original
+            return now(session, *arguments, **named)
+
+        return method
+
+
+_AWAITED: weakref.WeakSet[FirstUse] = weakref.WeakSet()
+
+
+def make_way() -> None:
+    """Have nothing around the methods that waits for their first use: whoever asks is that."""
+    for awaited in list(_AWAITED):
+        awaited.put_back()
+
+
+def _leave_forked() -> None:
+    for awaited in list(_AWAITED):
+        awaited.leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_forked)
