@@ -3,6 +3,9 @@
 `start.pth` lies beside what is installed, and Python runs its one line as it starts: where the
 variable is set, that imports this module. Nothing is recorded, and no file is written, before the
 program imports onnxruntime. The trace is written when the program ends.
+
+So does each process that the program starts or forks, into a file of its own. But that begins when
+it first uses the runtime: many processes inherit it, or import it, and have another task.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ VARIABLE = "MODELPERF_TRACE"
 # The process that the file is for. Those that it starts write files of their own beside it.
 OWNER = "MODELPERF_TRACE_PROCESS"
 _RUNTIME = "onnxruntime"
+# After all else that multiprocessing does as a process ends: it goes from high numbers to low ones.
+_LAST = -1_000_000
 
 
 def start() -> None:
@@ -76,7 +81,50 @@ class _RuntimeLoader(importlib.abc.Loader):
         self._loader.exec_module(module)
         # A process that measures takes the variable away again as it starts.
         if os.environ.get(VARIABLE):
-            _begin(self._file)
+            _Tracing(self._file).begin()
+
+
+class _Tracing:
+    """The trace of this process, and of each that is forked from it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._has_failed = False
+
+    def begin(self) -> None:
+        """Begin in the process that the file is for; in any other when it uses the runtime."""
+        if os.environ.get(OWNER) == str(os.getpid()):
+            self._record()
+        else:
+            self._await_use()
+        # After what the modules in use have registered, for it is called in that order.
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._follow)
+
+    def _follow(self) -> None:
+        """In a process that was forked: what was recorded so far is of the other one."""
+        # What was said once is not said by every process.
+        if os.environ.get(VARIABLE) and not self._has_failed:
+            self._await_use()
+
+    def _await_use(self) -> None:
+        from pytest_modelperf.profiler.engines.onnxruntime_methods import FirstUse
+
+        FirstUse(self._record).begin()
+
+    def _record(self) -> None:
+        from pytest_modelperf.errors import ModelPerfError
+        from pytest_modelperf.tracing.profiling import profile
+
+        made = profile(_own(self._file))
+        try:
+            made.__enter__()
+        except (ModelPerfError, OSError) as error:
+            # The program runs, as it would without a trace.
+            self._has_failed = True
+            _say(str(error))
+            return
+        _end_with_process(made)
 
 
 def _own(file: Path) -> Path:
@@ -87,18 +135,22 @@ def _own(file: Path) -> Path:
     return file.with_name(f"{file.stem}-{process}{file.suffix}")
 
 
-def _begin(file: Path) -> None:
-    from pytest_modelperf.errors import ModelPerfError
-    from pytest_modelperf.tracing.profiling import profile
-
-    made = profile(_own(file))
-    try:
-        made.__enter__()
-    except ModelPerfError as error:
-        # The program runs, as it would without a trace.
-        _say(str(error))
-        return
+def _end_with_process(made: Profiling) -> None:
     atexit.register(_end, made)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:
+        _end_with_child(made)
+        # What was registered in a process that it had not set up yet is forgotten.
+        multiprocessing.register_after_fork(made, _end_with_child)
+
+
+def _end_with_child(made: Profiling) -> None:
+    """End it with a process of multiprocessing: one that is forked exits without atexit."""
+    import multiprocessing
+    import multiprocessing.util
+
+    if multiprocessing.parent_process() is not None:
+        multiprocessing.util.Finalize(None, _end, args=(made,), exitpriority=_LAST)
 
 
 def _end(made: Profiling) -> None:
@@ -115,6 +167,9 @@ def _end(made: Profiling) -> None:
     except ModelPerfError as error:
         _say(str(error))
         return
+    finally:
+        # Where the process ends at once, nothing else would remove it.
+        made.discard()
     for warning in caught:
         _say(str(warning.message))
 

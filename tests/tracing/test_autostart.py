@@ -42,6 +42,8 @@ def run(folder: Path, program: str, **variables: str) -> subprocess.CompletedPro
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("MODELPERF")},
         "PYTHONPATH": str(PACKAGE.parent),
+        # The runtime's thread for it would have forked processes wait for ever as they exit.
+        "ORT_DISABLE_TELEMETRY": "1",
         **variables,
     }
     return subprocess.run(
@@ -95,6 +97,15 @@ def test_a_process_that_the_program_starts_has_a_file_of_its_own(model: Path) ->
     for file in files:
         trace = read_valid_trace(file.read_text(encoding="ascii"))
         assert len(trace.of("inference")) == 1
+
+
+def test_a_process_that_imports_the_runtime_and_runs_nothing_has_no_file(model: Path) -> None:
+    start = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {AS_INSTALLED!r}, "
+    start += "'inner.py'], check=True)\n"
+    (model.parent / "inner.py").write_text("import onnxruntime")
+    done = run(model.parent, start + PROGRAM, MODELPERF_TRACE="trace.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [file.name for file in model.parent.glob("trace*")] == ["trace.json"]
 
 
 def test_a_file_that_cannot_be_written_leaves_the_program_alone(model: Path) -> None:
