@@ -256,6 +256,31 @@ def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
 
 
 @pytest.mark.usefixtures("inline")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_weight_that_nodes_compute_is_quantized(tmp_path: Path, form: Form) -> None:
+    model = parse(
+        """g (float[1,16] x) => (float[1,10] y) {
+            w = Reshape(stored, shape)
+            y = Gemm<transB = 1>(x, w, b)
+        }""",
+        {
+            "stored": random_floats(160) / np.float32(4),
+            "shape": np.array([10, 16]),
+            "b": random_floats(10, seed=1),
+        },
+    )
+    # As models of other tools say it of everything between their nodes.
+    model.graph.value_info.append(
+        onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, (10, 16))
+    )
+    source, target = save(tmp_path, model), tmp_path / "target.onnx"
+    given = feeds(1, 16)
+    quantize(source, target, form, given)
+    expected = run(source, given[0])
+    assert np.abs(run(target, given[0]) - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.usefixtures("inline")
 def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path) -> None:
     source, once = save(tmp_path, convolutions()), tmp_path / "once.onnx"
     given = feeds(1, 3, 16, 16)

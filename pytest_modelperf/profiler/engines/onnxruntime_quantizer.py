@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import onnx
 import onnxruntime as ort
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -105,4 +106,20 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
             # A file is written beside what is quantized, and left there where that fails.
             source = Path(shutil.copyfile(source, folder / "source.onnx"))
         return source, (f"not prepared for quantization: {type(error).__name__}: {reason}",)
+    _forget_types_of_weights(prepared)
     return prepared, ()
+
+
+def _forget_types_of_weights(path: Path) -> None:
+    """Leave out what a model says of the types of its weights, beside them.
+
+    Of a weight that was computed by nodes that is left when these are gone, and the quantizer,
+    which turns the weight of a Gemm around, does not turn it.
+    """
+    model = onnx.load(path, load_external_data=False)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    kept = [each for each in model.graph.value_info if each.name not in weights]
+    if len(kept) < len(model.graph.value_info):
+        del model.graph.value_info[:]
+        model.graph.value_info.extend(kept)
+        onnx.save(model, path)
