@@ -1,7 +1,8 @@
 """From the times of an engine's kernels to those of the model's layers, which sum to the latency.
 
 The time of a kernel is shown at one layer: of those that it stands for the one with the most MACs;
-where none has any, the one whose operator the kernel's is, or else the last. What the engine put
+where none has any, the one whose operator the kernel's is, or else the one with the most operations
+of other kinds, and of several of these the last. What the engine put
 in to change the layout of a tensor is a row for each operator, as are other kernels that stand for
 no layer. What a plain inference takes longer than all of its kernels is the overhead of the
 runtime.
@@ -47,6 +48,17 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
     return table.finished(run.plain_ns or run.run_ns, latency_ns)
+
+
+def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
+    """Of the layers that a kernel stands for the one that its time is shown at, by their places."""
+
+    def weight(index: int) -> tuple[int, bool, int, int]:
+        layer = layers[index]
+        is_its_own = is_same_operator(kernel_op, layer.op_type)
+        return layer.macs or 0, is_its_own, layer.elementwise_ops or 0, index
+
+    return max(covered, key=weight, default=None)
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
@@ -145,12 +157,7 @@ class _Table:
 
     def add(self, kernel: Kernel, place: Place, ns: float) -> None:
         covered = {self._indexes[node] for node in place.nodes}
-
-        def weight(index: int) -> tuple[int, bool, int]:
-            layer = self._layers[index]
-            return layer.macs or 0, is_same_operator(kernel.op_type, layer.op_type), index
-
-        shown = max(covered, key=weight, default=None)
+        shown = main_layer(covered, self._layers, kernel.op_type)
         key = kernel.op_type if shown is None else shown
         row = self._rows.setdefault((place.kind, key), _Row(place.kind, shown))
         row.times.append((ns, kernel))

@@ -17,8 +17,8 @@ from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure import Node, Plan
 from pytest_modelperf.hookspecs import Operators
 from pytest_modelperf.measurements import Kernel
-from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
-from pytest_modelperf.profiler.layers import layer_indexes
+from pytest_modelperf.profiler.fusion import Place, Places
+from pytest_modelperf.profiler.layers import layer_indexes, main_layer
 from pytest_modelperf.records import StaticLayer
 from pytest_modelperf.session import profile_bound
 from pytest_modelperf.traces import Argument
@@ -93,14 +93,9 @@ class _Bound:
 
     def _facts(self, key: OperatorKey, place: Place) -> Mapping[str, Argument]:
         covered = sorted({self.indexes[node] for node in place.nodes})
-        if not covered:
+        shown = main_layer(covered, self.layers, key.op_type)
+        if shown is None:
             return {}
-
-        def weight(index: int) -> tuple[int, bool, int]:
-            layer = self.layers[index]
-            return layer.macs or 0, is_same_operator(key.op_type, layer.op_type), index
-
-        shown = max(covered, key=weight)
         layer = self.layers[shown]
         facts: dict[str, Argument] = {"layer": layer.id or layer.name}
         # What goes into the first of them and comes out of the last.
