@@ -47,7 +47,8 @@ class ProfileList:
 
     `older` names the profiles that were measured of another file than the model is now; it is
     None where there is no file to compare them with. `flops` is None where nothing can be counted:
-    then `unusable` says why, or the model is a Python function.
+    then `unusable` says why, or the model is a Python function. `folder` is where they are, if
+    that is not the usual place.
     """
 
     model: str
@@ -55,6 +56,7 @@ class ProfileList:
     kept: tuple[NamedProfile, ...]
     unusable: tuple[Unusable, ...] = ()
     older: frozenset[str] | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -692,6 +692,8 @@ flops    always there      1  442.5 k     618
 
 none is kept: modelperf profile 'my model.onnx' --name baseline
 """)
+    elsewhere = render_list(replace(found, folder="of mine"), TextStyle(100))
+    assert elsewhere.endswith(" --name baseline --profile-dir 'of mine'\n")
 
 
 def test_side_by_side_as_text() -> None:

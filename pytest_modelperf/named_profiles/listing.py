@@ -41,6 +41,7 @@ def list_profiles(
         kept=contents.kept,
         unusable=tuple(unusable),
         older=find_older(store.model, contents.kept),
+        folder=str(store.root) if store.is_elsewhere else None,
     )
 
 

@@ -58,7 +58,8 @@ def _first_command(found: ProfileList) -> str:
     """What keeps one. Where nothing is counted and nothing says why, it is of a function."""
     is_function = found.flops is None and not found.unusable
     engine = " --engine callable" if is_function else ""
-    return f"modelperf profile {shell_path(found.model)}{engine} --name baseline"
+    folder = "" if found.folder is None else f" --profile-dir {shell_path(found.folder)}"
+    return f"modelperf profile {shell_path(found.model)}{engine} --name baseline{folder}"
 
 
 def render_named(
