@@ -191,5 +191,5 @@ def test_a_profile_is_shown_with_a_process_for_each_case(page: Page, address: st
         (Category.INFERENCE.value, 1),
         (Category.LOAD.value, 1),
         (Category.OPERATOR.value, 1),
-        (Category.RECORDING.value, 1),
+        (Category.OVERHEAD.value, 1),
     ]
