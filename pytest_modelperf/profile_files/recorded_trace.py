@@ -204,8 +204,9 @@ class _Process:
         """Close what has ended on its thread; whether it is inside of all that has not."""
         row = self._rows[span.thread]
         if span.start_ns < row.begun_ns:
-            # Of a profile that was made a trace the session comes last, around all the others.
-            is_around = span.start_ns <= row.first_ns and row.last_ns <= span.end_ns
+            # Of a profile that was made a trace the session comes last, around all the others: of
+            # two that begin together a viewer takes the first for the outer one.
+            is_around = span.start_ns < row.first_ns and row.last_ns <= span.end_ns
             if not is_around or span.category is not Category.SESSION:
                 return False
             row.open.clear()
