@@ -492,15 +492,19 @@ def test_setting_providers_anew_ends_the_operators(model: Path) -> None:
     assert any("its providers were set anew" in note for note in p.notes)
 
 
+def fork() -> int:
+    with warnings.catch_warnings():
+        # Python warns of forks beside threads.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
 def test_a_forked_process_records_nothing(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with profile(file=file) as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
-        with warnings.catch_warnings():
-            # Python warns of forks beside threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
+        child = fork()
         if child == 0:
             try:
                 with p.record("in the child"):
@@ -523,10 +527,8 @@ def test_a_forked_process_does_no_harm_to_what_is_recorded(model: Path, tmp_path
     with profile(file=file) as p:
         session = p.session(model, options(), providers=CPU)
         session.run(None, FEED)
-        with warnings.catch_warnings(), p._begun()._lock:
-            # Python warns of forks beside threads.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
+        with p._begun()._lock:
+            child = fork()
             if child == 0:
                 try:
                     p.pause()
