@@ -201,7 +201,8 @@ def test_the_fusions_of_a_transformer_are_told(tmp_path: Path) -> None:
     assert profiled.share(RowKind.LAYER) == pytest.approx(1)
     assert {"r1"} <= profiled.fused("n1")
     assert {"r2"} <= profiled.fused("y")
-    assert {"t0", "t1", "t2", "t3"} <= profiled.fused("a")
+    # A GELU is none of its layers: the Erf is most of it.
+    assert profiled.fused("t1") == {"t0", "t2", "t3", "a"}
     assert profiled.fused("s0") == {"s1"}
 
 
