@@ -108,7 +108,7 @@ def _name_nodes(graph: onnx.GraphProto, prefix: str) -> None:
 
 
 def kernel(
-    name: str, ts: int, dur: int, tid: int = 1, more: Mapping[str, str] | None = None
+    name: str, ts: int, dur: int, tid: int = 1, more: Mapping[str, object] | None = None
 ) -> str:
     """A kernel's event as the runtime writes it, which does not look at what is in the name."""
     told = json.dumps({"op_name": "Relu", "provider": "CPUExecutionProvider", **(more or {})})

@@ -137,6 +137,20 @@ def test_memory_is_told_in_the_order_of_its_clock(tmp_path: Path) -> None:
     ]
 
 
+def test_a_memory_that_is_no_number_is_none(tmp_path: Path) -> None:
+    lines = [
+        kernel("a", 1, 2, more={"mem_in_use_peak": True}),
+        kernel("b", 4, 2, more={"mem_in_use_peak": 1}),
+        inference(0, 9),
+    ]
+    told = [
+        event
+        for event in OrtProfile(write_profile(tmp_path / "p.json", lines))
+        if isinstance(event, Counter)
+    ]
+    assert [each.values for each in told] == [{"peak_bytes": 1}]
+
+
 def test_a_scan_is_without_the_time_of_its_body(tmp_path: Path) -> None:
     spans, notes = read(record(tmp_path, SCAN, SCAN_INPUTS, runs=2))
     assert notes == ()

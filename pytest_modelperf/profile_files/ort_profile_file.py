@@ -286,7 +286,8 @@ def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
     """What is there of it; a memory that is no number, nor one as text, is not."""
     told = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
     for key in ("mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"):
-        if not isinstance(getattr(told, key), Told):
+        known = getattr(told, key)
+        if isinstance(known, bool) or not isinstance(known, Told):
             setattr(told, key, None)
     return told
 
