@@ -2,7 +2,7 @@
 
 A trace is a stream of events in which a span stands before those inside of it. It may be too large
 to be held: who reads it goes through it once. There are hundreds of thousands of them in a profile,
-so they are structs of msgspec, which are made in a tenth of the time that dataclasses take.
+so they are structs of msgspec, which are made in a fraction of the time that dataclasses take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
+
+# How a file of one begins. In this order for Perfetto, which reads as it goes: the unit before the
+# events, and what some of its versions skip the rest at behind them.
+TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 
 Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 

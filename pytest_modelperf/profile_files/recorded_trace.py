@@ -21,11 +21,17 @@ import msgspec
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.traces import Argument, Category, Counter, Event, Span, ThreadName
+from pytest_modelperf.traces import (
+    TRACE_HEAD,
+    Argument,
+    Category,
+    Counter,
+    Event,
+    Span,
+    ThreadName,
+)
 from pytest_modelperf.units import printable
 
-# How each of them begins.
-TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 # What stands between the events and what is said of them.
 _END = b"],"
 # What only a trace of what was measured in rounds says of itself.

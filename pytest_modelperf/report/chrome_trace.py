@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pytest_modelperf.traces import Argument, Counter, Event, Span
+from pytest_modelperf.traces import TRACE_HEAD, Argument, Counter, Event, Span
 from pytest_modelperf.units import printable
 
 _NS_PER_US = 1000.0
@@ -40,9 +40,8 @@ class TraceWriter:
         self._known: dict[int, tuple[Mapping[str, Argument], str]] = {}
         self._processes = 0
         self._threads = 0
-        # In this order for Perfetto, which reads as it goes: the unit before the events, and what
-        # some of its versions skip the rest at behind them. An event a line, to be looked for.
-        stream.write('{"displayTimeUnit":"ms",\n"traceEvents":[')
+        # An event a line, to be looked for.
+        stream.write(TRACE_HEAD)
 
     def write(self, event: Event) -> None:
         """Add an event. Rows are shown in the order in which they are named."""
