@@ -33,10 +33,9 @@ from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
-from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores
+from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, read_facts
 from pytest_modelperf.session import (
     ProfileRequest,
-    model_facts,
     request_of_each,
     require_equal_batches,
 )
@@ -100,8 +99,6 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     """Every case of two models, side by side; one that fails says why, and the next is compared."""
     extensions = extensions or Extensions()
     files = open_model(before.source), open_model(after.source)
-    old_facts = before.facts or model_facts(files[0], reads_all=True)
-    new_facts = model_facts(files[1], reads_all=True)
     models = [
         [Model.bind(file, binding, own, extensions) for binding in own.bindings()]
         for file, own in zip(files, request_of_each(request, files), strict=True)
@@ -109,6 +106,8 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     require_equal_batches(files, [[m.bound.inputs.batch_size for m in side] for side in models])
     pairs = [Pair(old, new, before.setup, after.setup) for old, new in zip(*models, strict=True)]
     total = len(pairs) * len(request.cores)
+    old_facts = before.facts or read_facts(pairs[0].before, total, watch)
+    new_facts = read_facts(pairs[0].after, total, watch)
     gate = gate.divided(total)
     found: list[Compared] = []
     for pair in pairs:
@@ -157,7 +156,7 @@ def compare_case(
         if stored is not None and stored.static is not None:
             static = compare_with_stored(place.case, stored.static, pair.after.static)
         refusal = before.baseline.twin_refusal(place.case.id)
-    elif pair.shares_a_worker and pair.before.file.sha256() == pair.after.file.sha256():
+    elif pair.shares_a_worker and _is_one_model(pair, place):
         return Compared(_unchanged(static))
     try:
         if refusal is not None:
@@ -186,10 +185,15 @@ def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared |
     missing = _missing(place.case.id, stored, after)
     if stored is None or missing:
         return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
-    is_same = before.setup == setup and _is_recorded(stored, after, setup, before.machine)
+    is_same = before.setup == setup and _is_recorded(stored, after, setup, before.machine, place)
     if not is_same or stored.static is None:
         return None
     return Compared(_unchanged(compare_with_stored(place.case, stored.static, after.static)))
+
+
+def _is_one_model(pair: Pair, place: Place) -> bool:
+    """Whether both sides are the same bytes, weights included."""
+    return pair.before.file.sha256(place.tell) == pair.after.file.sha256(place.tell)
 
 
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
@@ -200,7 +204,7 @@ def _unchanged(static: CaseComparison) -> CaseComparison:
 
 
 def _is_recorded(
-    stored: StoredCase, model: Model, setup: Setup, machine: MachineBaseline | None
+    stored: StoredCase, model: Model, setup: Setup, machine: MachineBaseline | None, place: Place
 ) -> bool:
     """Whether a case was recorded of the very model of today, on the engine of today."""
     engine = setup.engine.name
@@ -209,10 +213,11 @@ def _is_recorded(
     given = {} if latency is None else latency.engine.options
     return (
         stored.engine == engine
-        and stored.model_sha256 == model.file.sha256()
         and packages.get(engine) == _installed(engine) is not None
         and is_this_python(setup.spec)
         and all(given.get(name) == value for name, value in setup.options.items())
+        # Last, for it may have to read gigabytes.
+        and stored.model_sha256 == model.file.sha256(place.tell)
     )
 
 

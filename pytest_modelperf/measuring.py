@@ -33,10 +33,11 @@ from pytest_modelperf.rigging import (
     check_cores,
     complete,
     name_nodes,
+    read_facts,
     rigged,
     start_on,
 )
-from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
+from pytest_modelperf.session import ProfileRequest, on_this_machine
 from pytest_modelperf.units import printable
 
 
@@ -53,9 +54,9 @@ def measure_model(
     """
     extensions = extensions or Extensions()
     file = open_model(source)
-    facts = model_facts(file, reads_all=True)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(models) * len(request.cores)
+    facts = read_facts(models[0], total, watch)
     cases: list[CaseProfile] = []
     for model in models:
         measured: list[CaseProfile] = []

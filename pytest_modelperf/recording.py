@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
-from pytest_modelperf.rigging import Model, Place, Watch
+from pytest_modelperf.rigging import Model, Place, Watch, read_facts
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.units import printable
 
@@ -52,6 +52,8 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     file = open_model(source)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(request.cores) * len(models)
+    # Before the twin is made, which has to be that of the same bytes.
+    read_facts(models[0], total, watch)
     parts: list[Recording] = []
     with rebuilt_twin(file) as twin:
         for model in models:
@@ -74,7 +76,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
 ) -> Recorded:
     """A case recorded in several processes, one after the other, which share its time."""
-    facts = model_facts(model.file, reads_all=True)
+    facts = model_facts(model.file, reads_all=True, tell=place.tell)
     machine = _machine(facts)
     # More rounds of one process tell less than the processes differ by.
     policy = coarsened(setup.policy, setup.policy.precision)
@@ -98,7 +100,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
 
 def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
     """What is to be stored of a case that is not run."""
-    facts = model_facts(model.file, reads_all=True)
+    facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
     stored = store_case(
         profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)

@@ -18,12 +18,12 @@ from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
-    SeenFile,
     external_files,
     open_model,
 )
 from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
+from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.given_inputs import specs_of
@@ -42,8 +42,8 @@ from pytest_modelperf.profiler.measure import (
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.records import Case, StaticProfile
-from pytest_modelperf.session import ProfileRequest, profile_bound
+from pytest_modelperf.records import Case, ModelFacts, StaticProfile
+from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound
 
 # The step that a case is at while another one has this machine.
 WAITING = "waiting for another measurement on this machine to end"
@@ -111,6 +111,12 @@ class Model:
         return self.request.varying(self.binding)
 
 
+def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
+    """Which files the model of a request is; reading them is a step of the first of its cases."""
+    case = Case(model.bound.inputs.batch_size, model.request.cores[0], model.dims)
+    return model_facts(model.file, reads_all=True, tell=Place(case, 1, cases, watch).tell)
+
+
 @contextmanager
 def rigged(model: Model, setup: Setup, place: Place) -> Iterator[Rig]:
     """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
@@ -128,7 +134,11 @@ def unchanged(*models: Model) -> Iterator[None]:
 
     Each session reads them anew, and a report must not speak of two models as of one.
     """
-    beside = [file for model in models for file in _see_files_beside(model)]
+    beside: list[SeenFile] = []
+    for model in models:
+        # One that is not there is an error where it is read.
+        with suppress(ModelError):
+            beside += model.file.beside().values()
 
     def check() -> None:
         for model in models:
@@ -144,13 +154,6 @@ def unchanged(*models: Model) -> Iterator[None]:
         check()
         raise
     check()
-
-
-def _see_files_beside(model: Model) -> Iterator[SeenFile]:
-    """Those that hold weights; one that is not there is an error where they are read."""
-    with suppress(ModelError):
-        for path in external_files(model.file).values():
-            yield SeenFile.of(path, path.stat())
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
+from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import (
     ModelFile,
@@ -218,13 +219,27 @@ def on_this_machine(profile: Profile) -> Profile:
     return replace(profile, machine=describe_machine())
 
 
-def model_facts(file: ModelFile, *, reads_all: bool = False) -> ModelFacts:
-    """Which file it is; the digest of a large one only where its weights are read anyway."""
+def model_facts(
+    file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
+) -> ModelFacts:
+    """Which files it is; the digest of large ones only where its weights are read anyway."""
     return ModelFacts(
         name=file.name if file.path is None else file.path.name,
         path=None if file.path is None else str(file.path),
-        sha256=file.sha256() if reads_all or file.size_bytes <= MAX_HASHED_BYTES else None,
+        sha256=file.sha256(tell) if reads_all or _is_small(file) else None,
         size_bytes=file.size_bytes,
         opsets={e.domain or "ai.onnx": e.version for e in file.proto.opset_import},
         producer=file.producer,
     )
+
+
+def _is_small(file: ModelFile) -> bool:
+    """Whether all bytes of a model are there and few enough to be read at any time."""
+    if file.size_bytes > MAX_HASHED_BYTES:
+        return False
+    try:
+        beside = file.beside().values()
+    except ModelError:
+        # Its graph can be counted all the same.
+        return False
+    return file.size_bytes + sum(seen.size_bytes for seen in beside) <= MAX_HASHED_BYTES

@@ -36,8 +36,16 @@ from pytest_modelperf.profiler.quantizing import Form, quantize
 from pytest_modelperf.profiler.variant_options import Kind, variant_options
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, Outcome
-from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, start_on
-from pytest_modelperf.session import ProfileRequest, model_facts
+from pytest_modelperf.rigging import (
+    Model,
+    Place,
+    Watch,
+    alone_at,
+    check_cores,
+    read_facts,
+    start_on,
+)
+from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
 from pytest_modelperf.units import printable
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
@@ -71,9 +79,9 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     extensions = extensions or Extensions()
     begun = time.monotonic()
     file = open_model(source)
-    facts = model_facts(file, reads_all=True)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(models) * len(request.cores) * len(variants)
+    facts = read_facts(models[0], total, watch)
     gate = Gate(
         tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
         rounds=rounds_within(setup.policy.max_seconds),

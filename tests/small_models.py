@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,3 +57,9 @@ def layer_of(profile: StaticProfile, op: str) -> StaticLayer:
 
 def ones(*shape: int) -> npt.NDArray[np.float32]:
     return np.ones(shape, np.float32)
+
+
+def save_beside(model: onnx.ModelProto, path: Path, location: str = "weights") -> Path:
+    """The file with all weights of a model that is saved at `path`, beside it."""
+    onnx.save(model, str(path), save_as_external_data=True, location=location, size_threshold=0)
+    return path.with_name(location)

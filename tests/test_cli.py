@@ -24,9 +24,10 @@ from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
 from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.session import MAX_HASHED_BYTES
 from tests.command import Result, environment, run, spawn
 from tests.light_models import light_model
-from tests.small_models import ones, parse
+from tests.small_models import ones, parse, save_beside
 
 LINEAR = "g (float[N,seq,3] x) => (float[N,seq,5] y) { [linear] y = MatMul(x, w) }"
 RELU = "g (float[2,3] x) => (float[2,3] y) { [relu] y = Relu(x) }"
@@ -148,6 +149,19 @@ def test_json_names_the_file() -> None:
         len(content),
     )
     assert model["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_static_profile_reads_few_weights_and_none_that_are_missing(tmp_path: Path) -> None:
+    path = str(tmp_path / "beside.onnx")
+    text = "g (float[1,64] x) => (float[1,32] y) { y = MatMul(x, w) }"
+    weights = save_beside(parse(text, weights={"w": ones(64, 32)}), Path(path))
+    few = profiled(path)["model"]["sha256"]
+    assert len(few) == 64
+    assert few != hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    os.truncate(weights, MAX_HASHED_BYTES)
+    assert profiled(path)["model"]["sha256"] is None
+    weights.unlink()
+    assert profiled(path)["model"]["sha256"] is None
 
 
 def test_json_and_csv_in_files_leave_the_text_on_the_terminal(tmp_path: Path) -> None:

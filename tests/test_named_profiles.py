@@ -42,6 +42,7 @@ from pytest_modelperf.report.text import LayerView, render_profile
 from pytest_modelperf.rooflines import place_layers
 from pytest_modelperf.serde import dump_profile, profile_to_json
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
+from pytest_modelperf.session import profile_model
 from tests.measuring.profiles import (
     ENGINE,
     MACHINE,
@@ -54,6 +55,7 @@ from tests.measuring.profiles import (
     static_classifier,
     with_layer_times,
 )
+from tests.small_models import ones, parse, save_beside
 from tests.test_rooflines import make_peaks
 
 DATE = dt.datetime(2026, 1, 31, 12, 5, 9, tzinfo=dt.timezone.utc)
@@ -536,6 +538,16 @@ def test_profiles_of_another_file_are_told(tmp_path: Path) -> None:
     assert find_older(str(model), [unknown]) is None
     # Without a model that can be read nothing is said of it.
     assert find_older(str(model), [named(older)]) is None
+
+
+def test_a_profile_of_other_weights_beside_the_model_is_told(tmp_path: Path) -> None:
+    model = tmp_path / "net.onnx"
+    text = "g (float[1,16] x) => (float[1,8] y) { y = MatMul(x, w) }"
+    weights = save_beside(parse(text, weights={"w": ones(16, 8)}), model)
+    kept = [named(profile_model(str(model)))]
+    assert find_older(str(model), kept) == frozenset()
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert find_older(str(model), kept) == frozenset({"baseline"})
 
 
 # -- side by side

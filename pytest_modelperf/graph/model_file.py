@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import os
 import posixpath
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
-from pytest_modelperf.errors import ChangedModelError, ModelError, UsageError
+from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.graph.digests import Clock, Tell, digest_model
+from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
@@ -76,40 +79,6 @@ _DTYPES: Mapping[int, str] = _dtype_names()
 DATA_TYPES: Mapping[str, int] = {name: value for value, name in _DTYPES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFile:
-    """A file as it was when it was looked at: which one lay at the path, and when it was written.
-
-    A model is read several times, by us and by engines, and it may be written meanwhile.
-    """
-
-    path: Path
-    device: int
-    inode: int
-    size_bytes: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, path: Path, found: os.stat_result) -> SeenFile:
-        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-    def require_unchanged(self) -> None:
-        """ChangedModelError where the path has another file by now, or none, or it was written."""
-        name = printable(str(self.path))
-        try:
-            now = SeenFile.of(self.path, self.path.stat())
-        except OSError as error:
-            raise ChangedModelError(
-                f"{name} was there when it was opened, and cannot be read any more: "
-                f"{_reason(error)}. Measure again when nothing moves it."
-            ) from error
-        if now != self:
-            raise ChangedModelError(
-                f"{name} was changed after it was opened: what was counted and what ran would be "
-                "two models. Measure again when nothing writes it."
-            )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFile:
     """A model whose graph is in memory and whose weights are not.
@@ -124,8 +93,9 @@ class ModelFile:
     proto: onnx.ModelProto
     data: Buffer
     seen: SeenFile | None = None
-    # The digest, once it was asked for.
+    # Each is empty until it is asked for.
     _digest: list[str] = field(default_factory=list, repr=False)
+    _beside: list[Mapping[str, SeenFile]] = field(default_factory=list, repr=False)
 
     @property
     def size_bytes(self) -> int:
@@ -141,29 +111,40 @@ class ModelFile:
         parts = (self.proto.producer_name, self.proto.producer_version)
         return " ".join(part for part in parts if part and isinstance(part, str))
 
-    def sha256(self) -> str:
-        """The digest of the whole file, weights included, read in pieces, and only once."""
+    def sha256(self, tell: Tell = lambda _: None, clock: Clock = time.monotonic) -> str:
+        """The digest of all bytes of the model, those of its external data included.
+
+        ModelError where external data cannot be read. A step that lasts is told.
+        """
         if not self._digest:
-            digest = hashlib.sha256()
-            with self.open_bytes() as file:
-                while piece := file.read(1 << 20):
-                    digest.update(piece)
-            self._digest.append(digest.hexdigest())
+            beside = self.beside()
+            if self.seen is None:
+                self._digest.append(hashlib.sha256(self.data).hexdigest())
+            else:
+                self._digest.append(digest_model(self.seen, beside, tell, clock))
         return self._digest[0]
+
+    def beside(self) -> Mapping[str, SeenFile]:
+        """The files with external data as they were at the first look, by their names in the model.
+
+        ModelError where one is not there or must not be read.
+        """
+        if not self._beside:
+            found = external_files(self).items()
+            self._beside.append({name: SeenFile.of(path, path.stat()) for name, path in found})
+        return self._beside[0]
 
     @contextmanager
     def open_bytes(self) -> Iterator[BinaryIO]:
-        """The model as a file to read from end to end; ChangedModelError where it is another one.
+        """The model's file to read from end to end; ChangedModelError where it is another one.
 
         Not through the mapping: all pages of it would count as this process's memory.
         """
-        if self.path is None:
+        if self.seen is None:
             yield BytesIO(self.data)
             return
-        self.require_unchanged()
-        with self.path.open("rb") as file:
+        with self.seen.open() as file:
             yield file
-        self.require_unchanged()
 
     def require_unchanged(self) -> None:
         """ChangedModelError where the file is not the one any more whose graph is here."""

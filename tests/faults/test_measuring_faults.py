@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import json
 import os
@@ -23,15 +24,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_modelperf.errors import ChangedModelError
+from pytest_modelperf.errors import ChangedModelError, UsageError
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
+from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
+from pytest_modelperf.recording import merge_recordings, record_counts
+from pytest_modelperf.records import Case
+from pytest_modelperf.rigging import Model, Place, unchanged
+from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
@@ -48,7 +54,7 @@ from tests.plugin.timed_models import (
     write_timed,
     write_timed_models,
 )
-from tests.small_models import ones, parse
+from tests.small_models import ones, parse, save_beside
 
 MODEL = "g (float[N,64] x) => (float[N,{width}] y) {{ [product] y = MatMul(x, w) }}"
 QUICK = ("--max-seconds", "0.3")
@@ -66,9 +72,12 @@ READING_OUTPUTS = ("outputs", "")
 SUMMING_UP = ("memory", "")
 
 
+def weighted(width: int = 32, weight: float = 1.0) -> onnx.ModelProto:
+    return parse(MODEL.format(width=width), weights={"w": weight * ones(64, width)})
+
+
 def save(name: str, width: int = 32, weight: float = 1.0) -> Path:
-    model = parse(MODEL.format(width=width), weights={"w": weight * ones(64, width)})
-    Path(name).write_bytes(model.SerializeToString())
+    Path(name).write_bytes(weighted(width, weight).SerializeToString())
     return Path(name)
 
 
@@ -299,13 +308,32 @@ def test_a_sweep_of_a_model_that_changes_has_no_figures_of_the_other(disturb: Gi
 
 
 def test_the_weights_beside_a_model_belong_to_it(folder: Path, disturb: GiveSign) -> None:
-    model = parse(MODEL.format(width=32), weights={"w": ones(64, 32)})
-    onnx.save(
-        model, str(folder / "m.onnx"), save_as_external_data=True, location="w", size_threshold=0
-    )
+    save_beside(weighted(), folder / "m.onnx", "w")
     result, (case,) = profiled(*disturb(MEASURING, "overwrite", **places("w")))
     assert result.exit_code == 3
     assert case["reason"].startswith(f"{folder}/w was changed after it was opened")
+
+
+def test_weights_that_change_before_a_model_runs_are_not_those_of_its_digest(folder: Path) -> None:
+    weights = save_beside(weighted(), folder / "m.onnx", "w")
+    model = Model.load("m.onnx", ProfileRequest(), Extensions())
+    model.file.sha256()
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with pytest.raises(ChangedModelError, match="w was changed after"), unchanged(model):
+        pass
+
+
+def test_cases_of_other_weights_are_not_recorded_as_one_model(folder: Path) -> None:
+    weights = save_beside(weighted(), folder / "m.onnx")
+    place = Place(Case(1, 1), 1, 1, lambda _: None)
+    parts = []
+    for content in (weights.read_bytes(), bytes(weights.stat().st_size)):
+        weights.write_bytes(content)
+        model = Model.load("m.onnx", ProfileRequest(), Extensions())
+        parts.append(record_counts("m", model, dt.date(2026, 1, 31), place))
+    assert merge_recordings([parts[0], parts[0]]).model == parts[0].model
+    with pytest.raises(UsageError, match=r"m\.onnx changed while its cases were recorded"):
+        merge_recordings(parts)
 
 
 @pytest.mark.usefixtures("folder")

@@ -36,7 +36,9 @@ for name in bound.graph.weights:
 read = peak_kb()
 write_shaped_model(bound, Path(sys.argv[2]))
 bound.file.sha256()
-print(before - start, read - before, peak_kb() - read)
+written = peak_kb()
+open_model(sys.argv[3]).sha256()
+print(before - start, read - before, written - read, peak_kb() - written)
 """
 
 
@@ -52,9 +54,12 @@ def test_opening_reading_and_writing_a_model_takes_the_memory_of_a_few(tmp_path:
         [helper.make_tensor_value_info(names[-1], onnx.TensorProto.FLOAT, None)],
         [numpy_helper.from_array(weight, f"w{i}") for i in range(COUNT)],
     )
-    onnx.save(helper.make_model(graph), path)
+    model = helper.make_model(graph)
+    onnx.save(model, path)
+    beside = tmp_path / "beside.onnx"
+    onnx.save(model, beside, save_as_external_data=True, location="weights")
     output = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path), str(copy)],
+        [sys.executable, "-c", PROGRAM, str(path), str(copy), str(beside)],
         check=True,
         capture_output=True,
         text=True,

@@ -14,6 +14,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from tests.graph.models import parse, random_floats, shapes
+from tests.small_models import save_beside
 
 _WEIGHT = random_floats(64, 32)
 
@@ -65,6 +66,43 @@ def test_the_name_is_that_of_the_file_and_the_digest_covers_the_weights(tmp_path
     assert file.size_bytes == path.stat().st_size
     assert file.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
     assert open_model(path.read_bytes()).sha256() == file.sha256()
+
+
+def test_the_digest_covers_external_data(tmp_path: Path) -> None:
+    path = _save_external(tmp_path, "weights.bin")
+    weights = tmp_path / "weights.bin"
+    digests = []
+    for values in (_WEIGHT, -_WEIGHT, _WEIGHT):
+        weights.unlink(missing_ok=True)
+        weights.write_bytes(values.tobytes())
+        digests.append(open_model(path).sha256())
+
+    assert digests[0] == digests[2]
+    assert len({*digests, hashlib.sha256(path.read_bytes()).hexdigest()}) == 3
+
+
+def test_a_file_that_several_weights_share_is_one_file_of_the_digest(tmp_path: Path) -> None:
+    weights = {name: random_floats(16, 16) for name in "vw"}
+    text = "g (float[1, 16] x) => (float[1, 16] y) { h = MatMul (x, v) y = MatMul (h, w) }"
+    path = tmp_path / "m.onnx"
+    save_beside(parse(text, weights), path)
+    (seen,) = open_model(path).beside().values()
+
+    assert seen.size_bytes >= 2 * 16 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [("w.bin", r"'w\.bin', which is not there"), ("../m", "outside of the model's folder")],
+)
+def test_without_its_external_data_a_model_has_no_digest(
+    tmp_path: Path, location: str, message: str
+) -> None:
+    path = _save_external(tmp_path, location)
+
+    for source in (path, path.read_bytes()):
+        with pytest.raises(ModelError, match=message if source is path else "does not have beside"):
+            open_model(source).sha256()
 
 
 def test_a_given_proto_is_not_changed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import json
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
 from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.command import Result, run
-from tests.small_models import ones, parse
+from tests.small_models import ones, parse, save_beside
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
 # Time enough for an answer on a machine that has much else to do: it is over with the answer.
@@ -95,6 +96,24 @@ def test_the_same_bytes_are_unchanged_and_run_nothing() -> None:
     Path("copy.onnx").write_bytes(Path("base.onnx").read_bytes())
     result, document = compared("base.onnx", "copy.onnx")
     assert (result.exit_code, document["verdict"], document["rounds"]) == (0, "unchanged", None)
+
+
+def save_with_weights(folder: Path, weight: float) -> Path:
+    """The file with the weights of `m.onnx`, whose own bytes are always the same."""
+    folder.mkdir(exist_ok=True)
+    return save_beside(parse(MODEL, weights={"w": weight * ones(16, 8)}), folder / "m.onnx")
+
+
+def test_the_same_graph_with_other_weights_beside_it_is_not_unchanged(tmp_path: Path) -> None:
+    for name, weight in (("before", 1), ("same", 1), ("other", 2)):
+        save_with_weights(tmp_path / name, weight)
+    models = [str(tmp_path / name / "m.onnx") for name in ("before", "same", "other")]
+    assert len({Path(model).read_bytes() for model in models}) == 1
+    _, same = compared(*models[:2])
+    assert (same["verdict"], same["rounds"]) == ("unchanged", None)
+    _, other = compared(models[0], models[2], *QUICK)
+    assert other["verdict"] != "unchanged"
+    assert other["rounds"] >= 1
 
 
 def test_a_side_that_does_not_run_is_a_failure_and_no_verdict() -> None:
@@ -183,9 +202,13 @@ def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def recording(folder: Path) -> Recording:
     assert folder.is_dir()
+    return record(Path("base.onnx"))
+
+
+def record(model: Path) -> Recording:
     engine = EngineModule("timed", "tests.measuring.timed")
     setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=30.0))
-    return record_baseline("base", "base.onnx", ProfileRequest(), setup, dt.date(2026, 1, 31))
+    return record_baseline("base", str(model), ProfileRequest(), setup, dt.date(2026, 1, 31))
 
 
 def store(recording: Recording, root: Path) -> str:
@@ -381,6 +404,51 @@ def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     assert other["verdict"] != "unchanged"
     _, model = compared(baseline, "equal_200us.onnx", *QUICK)
     assert model["verdict"] != "unchanged"
+
+
+def ran_as_a_duet(document: dict[str, Any]) -> bool:
+    (case,) = document["cases"]
+    return bool(case["rounds"]) and not any("not run as a duet" in note for note in case["notes"])
+
+
+@pytest.fixture(scope="module")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
+    """A folder with a model whose weights lie beside it, and what was recorded of it."""
+    folder = tmp_path_factory.mktemp("beside")
+    save_with_weights(folder, 1)
+    return folder, record(folder / "m.onnx")
+
+
+def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
+    beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    folder, recording = beside
+    baseline = store(trusted(recording), tmp_path / "baselines")
+    _, same = compared(baseline, str(folder / "m.onnx"))
+    assert (same["verdict"], same["rounds"]) == ("unchanged", None)
+    save_with_weights(tmp_path, 2)
+    assert (tmp_path / "m.onnx").read_bytes() == (folder / "m.onnx").read_bytes()
+    _, other = compared(baseline, str(tmp_path / "m.onnx"), "--tolerance", "100 %")
+    assert (other["verdict"], ran_as_a_duet(other)) == ("passed", True)
+
+
+def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
+    beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digests did not cover external data when it was recorded."""
+    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    folder, recording = beside
+    digest = hashlib.sha256((folder / "m.onnx").read_bytes()).hexdigest()
+    recording = trusted(recording)
+    older = replace(
+        recording,
+        model=replace(recording.model, sha256=digest),
+        cases=tuple(replace(case, model_sha256=digest) for case in recording.cases),
+    )
+    baseline = store(older, tmp_path)
+    _, document = compared(baseline, str(folder / "m.onnx"), "--tolerance", "100 %")
+    assert (document["verdict"], ran_as_a_duet(document)) == ("passed", True)
 
 
 def test_a_stored_case_can_be_compared_without_a_run(recording: Recording, tmp_path: Path) -> None:

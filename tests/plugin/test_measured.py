@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import onnx
 import pytest
 
 from pytest_modelperf.baseline_records import Recording
@@ -31,7 +32,7 @@ from tests.plugin.timed_models import (
     write_timed,
     write_timed_models,
 )
-from tests.small_models import ones, parse
+from tests.small_models import ones, parse, save_beside
 
 WIDE = "200 %"
 
@@ -134,6 +135,21 @@ def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) 
     second.assert_outcomes(passed=1)
     second.stdout.fnmatch_lines(["*::test_model[[]b1-c1] UNCHANGED *", "1 unchanged."])
     assert case_of(models)["latency"] is None
+
+
+@pytest.mark.usefixtures("installed")
+def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.Pytester) -> None:
+    proto = onnx.load(str(models.path / "base.onnx"))
+    weights = save_beside(proto, models.path / "base.onnx")
+    graph = (models.path / "base.onnx").read_bytes()
+    measured(models, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
+    measured(models, test_of("base.onnx")).stdout.fnmatch_lines(["1 unchanged."])
+    weights.write_bytes(bytes(weights.stat().st_size))
+    result = measured(models, test_of("base.onnx", tolerance=WIDE))
+    result.stdout.no_fnmatch_line("*unchanged*")
+    case = case_of(models)
+    assert (models.path / "base.onnx").read_bytes() == graph
+    assert (case["verdict"], case["latency"] is None) == ("passed", False)
 
 
 def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:

@@ -1,0 +1,88 @@
+"""The digest of a model: of its file, and of the files beside it that hold its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from blake3 import blake3
+
+from pytest_modelperf.errors import ModelError
+from pytest_modelperf.graph.seen_file import SeenFile
+from pytest_modelperf.units import format_bytes, printable
+
+# Takes the name of a step that lasts.
+Tell: TypeAlias = Callable[[str], None]
+Clock: TypeAlias = Callable[[], float]
+
+# A step that is over sooner is not worth a word.
+_QUIET_SECONDS = 1.0
+# Large enough that calls cost nothing, and small enough to stay in the cache of a core.
+_PIECE_BYTES = 1 << 18
+
+# Digests of this process, by file and algorithm: tests have one model in many cases.
+_known: dict[tuple[SeenFile, str], bytes] = {}
+
+
+def digest_model(
+    graph: SeenFile, beside: Mapping[str, SeenFile], tell: Tell, clock: Clock = time.monotonic
+) -> str:
+    """64 hexadecimal digits, which differ wherever a byte of these files differs.
+
+    A model in one file has the SHA-256 of that file. Otherwise it is the BLAKE3 of one entry for
+    each file, in the order of their names: the length of its name, its name as the graph has it,
+    and its own BLAKE3. The graph's file comes first and has no name, so the model may be renamed.
+    """
+    total = graph.size_bytes + sum(seen.size_bytes for seen in beside.values())
+    progress = _Progress(f"reading weights ({format_bytes(total)})", tell, clock, clock())
+    if not beside:
+        return _digest_file(graph, "sha256", progress).hex()
+    whole = blake3()
+    for name, seen in [("", graph), *sorted(beside.items())]:
+        encoded = name.encode("utf-8", "surrogatepass")
+        whole.update(len(encoded).to_bytes(8, "little") + encoded)
+        whole.update(_digest_file(seen, "blake3", progress))
+    return whole.hexdigest()
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Tells a step once, when it has lasted for a while."""
+
+    step: str
+    tell: Tell
+    clock: Clock
+    begun: float
+    is_told: bool = False
+
+    def update(self) -> None:
+        if not self.is_told and self.clock() - self.begun > _QUIET_SECONDS:
+            self.tell(self.step)
+            self.is_told = True
+
+
+def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
+    """The digest of a whole file, read once in a process as long as the file stays the same."""
+    key = seen, algorithm
+    if key in _known:
+        seen.require_unchanged()
+        return _known[key]
+    # One thread: more would take cores from a measurement that runs beside.
+    digest = hashlib.sha256() if algorithm == "sha256" else blake3()
+    piece = memoryview(bytearray(_PIECE_BYTES))
+    try:
+        with seen.open() as file:
+            # Read, not mapped: mapped pages count as memory of this process, and to touch one of
+            # a file that was cut off ends it.
+            while count := file.readinto(piece):
+                digest.update(piece[:count])
+                progress.update()
+    except OSError as error:
+        raise ModelError(
+            f"{printable(str(seen.path))} cannot be read: {error.strerror or error}."
+        ) from error
+    _known[key] = digest.digest()
+    return _known[key]

@@ -1,0 +1,55 @@
+"""A file as it was when it was looked at, so that nobody takes what lies there later for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from pytest_modelperf.errors import ChangedModelError
+from pytest_modelperf.units import printable
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was when it was looked at: which one lay at the path, and when it was written.
+
+    A model is read several times, by us and by engines, and it may be written meanwhile.
+    """
+
+    path: Path
+    device: int
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: Path, found: os.stat_result) -> SeenFile:
+        return cls(path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @contextmanager
+    def open(self) -> Iterator[BufferedReader]:
+        """The file to read from end to end; ChangedModelError where it is another one."""
+        self.require_unchanged()
+        with self.path.open("rb") as file:
+            yield file
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """ChangedModelError where the path has another file by now, or none, or it was written."""
+        name = printable(str(self.path))
+        try:
+            now = SeenFile.of(self.path, self.path.stat())
+        except OSError as error:
+            raise ChangedModelError(
+                f"{name} was there when it was opened, and cannot be read any more: "
+                f"{error.strerror or error}. Measure again when nothing moves it."
+            ) from error
+        if now != self:
+            raise ChangedModelError(
+                f"{name} was changed after it was opened: what was counted and what ran would be "
+                "two models. Measure again when nothing writes it."
+            )
