@@ -6,7 +6,6 @@ import difflib
 import hashlib
 import os
 import posixpath
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
-from pytest_modelperf.graph.digests import Clock, Tell, digest_model
+from pytest_modelperf.graph.digests import Tell, digest_model
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
@@ -111,7 +110,7 @@ class ModelFile:
         parts = (self.proto.producer_name, self.proto.producer_version)
         return " ".join(part for part in parts if part and isinstance(part, str))
 
-    def sha256(self, tell: Tell = lambda _: None, clock: Clock = time.monotonic) -> str:
+    def sha256(self, tell: Tell = lambda _: None) -> str:
         """The digest of all bytes of the model, those of its external data included.
 
         ModelError where external data cannot be read. A step that lasts is told.
@@ -121,7 +120,7 @@ class ModelFile:
             if self.seen is None:
                 self._digest.append(hashlib.sha256(self.data).hexdigest())
             else:
-                self._digest.append(digest_model(self.seen, beside, tell, clock))
+                self._digest.append(digest_model(self.seen, beside, tell))
         return self._digest[0]
 
     def beside(self) -> Mapping[str, SeenFile]:
@@ -130,8 +129,11 @@ class ModelFile:
         ModelError where one is not there or must not be read.
         """
         if not self._beside:
-            found = external_files(self).items()
-            self._beside.append({name: SeenFile.of(path, path.stat()) for name, path in found})
+            tensors = filter(is_external, (stored.tensor for stored in walk_stored(self.proto)))
+            # One for each file: to check a place takes longer than to find it.
+            by_location = {_entries(tensor).get("location"): tensor for tensor in tensors}
+            found = [external_location(self, tensor) for tensor in by_location.values()]
+            self._beside.append({at.place: SeenFile.of(at.path, at.path.stat()) for at in found})
         return self._beside[0]
 
     @contextmanager
@@ -394,10 +396,15 @@ def is_external(tensor: TensorProto) -> bool:
     return tensor.data_location == TensorProto.EXTERNAL and _skipped(tensor) is None
 
 
+def _entries(tensor: TensorProto) -> dict[str, Any]:
+    """What a tensor says of where its data lies."""
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
 def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
     """Where the data of an external tensor lies; refuses a path out of the model's folder."""
     name = printable_name(tensor)
-    entries: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
+    entries = _entries(tensor)
     location = str(entries.get("location", ""))
     shown = printable(location)
     if file.path is None or file.folder is None:
