@@ -27,7 +27,7 @@ from results import Expectation, Result, Start, at_most, conclude, format_ns, ma
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.timing import time_one
-from pytest_modelperf.stats import duet_ratio
+from pytest_modelperf.stats import ratio_of_rounds
 
 MAX_RATIO = 1.01
 MAX_DIFFERENCE_NS = 300
@@ -150,8 +150,8 @@ def compare(name: str, model: bytes, seconds: float) -> Found:
         blocks.append((sorted(pair[0]), sorted(pair[1])))
     gc.enable()
     bare = np.concatenate([np.asarray(before) for before, _ in blocks])
-    medians = [([int(np.median(a))], [int(np.median(b))]) for a, b in blocks]
-    ratio = duet_ratio(medians, CONFIDENCE)
+    before, after = ([float(np.median(pair[side])) for pair in blocks] for side in (0, 1))
+    ratio = ratio_of_rounds(before, after, CONFIDENCE)
     if ratio.low is None or ratio.high is None:
         raise ValueError("too few blocks for an interval")
     return Found(name, float(np.median(bare)), ratio.value, ratio.low, ratio.high, len(blocks))

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 from results import at_most
 
 from pytest_modelperf import profile
-from pytest_modelperf.stats import duet_ratio
+from pytest_modelperf.stats import ratio_of_rounds
 
 # What recording may take on top of the runtime's own profiling: so much of the inference, or no
 # more than that profiling takes itself.
@@ -107,14 +107,14 @@ def _compare(name: str, model: bytes, seconds: float, choose: random.Random) -> 
             for side in order:
                 made[side] = sides[side](Path(folder), model, count)[WARMUP_RUNS:]
             rounds.append(made)
-    typical = [[[round(median(times))] for times in made] for made in rounds]
-    own = duet_ratio([(plain, own) for plain, own, _ in typical], CONFIDENCE)
-    ours = duet_ratio([(own, ours) for _, own, ours in typical], CONFIDENCE)
+    plain_ns, own_ns, ours_ns = ([median(made[side]) for made in rounds] for side in range(3))
+    own = ratio_of_rounds(plain_ns, own_ns, CONFIDENCE)
+    ours = ratio_of_rounds(own_ns, ours_ns, CONFIDENCE)
     if ours.low is None or ours.high is None:
         raise ValueError("too few rounds for an interval")
     return Found(
         name=name,
-        plain_ns=median(plain[0] for plain, _, _ in typical),
+        plain_ns=median(plain_ns),
         own_over_plain=own.value,
         ours_over_own=ours.value,
         low=ours.low,

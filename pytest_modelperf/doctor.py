@@ -60,8 +60,8 @@ def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
         )
         seconds = time.monotonic() - begun
         facts, processors = rig.facts, rig.worker.processors
-    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
-    first = [before for before, _ in times]
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    first = [before.times_ns for before, _ in pairs]
     return Checkup(
         model=name,
         engine=facts,
@@ -69,7 +69,7 @@ def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
         processors=processors,
         seconds=seconds,
         median_ns=summarize(first, place.case.batch_size).median_ns,
-        ratio=duet_ratio(times, _CONFIDENCE),
+        ratio=duet_ratio(pairs, _CONFIDENCE),
         spread=describe_spread(first),
         noise=tuple(each.before.block.noise for each in rounds),
         level=LEVEL,
@@ -78,7 +78,7 @@ def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
             Outlook(
                 rounds=count,
                 seconds=count * seconds / len(rounds),
-                change=detectable_change(times, LEVEL, POWER, count),
+                change=detectable_change(pairs, LEVEL, POWER, count),
             )
             for count in LOOKS
         ),

@@ -43,14 +43,27 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Turns:
+    """The inferences of one side of a round, and what disturbed each of them.
+
+    `switches` counts how often another process took a processor away during the inference.
+    `running_ns` is the time of the inference without the time that its thread waited for a
+    processor. Both are None where the worker cannot tell.
+    """
+
+    times_ns: tuple[int, ...]
+    switches: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    running_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(Turns):
     """Inferences that were timed without a pause, and the noise meanwhile.
 
     They ran one by one, or several at once: then `measured_per_second` is how many there were.
     `starts_ns` is when each began, by the clock of the worker; None where that was not kept.
     """
 
-    times_ns: tuple[int, ...]
     noise: Noise
     measured_per_second: float | None = None
     starts_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)

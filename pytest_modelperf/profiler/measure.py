@@ -61,7 +61,8 @@ Watch = Callable[[SamplingProgress], None]
 class Setup:
     """How cases are measured: on which engine, where, and for how long.
 
-    `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent.
+    `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
+    slow model may take `stretch_seconds` in place of the policy's `max_seconds`.
     """
 
     engine: EngineModule = BUILT_IN[DEFAULT_ENGINE]
@@ -69,6 +70,7 @@ class Setup:
     spec: str = LOCAL
     policy: SamplingPolicy = field(default_factory=SamplingPolicy)
     limit_s: float = DEFAULT_LIMIT_S
+    stretch_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,24 +150,32 @@ class Rig:
             seed=seed,
         )
         noise = Noise(**answer["noise"])
+        turns = answer["turns"] or {}
         return tuple(
             Block(
                 times_ns=tuple(times_ns.tolist()),
                 noise=noise,
                 measured_per_second=answer["per_second"],
-                starts_ns=_starts_ns(answer, side, times_ns),
+                starts_ns=_numbers(turns[side]["starts"])
+                if turns
+                else _starts_ns(answer, times_ns),
+                switches=_numbers(turns[side]["switches"]) if turns else None,
+                running_ns=_numbers(turns[side]["running"]) if turns else None,
             )
             for side in sides
             for times_ns in [np.frombuffer(answer["times"][side], np.int64)]
         )
 
 
+def _numbers(data: bytes) -> tuple[int, ...] | None:
+    """What a worker tells of each turn; None where it tells nothing."""
+    return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
+
+
 def _starts_ns(
-    answer: Mapping[str, Any], side: str, times_ns: npt.NDArray[np.int64]
+    answer: Mapping[str, Any], times_ns: npt.NDArray[np.int64]
 ) -> tuple[int, ...] | None:
-    """When each inference of a side began; None where several ran at once."""
-    if answer["starts"] is not None:
-        return tuple(np.frombuffer(answer["starts"][side], np.int64).tolist())
+    """When each inference of the only side began; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
     # Back to back, but for the tenth of a microsecond that the loop takes.
@@ -321,6 +331,20 @@ def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
         "feed": model.rig.feed,
         "beside": beside,
     }
+
+
+def read_kernels(rig: Rig) -> KernelRun | None:
+    """The plan of the engine and its kernels, by one inference; None where it tells none."""
+    answer = rig.worker.ask(
+        "plan",
+        "as its plan was read",
+        model=str(rig.subject.model),
+        folder=rig.subject.folder,
+        threads=rig.cores,
+        options=dict(rig.setup.options),
+        feed=rig.feed,
+    )
+    return None if answer is None else kernel_run_of({"run_ns": (), "plain_ns": (), **answer})
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:

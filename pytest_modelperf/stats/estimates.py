@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pytest_modelperf.measurements import PERCENTS, Latency, Percentile, Ratio, RoundSpread, Spread
+from pytest_modelperf.measurements import (
+    PERCENTS,
+    Latency,
+    Percentile,
+    Ratio,
+    RoundSpread,
+    Spread,
+    Turns,
+)
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
     binomial_chance,
@@ -26,10 +34,16 @@ from pytest_modelperf.stats.quantiles import (
 )
 
 Times: TypeAlias = Sequence[int]
-PairedTimes: TypeAlias = tuple[Sequence[int], Sequence[int]]
+PairedTurns: TypeAlias = tuple[Turns, Turns]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MEDIAN = 50.0
+# Where so many of the pairs of a round were left alone, they speak for the round.
+_UNDISTURBED_SHARE = 0.6
+# The quantile of the undisturbed turns where few pairs were left alone, and the fewest turns of a
+# side that have one.
+_LOW_SHARE = 0.25
+_FEWEST_UNDISTURBED = 4
 # A coarse clock can see no time pass, and nothing has no logarithm.
 _SHORTEST_NS = 0.5
 # Two rounds that differ a lot tell nothing, and the bounds of nothing are beyond all numbers.
@@ -99,17 +113,16 @@ def estimate_percentile(
     )
 
 
-def duet_ratio(pairs: Sequence[PairedTimes], confidence: float) -> Ratio:
+def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
     """The second side over the first.
 
-    In each round the median of the paired log differences, where drift cancels; over the rounds
-    their mean and its t interval.
+    The mean over the rounds of what each shows, and its t interval.
     """
     return _typical(_round_differences(pairs), confidence)
 
 
 def detectable_change(
-    pairs: Sequence[PairedTimes],
+    pairs: Sequence[PairedTurns],
     level: float = 0.01,
     power: float = 0.9,
     rounds: int | None = None,
@@ -126,7 +139,7 @@ def detectable_change(
 
 
 def rounds_to_detect(
-    pairs: Sequence[PairedTimes], change: float, level: float, power: float, max_rounds: int
+    pairs: Sequence[PairedTurns], change: float, level: float, power: float, max_rounds: int
 ) -> int | None:
     """The fewest rounds that would detect this relative slowdown; None if `max_rounds` do not."""
     counts = np.arange(2, max_rounds + 1)
@@ -195,10 +208,29 @@ def effective_samples(
     return min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
 
 
-def paired_difference(pair: PairedTimes) -> float:
-    """The median over the turns of the log of the second side over the first."""
+def paired_difference(pair: PairedTurns) -> float:
+    """The log of the second side over the first, as one round shows it.
+
+    The median over the pairs of turns. Which turns count follows from the switches alone, never
+    from the times, so the choice favours no side. docs/statistics.md has the figures behind it.
+    """
     before, after = pair
-    return float(np.median(logs(after) - logs(before)))
+    old_ns, new_ns = before.times_ns, after.times_ns
+    knows_running = before.running_ns is not None and after.running_ns is not None
+    if before.running_ns is not None and after.running_ns is not None:
+        old_ns, new_ns = before.running_ns, after.running_ns
+    old, new = logs(old_ns), logs(new_ns)
+    differences = new - old
+    if before.switches is None or after.switches is None:
+        return float(np.median(differences))
+    old_alone, new_alone = np.equal(before.switches, 0), np.equal(after.switches, 0)
+    both_alone = old_alone & new_alone
+    if np.mean(both_alone) >= _UNDISTURBED_SHARE:
+        return float(np.median(differences[both_alone]))
+    fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
+    if knows_running or fewest < _FEWEST_UNDISTURBED:
+        return float(np.median(differences))
+    return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
 
 
 def logs(times: npt.ArrayLike) -> Floats:
@@ -268,12 +300,12 @@ def _tail_interval(
     return float(np.quantile(pooled, low)), float(np.quantile(pooled, high))
 
 
-def _round_differences(pairs: Sequence[PairedTimes]) -> Floats:
+def _round_differences(pairs: Sequence[PairedTurns]) -> Floats:
     return np.array([paired_difference(pair) for pair in pairs])
 
 
 def _detectable(
-    pairs: Sequence[PairedTimes], level: float, power: float, counts: npt.NDArray[np.int_]
+    pairs: Sequence[PairedTurns], level: float, power: float, counts: npt.NDArray[np.int_]
 ) -> Floats:
     """For each number of rounds the slowdown at which the test rejects with this power."""
     spread = float(_round_differences(pairs).std(ddof=1))

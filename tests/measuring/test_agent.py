@@ -62,8 +62,8 @@ def test_sides_that_take_turns_run_equally_often(count: int, seed: int) -> None:
     clock = Clock()
     sides = [clock.takes(3), clock.takes(50)]
     before, after = time_in_turn(sides, count, 10**9, clock, random.Random(seed))
-    assert before.tolist() == [3] * count
-    assert after.tolist() == [50] * count
+    assert before.times.tolist() == [3] * count
+    assert after.times.tolist() == [50] * count
 
 
 def test_the_order_within_a_turn_is_random() -> None:
@@ -81,7 +81,7 @@ def test_the_last_turn_is_whole() -> None:
     before, after = time_in_turn(
         [clock.takes(10), clock.takes(10)], 100, 25, clock, random.Random(0)
     )
-    assert len(before) == len(after) == 2
+    assert len(before.times) == len(after.times) == 2
 
 
 # -- several at once

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.measurements import PERCENTS, Percentile, Ratio, Spread
+from pytest_modelperf.measurements import PERCENTS, Percentile, Ratio, Spread, Turns
 from pytest_modelperf.stats import (
     describe_spread,
     detectable_change,
@@ -25,6 +25,7 @@ from pytest_modelperf.stats import (
     rounds_to_detect,
     summarize,
 )
+from pytest_modelperf.stats.estimates import paired_difference
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
     binomial_chance,
@@ -186,8 +187,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say(percent: float, least: fl
 
 @given(duets)
 def test_the_ratio_of_swapped_sides_is_the_inverse(
-    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    times: list[tuple[tuple[int, ...], tuple[int, ...]]],
 ) -> None:
+    pairs = [in_turn(before, after) for before, after in times]
     there = duet_ratio(pairs, confidence=0.99)
     back = duet_ratio([(after, before) for before, after in pairs], confidence=0.99)
 
@@ -203,7 +205,7 @@ def test_the_ratio_of_swapped_sides_is_the_inverse(
 def test_drift_cancels_within_a_turn() -> None:
     """A machine that gets slower by half in each round does not blur a ratio of 1.1."""
     drifting = [10_000 + 50 * i for i in range(100)]
-    pairs = [(drifting, [round(1.1 * ns) for ns in drifting])] * 6
+    pairs = [in_turn(drifting, [round(1.1 * ns) for ns in drifting])] * 6
 
     ratio = duet_ratio(pairs, confidence=0.99)
 
@@ -215,7 +217,7 @@ def test_ratio_intervals_hold_the_truth_as_often_as_they_say() -> None:
     before, after = simulate(600, 8, 20, 0.01, seed=5), simulate(600, 8, 20, 0.01, seed=6)
     held = 0
     for a, b in zip(before, after + math.log(1.05), strict=True):
-        pairs = list(zip(as_rounds(a), as_rounds(b), strict=True))
+        pairs = list(map(in_turn, as_rounds(a), as_rounds(b)))
         ratio = duet_ratio(pairs, confidence=0.95)
         assert ratio.low is not None
         assert ratio.high is not None
@@ -224,9 +226,75 @@ def test_ratio_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 0.93 <= held / 600 <= 0.97
 
 
-def duet_with(differences: Sequence[float]) -> list[tuple[list[int], list[int]]]:
+def in_turn(before: Sequence[int], after: Sequence[int]) -> tuple[Turns, Turns]:
+    return Turns(times_ns=tuple(before)), Turns(times_ns=tuple(after))
+
+
+def duet_with(differences: Sequence[float]) -> list[tuple[Turns, Turns]]:
     """Rounds whose sides differ by exactly these logs."""
-    return [([10**9] * 3, [round(10**9 * math.exp(d))] * 3) for d in differences]
+    return [in_turn([10**9] * 3, [round(10**9 * math.exp(d))] * 3) for d in differences]
+
+
+# -- what disturbs a turn
+
+
+def watched(
+    times_ns: Sequence[int],
+    switches: Sequence[int] | None = None,
+    running_ns: Sequence[int] | None = None,
+) -> Turns:
+    return Turns(
+        times_ns=tuple(times_ns),
+        switches=None if switches is None else tuple(switches),
+        running_ns=None if running_ns is None else tuple(running_ns),
+    )
+
+
+def test_pairs_that_were_disturbed_do_not_count_where_most_were_not() -> None:
+    before = watched([100] * 10, [0] * 10)
+    after = watched([110] * 7 + [900] * 3, [0] * 7 + [1, 2, 1])
+    assert paired_difference((before, after)) == pytest.approx(math.log(1.1))
+
+    # The choice is made from the switches alone: slow turns that nobody disturbed do count.
+    slow = watched([110] * 4 + [900] * 6, [0] * 10)
+    assert paired_difference((before, slow)) == pytest.approx(math.log(9.0))
+
+
+def test_where_few_pairs_were_left_alone_the_quick_undisturbed_turns_speak() -> None:
+    quiet = [100, 104, 108, 112, 116]
+    before = watched(quiet + [700] * 15, [0] * 5 + [3] * 15)
+    after = watched([800] * 15 + [2 * ns for ns in quiet], [2] * 15 + [0] * 5)
+    assert paired_difference((before, after)) == pytest.approx(math.log(2.0))
+
+    # Too few have no quantile: all pairs count again.
+    fewer = watched([800] * 18 + [200, 208], [2] * 18 + [0] * 2)
+    all_pairs = float(np.median(np.log(fewer.times_ns) - np.log(before.times_ns)))
+    assert paired_difference((before, fewer)) == pytest.approx(all_pairs)
+
+
+def test_waiting_for_a_processor_is_not_the_models_time() -> None:
+    before = watched([100] * 6, [1] * 6, [100] * 6)
+    after = watched([103, 700, 900, 400, 103, 800], [0, 1, 4, 2, 0, 3], [103] * 6)
+    assert paired_difference((before, after)) == pytest.approx(math.log(1.03))
+    # It takes both sides: else one would be compared by another clock.
+    only_one = watched([200] * 6, [1] * 6)
+    assert paired_difference((only_one, before)) == pytest.approx(math.log(0.5))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=30),
+    st.integers(0, 2**32 - 1),
+)
+def test_swapping_the_sides_of_a_disturbed_round_changes_only_the_sign(
+    pairs: list[tuple[int, int]], seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    sides = [
+        watched([pair[side] for pair in pairs], random.integers(0, 2, len(pairs)).tolist())
+        for side in (0, 1)
+    ]
+    there, back = paired_difference((sides[0], sides[1])), paired_difference((sides[1], sides[0]))
+    assert there == pytest.approx(-back, abs=1e-9)
 
 
 @pytest.mark.parametrize("rounds", [3, 6, 20])
@@ -273,7 +341,7 @@ def test_detectable_change_of_a_known_spread() -> None:
 
 
 def test_two_rounds_that_have_nothing_in_common_leave_the_ratio_open() -> None:
-    ratio = duet_ratio([([1], [10**9]), ([10**9], [1])], confidence=0.999)
+    ratio = duet_ratio([in_turn([1], [10**9]), in_turn([10**9], [1])], confidence=0.999)
 
     assert ratio.low is not None
     assert ratio.high is not None

@@ -8,7 +8,6 @@ carries plain values.
 
 from __future__ import annotations
 
-import array
 import errno
 import gc
 import os
@@ -37,6 +36,8 @@ from pytest_modelperf.profiler.worker.process import (
 from pytest_modelperf.profiler.worker.starter import take_module
 from pytest_modelperf.profiler.worker.timing import (
     Clock,
+    Taken,
+    TurnWatch,
     paused_gc,
     time_at_once,
     time_in_turn,
@@ -252,11 +253,10 @@ class Agent:
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
-        Of sides that take turns also when each inference began; of one side, when the first did.
-        Of one side whose requests run at once, also how many there were a second.
+        Of sides that take turns also when each inference began, and what disturbed it. Of one
+        side whose requests run at once, also how many there were a second.
         """
         infers = [self._infer[side] for side in sides]
-        starts = [array.array("q") for _ in infers] if len(infers) > 1 else []
         per_second = None
         before = self._meter.read()
         with paused_gc():
@@ -264,21 +264,28 @@ class Agent:
             if len(infers) > 1:
                 firsts = [streams[0] for streams in infers]
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
-                times = time_in_turn(firsts, count, max_ns, self._clock, order, starts)
+                taken = time_in_turn(firsts, count, max_ns, self._clock, order, self._turn_watch())
+                times = [side.times for side in taken]
             elif len(infers[0]) > 1:
-                taken, per_second = time_at_once(infers[0], count, max_ns, self._clock)
-                times = [taken]
+                all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)
+                taken, times = [], [all_times]
             else:
-                times = [time_one(infers[0][0], count, max_ns, self._clock)]
+                taken, times = [], [time_one(infers[0][0], count, max_ns, self._clock)]
         noise = self._meter.since(before)
         self._require_processors()
         return {
             "times": {side: t.tobytes() for side, t in zip(sides, times)},  # noqa: B905  # equal by construction, and 3.9 has no strict
             "begun_ns": begun,
-            "starts": {side: s.tobytes() for side, s in zip(sides, starts)} or None,  # noqa: B905
+            "turns": {side: _turns(t) for side, t in zip(sides, taken)} or None,  # noqa: B905
             "per_second": per_second,
             "noise": noise,
         }
+
+    def _turn_watch(self) -> TurnWatch | None:
+        """None for an engine with a clock of its own: it simulates what it runs on."""
+        if self._clock is not self._machine_clock:
+            return None
+        return TurnWatch(is_single=self._cores == 1)
 
     def do_layers(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
         self,
@@ -308,11 +315,11 @@ class Agent:
         with paused_gc():
             time_in_turn(infers, _PROFILE_WARMUP, max_ns, self._clock, random.Random(0))  # noqa: S311
             first = time_in_turn(infers, min_runs, sys.maxsize, self._clock, random.Random(1))  # noqa: S311
-            left = max_ns - sum(map(sum, first))
+            left = max_ns - sum(sum(side.times) for side in first)
             count = max_runs - min_runs if left > 0 else 0
             more = time_in_turn(infers, count, left, self._clock, random.Random(2))  # noqa: S311
         self._require_processors()
-        runs = [a + b for a, b in zip(first, more)]  # noqa: B905  # 3.9 has no strict
+        runs = [a.times + b.times for a, b in zip(first, more)]  # noqa: B905  # 3.9 has no strict
         plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
         reports = []
         for model, session, times in zip(models, profiled, runs):  # noqa: B905
@@ -327,6 +334,21 @@ class Agent:
                 }
             )
         return reports
+
+    def do_plan(
+        self, model: str, folder: str | None, threads: int, options: Mapping[str, str], feed: str
+    ) -> dict[str, Any] | None:
+        """The plan that the engine makes of a model, and its kernels; None where it tells none."""
+        engine = self._require_engine()
+        if not hasattr(engine, "load_profiled"):
+            return None
+        ref = ModelRef(model, folder)
+        session = engine.load_profiled(ref, threads, dict(options), self._folder)
+        try:
+            self._prepared(session, feed)()
+            return session.report(1)
+        finally:
+            session.close()
 
     def do_shapes(
         self, model: str, folder: str | None, options: Mapping[str, str], feed: str = ""
@@ -422,6 +444,15 @@ class Agent:
         if self._engine is None:
             raise RuntimeError("no engine was chosen")
         return self._engine
+
+
+def _turns(taken: Taken) -> dict[str, bytes]:
+    """When the inferences of a side began, and what was watched of them."""
+    return {
+        "starts": taken.starts.tobytes(),
+        "switches": taken.switches.tobytes(),
+        "running": taken.running.tobytes(),
+    }
 
 
 # -- errors

@@ -10,7 +10,9 @@ import contextlib
 import gc
 import itertools
 import random
+import resource
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,35 +37,78 @@ def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) ->
     return times[:done]
 
 
+class Taken:
+    """The turns of one side: their times, when each began, and what disturbed them.
+
+    `switches` and `running` stay empty where nobody watches the turns.
+    """
+
+    def __init__(self) -> None:
+        self.times = array.array("q")
+        self.starts = array.array("q")
+        self.switches = array.array("q")
+        self.running = array.array("q")
+
+
+class TurnWatch:
+    """What the system did to this process during one turn.
+
+    Another process that takes a processor away shows as an involuntary switch of one of our
+    threads. A thread that never gave its processor up by itself either ran or waited for one, so
+    its own processor time is the time of the turn without that waiting. That holds for a model that
+    runs on one thread, this one; `is_single` says so.
+    """
+
+    def __init__(self, *, is_single: bool) -> None:
+        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if is_single else None
+        self._switches = self._given_up = self._spent_ns = 0
+
+    def begin(self) -> None:
+        self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        if self._of_thread is not None:
+            self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
+            self._spent_ns = time.thread_time_ns()
+
+    def end(self, taken: Taken, time_ns: int) -> None:
+        if self._of_thread is not None:
+            spent_ns = time.thread_time_ns() - self._spent_ns
+            has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
+            taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        taken.switches.append(switches - self._switches)
+
+
 def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
     infers: Sequence[Callable[[], Any]],
     count: int,
     max_ns: int,
     clock: Clock,
     choose: random.Random,
-    starts: Sequence[array.array[int]] = (),
-) -> list[array.array[int]]:
-    """The times of up to `count` turns in which each of `infers` runs once, in random order.
+    watch: TurnWatch | None = None,
+) -> list[Taken]:
+    """Up to `count` turns in which each of `infers` runs once, in random order.
 
-    At least one turn, unless `count` is 0; none is begun after `max_ns`. When each began is added
-    to `starts`, where it is wanted.
+    At least one turn, unless `count` is 0; none is begun after `max_ns`.
     """
-    times = [array.array("q") for _ in infers]
+    sides = [Taken() for _ in infers]
     order = list(range(len(infers)))
     end = clock() + max_ns
     for _ in range(count):
         choose.shuffle(order)
         for index in order:
-            infer = infers[index]
+            infer, taken = infers[index], sides[index]
+            if watch is not None:
+                watch.begin()
             start = clock()
             infer()
             stop = clock()
-            times[index].append(stop - start)
-            if starts:
-                starts[index].append(start)
+            if watch is not None:
+                watch.end(taken, stop - start)
+            taken.times.append(stop - start)
+            taken.starts.append(start)
         if clock() > end:
             break
-    return times
+    return sides
 
 
 def time_at_once(
