@@ -425,8 +425,8 @@ def decide(before: Path, after: Path, cores: int) -> Verdict:
     )
     gate = Gate().divided(1)
     place = Place(Case(1, cores), 1, 1, lambda _: None)
-    rounds = run_duet(pair, setup, gate.is_decided, place, gate)
-    return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.gated)
+    rounds = run_duet(pair, setup, gate.is_decided, place, gate).rounds
+    return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.decides)
 
 
 def samples_of(model: Path, cores: int) -> Sequence[int]:

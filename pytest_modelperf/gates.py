@@ -17,7 +17,9 @@ from pytest_modelperf.stats import (
     judge_duet,
     judge_percentile,
     judge_stored,
+    looks_worse,
     needed_samples,
+    plan_early_looks,
     plan_looks,
     share_level,
     summarize,
@@ -26,8 +28,13 @@ from pytest_modelperf.verdicts import Metric, Verdict
 
 BlockPair: TypeAlias = tuple[Block, Block]
 
-# The chance that a whole run raises a false alarm.
+# The chance that a whole run raises a false alarm. All of its cases share it.
 RUN_LEVEL = 0.01
+# The chance that a model just at its tolerance passes. Each case has it for itself.
+PASS_LEVEL = 0.05
+# The share of a case's level that its median has, if tails are judged beside it.
+_MEDIAN_SHARE = 0.9
+_MEDIAN = 50.0
 # What the usual looks are planned for. Ten times as many rounds tell a third of the change.
 _USUAL_SECONDS = 10.0
 _MOST_ROUNDS = 10 * LOOKS[-1]
@@ -59,7 +66,8 @@ class LatencyLimit:
 class Gate:
     """What a case must keep to: tolerances against what was before, and limits of its own.
 
-    `level` is the chance of a false alarm of one judged figure, `rounds` the most of a duet.
+    `level` is the chance of a false alarm of the ratios of one case together, and of each of its
+    limits; `rounds` the most of a duet.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -68,8 +76,8 @@ class Gate:
     rounds: int = LOOKS[-1]
 
     def divided(self, cases: int) -> Gate:
-        """The gate of one of so many cases: the level of a run is shared by all of its figures."""
-        return replace(self, level=share_level(cases * len(self.percents), self.level))
+        """The gate of one of so many cases: they share the level of a run."""
+        return replace(self, level=share_level(cases, self.level))
 
     @property
     def percents(self) -> tuple[float, ...]:
@@ -77,36 +85,58 @@ class Gate:
 
     @property
     def tolerance(self) -> float:
-        return self.tolerances.of(50.0)
+        return self.tolerances.of(_MEDIAN)
 
     @property
     def confidence(self) -> float:
-        return self.rule(50.0).confidence
+        return self.rule(_MEDIAN).confidence
 
     @property
     def limit_level(self) -> float:
-        """That of one look at a limit: it may be looked at as often as a ratio is."""
+        """Error level of one interim check of a limit."""
         return self.level / (len(_LIMIT_LOOKS) + 1)
 
     @property
     def samples_needed(self) -> int:
-        """How many a side the percentiles take that are judged."""
-        return needed_samples(max(*self.percents, *(limit.percent for limit in self.limits), 50.0))
+        """How many samples a side the percentiles take that are waited for."""
+        awaited = (*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN)
+        return needed_samples(max(awaited))
 
     def rule(self, percent: float) -> DuetRule:
-        tolerance = self.tolerances.of(percent)
-        return DuetRule(tolerance=tolerance, level=self.level, looks=plan_looks(self.rounds))
+        return DuetRule(
+            tolerance=self.tolerances.of(percent),
+            level=self._level_of(percent),
+            pass_level=PASS_LEVEL,
+            looks=plan_looks(self.rounds),
+        )
+
+    def _level_of(self, percent: float) -> float:
+        """Alarms of the median cost most of the level, for a tail seldom shows one."""
+        tails = [other for other in self.percents if other != _MEDIAN]
+        if not tails or len(tails) == len(self.percents):
+            return share_level(len(self.percents), self.level)
+        if percent == _MEDIAN:
+            return _MEDIAN_SHARE * self.level
+        return share_level(len(tails), (1.0 - _MEDIAN_SHARE) * self.level)
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
-        """Whether no further round is needed: one that is worse decides for all."""
-        if len(pairs) not in {*plan_looks(self.rounds), *_LIMIT_LOOKS}:
+        """Whether no further round is needed.
+
+        One figure that is worse decides for all. A tail that nobody named is waited for only while
+        it looks worse than allowed.
+        """
+        if len(pairs) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
             # Nothing is answered between two looks.
             return False
-        times = [(before.times_ns, after.times_ns) for before, after in pairs]
-        answers = [judge_duet(times, self.rule(p), p).answer for p in self.percents]
-        if Answer.WORSE in answers:
+        answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
+        if Answer.WORSE in answers.values():
             return True
-        return Answer.OPEN not in answers and self.fits([after for _, after in times])
+        is_open = any(
+            answer is Answer.OPEN
+            and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
+            for p, answer in answers.items()
+        )
+        return not is_open and self.fits([after.times_ns for _, after in pairs])
 
     def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
         """Whether it is known of each limit if it is kept: one that is not decides for all."""
@@ -121,8 +151,8 @@ class Gate:
 
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
     """Every percentile of the latency, in milliseconds; those of the gate are judged."""
-    pairs = [(each.before.times_ns, each.after.times_ns) for each in rounds]
-    before, after = (summarize([pair[side] for pair in pairs], 1) for side in (0, 1))
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    before, after = (summarize([pair[side].times_ns for pair in pairs], 1) for side in (0, 1))
     metrics = []
     for percent in PERCENTS:
         old, new = before.percentile(percent), after.percentile(percent)
@@ -132,8 +162,8 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
                 f"latency_{old.name}",
                 (_ms(old.value_ns), _ms(new.value_ns)),
                 decision,
-                gate.tolerances.of(percent),
-                is_gated=percent in gate.percents,
+                gate,
+                percent,
             )
         )
     return tuple(metrics)
@@ -154,36 +184,72 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
                 samples_needed=latest.needed,
             )
             if latest.value_ns is None
-            else judge_stored(recorded, latest.value_ns, gate.tolerances.of(percent), gate.level)
+            else judge_stored(
+                recorded,
+                latest.value_ns,
+                gate.tolerances.of(percent),
+                gate.rule(percent).level,
+            )
         )
         values = (_ms(stored.percentile_ns(percent)), _ms(latest.value_ns))
         name = f"latency_{latest.name}"
-        metrics.append(_metric(name, values, decision, gate.tolerances.of(percent), is_gated=True))
+        metrics.append(_metric(name, values, decision, gate, percent))
     return tuple(metrics)
 
 
-# How far a twin may be from the model that it stands for, and how surely it must not be farther.
-FIDELITY = 0.01
+# How far a twin may be from the model that it stands for, and how sure it is that one is farther.
+FIDELITY = 0.02
 _FIDELITY_CONFIDENCE = 0.95
+# After so many rounds a twin with the plan of its model was not shown to differ.
+_FIDELITY_ROUNDS = 9
 
 
-def is_faithful(pairs: Sequence[BlockPair]) -> bool:
-    """Whether it is known if a twin runs like its model: it is shown to, or shown not to."""
-    ratio = duet_ratio([(a.times_ns, b.times_ns) for a, b in pairs], _FIDELITY_CONFIDENCE)
-    if ratio.low is None or ratio.high is None:
-        return False
-    return _is_near(ratio) or ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY
+@dataclass(frozen=True, slots=True)
+class FidelityGate:
+    """What a twin must keep to beside its model.
 
+    The burden of proof lies on distrust: a twin of which the engine makes the same plan is trusted
+    unless it is shown to differ. `doubt` says why another one has to be shown to be near: its work
+    depends on data, or the engine tells no plan.
+    """
 
-def judge_fidelity(rounds: Sequence[DuetRound]) -> Fidelity:
-    """Whether the second side, the twin, is shown to be as fast as the first."""
-    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
-    ratio = duet_ratio(times, _FIDELITY_CONFIDENCE)
-    is_trusted = _is_near(ratio)
-    reason = None
-    if not is_trusted:
-        reason = f"the twin was not shown to run within {100 * FIDELITY:g} % of the model"
-    return Fidelity(ratio=ratio, rounds=len(rounds), is_trusted=is_trusted, reason=reason)
+    doubt: str | None = None
+
+    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+        """Whether it is shown near or far, or was not shown to be far in rounds enough."""
+        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        if _is_near(ratio) or _is_far(ratio):
+            return True
+        return self.doubt is None and len(pairs) >= _FIDELITY_ROUNDS
+
+    def judge(
+        self, rounds: Sequence[DuetRound], plan_difference: str | None, *, knows_plans: bool
+    ) -> Fidelity:
+        """Whether the second side, the twin, may stand for the first."""
+        pairs = [(each.before.block, each.after.block) for each in rounds]
+        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        reason = None
+        if plan_difference is not None:
+            reason = (
+                f"the engine makes another plan of the twin than of the model: {plan_difference}"
+            )
+        elif _is_far(ratio):
+            reason = (
+                f"the twin was shown to run more than {100 * FIDELITY:g} % "
+                f"{'slower' if ratio.value > 1.0 else 'faster'} than the model"
+            )
+        elif self.doubt is not None and not _is_near(ratio):
+            reason = (
+                f"the twin was not shown to run within {100 * FIDELITY:g} % of the model, and "
+                f"{self.doubt}"
+            )
+        return Fidelity(
+            ratio=ratio,
+            rounds=len(rounds),
+            is_trusted=reason is None,
+            reason=reason,
+            has_same_plan=plan_difference is None if knows_plans else None,
+        )
 
 
 def _is_near(ratio: Ratio) -> bool:
@@ -192,24 +258,32 @@ def _is_near(ratio: Ratio) -> bool:
     return ratio.low >= 1.0 - FIDELITY and ratio.high <= 1.0 + FIDELITY
 
 
+def _is_far(ratio: Ratio) -> bool:
+    if ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY
+
+
 def _metric(
     name: str,
     values: tuple[float | None, float | None],
     decision: Decision,
-    tolerance: float,
-    *,
-    is_gated: bool,
+    gate: Gate,
+    percent: float,
 ) -> Metric:
     has_interval = decision.low is not None and decision.high is not None
     return Metric(
         name,
         *values,
         verdict=_VERDICTS[decision.answer],
-        gated=is_gated,
+        gated=percent in gate.percents,
         interval=(decision.low, decision.high) if has_interval else None,  # type: ignore[arg-type]  # both are there
         detectable=decision.detectable,
-        allowed=tolerance,
+        allowed=gate.tolerances.of(percent),
         measured_ratio=decision.ratio,
+        awaited=percent in gate.tolerances.awaited,
+        confidence=decision.confidence,
+        rounds_needed=decision.rounds_needed,
     )
 
 

@@ -12,8 +12,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.units import parse_count, printable
 
 DEFAULT_TOLERANCE = 0.03
-# The percentiles that are judged where nobody names others.
-DEFAULT_PERCENTS = (50.0, 95.0)
+# The tail that is judged where nobody names one. Its samples are few, so it may move further.
+DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE = 95.0, 0.10
 
 _PERCENT_NAMES = {
     "p50": 50.0,
@@ -123,35 +123,48 @@ def as_float(value: object) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
+_MEDIAN = 50.0
+
+
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %."""
+    """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %.
 
-    shares: tuple[tuple[float, float], ...] = tuple(
-        (percent, DEFAULT_TOLERANCE) for percent in DEFAULT_PERCENTS
+    `named` are the tails that the user named: a comparison waits until these are shown. Of any
+    other tail it tells what the rounds of the median show.
+    """
+
+    shares: tuple[tuple[float, float], ...] = (
+        (_MEDIAN, DEFAULT_TOLERANCE),
+        (DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE),
     )
+    named: frozenset[float] = frozenset()
 
     @property
     def percents(self) -> tuple[float, ...]:
         return tuple(percent for percent, _ in self.shares)
 
+    @property
+    def awaited(self) -> tuple[float, ...]:
+        """The percentiles without which nothing is decided: the median, and each named tail."""
+        return tuple(p for p in self.percents if p == _MEDIAN or p in self.named)
+
     def of(self, percent: float) -> float:
-        """That of a percentile; of one that is not judged, the one of the median."""
+        """The tolerance of a percentile; the median's for one that is not judged."""
         shares = dict(self.shares)
-        return shares.get(percent, shares.get(50.0, self.shares[0][1]))
+        return shares.get(percent, shares.get(_MEDIAN, self.shares[0][1]))
 
 
 def read_tolerances(value: object, where: str) -> Tolerances:
-    """One share for all, or one for each of several percentiles.
+    """One share for the median, or one for each of several percentiles.
 
     `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "p99": 0.1}`. Percentiles that are
-    not named keep their default.
+    not named keep their default; a tail may never move less than the median.
     """
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
     if not isinstance(value, Mapping):
-        share = _read_share(value, where)
-        return Tolerances(tuple((percent, share) for percent in DEFAULT_PERCENTS))
+        return _with_default_tail({_MEDIAN: _read_share(value, where)})
     given: dict[float, float] = {}
     for name, share in value.items():
         percent = _read_percent(str(name), where)
@@ -160,7 +173,15 @@ def read_tolerances(value: object, where: str) -> Tolerances:
         given[percent] = _read_share(share, f"{where}: {name}")
     if not given:
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
-    return Tolerances(tuple(sorted({**dict(Tolerances().shares), **given}.items())))
+    return _with_default_tail(given)
+
+
+def _with_default_tail(given: Mapping[float, float]) -> Tolerances:
+    median = given.get(_MEDIAN, DEFAULT_TOLERANCE)
+    tail = max(median, DEFAULT_TAIL_TOLERANCE)
+    shares = {_MEDIAN: median, DEFAULT_TAIL: tail, **given}
+    named = frozenset(given) - {_MEDIAN}
+    return Tolerances(tuple(sorted(shares.items())), named)
 
 
 def _read_percent(name: str, where: str) -> float:

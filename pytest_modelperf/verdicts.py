@@ -38,9 +38,14 @@ VERDICT_ORDER = (
 class Metric:
     """One figure on both sides; one that is not `gated` is shown, and decides nothing.
 
+    One that is gated and not `awaited` can fail a case, but leaves none open: where it is
+    inconclusive, the other figures decide.
+
     `interval` and `detectable` are of the ratio: from where to where it may be, and the increase
     that would have been seen. `allowed` is the relative increase that is, `limit` an absolute one,
     to which `after_interval` is that of the figure itself. A figure that is exact has no interval.
+    `confidence` is that of the interval. `rounds_needed` is about how many rounds would decide a
+    figure that is open.
     """
 
     name: str
@@ -54,6 +59,18 @@ class Metric:
     limit: float | None = None
     measured_ratio: float | None = None
     after_interval: tuple[float, float] | None = None
+    awaited: bool = True
+    confidence: float | None = None
+    rounds_needed: int | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether the verdict of the case follows from this figure."""
+        return self.gated and (self.awaited or not self.is_open)
+
+    @property
+    def is_open(self) -> bool:
+        return self.verdict is Verdict.INCONCLUSIVE
 
     @property
     def ratio(self) -> float | None:
@@ -160,7 +177,7 @@ class CaseComparison:
         if self.outcome is not None:
             kept = (m.verdict for m in self.metrics if m.limit is not None)
             return worst([self.outcome, *(v for v in kept if v is not Verdict.PASSED)])
-        return worst(metric.verdict for metric in self.metrics if metric.gated)
+        return worst(metric.verdict for metric in self.metrics if metric.decides)
 
     @property
     def has_failed(self) -> bool:

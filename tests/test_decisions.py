@@ -19,21 +19,22 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pytest_modelperf.decisions import Answer, Fit
+from pytest_modelperf.measurements import Turns
 from pytest_modelperf.stats import (
     FEWEST_PROCESSES,
     LOOKS,
     DuetRule,
-    is_settled,
     judge_duet,
     judge_percentile,
     judge_stored,
     judge_typical,
+    looks_worse,
     needed_samples,
     plan_looks,
     share_level,
 )
-from pytest_modelperf.stats.duet import find_bounds, judge_sequence
-from pytest_modelperf.stats.looks import Look, spend_level
+from pytest_modelperf.stats.duet import Schedule, find_bounds, judge_sequence
+from pytest_modelperf.stats.looks import SOONER, Look, spend_level
 from tests.simulation import (
     SETTINGS,
     Logs,
@@ -45,15 +46,18 @@ from tests.simulation import (
 )
 
 Floats = npt.NDArray[np.float64]
-Pair = tuple[list[int], list[int]]
+Pair = tuple[Turns, Turns]
 
 COMPARISONS = 10_000
-# A run with one case, of which p50 and p95 are gated.
+# The median of a case in a run of two.
 RULE = DuetRule(tolerance=0.03, level=share_level(2))
+# The median of a case in a run of twenty.
+SUITE = DuetRule(tolerance=0.03, level=share_level(20))
 # How many rounds of 12 are taken together for one difference of p95, and how many differences
 # there are at each look; 130 samples are there after 11 rounds.
 GROUP = 2
 GROUPS_AT_LOOKS = (0, 0, 6, 9, 12, 17)
+GROUPS_AT_EARLY_LOOKS = (0, 0, *GROUPS_AT_LOOKS)
 
 rates = st.floats(1e-4, 0.02)
 differences = st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=40)
@@ -77,10 +81,26 @@ class Rates:
     not_worse: float
 
 
-def judge(values: Floats, ratio: float, looks: Sequence[Look] | None = None) -> Rates:
+def schedule_of(
+    rule: DuetRule,
+    units: Sequence[int] = LOOKS,
+    early_units: Sequence[int] | None = None,
+    last_rounds: int | None = None,
+) -> Schedule:
+    """The looks of a comparison that has come to as many as there are units."""
+    early = rule.pass_looks if early_units is None else early_units
+    alarms = spend_level(rule.looks, tuple(units), rule.level, last_rounds)
+    passes = spend_level(rule.pass_looks, tuple(early), rule.pass_level, last_rounds, SOONER)
+    patience = spend_level(rule.looks, rule.looks, rule.level)[0].rounds
+    if last_rounds is not None:
+        patience = min(patience, last_rounds)
+    return Schedule(alarms, passes, patience)
+
+
+def judge(values: Floats, ratio: float, schedule: Schedule | None = None) -> Rates:
     """What a rule of many looks says of this true ratio."""
-    looks = looks or spend_level(LOOKS, LOOKS, RULE.level)
-    answer = judge_sequence(values + math.log(ratio), looks, RULE.margin).answer
+    schedule = schedule or schedule_of(RULE)
+    answer = judge_sequence(values + math.log(ratio), schedule, RULE.margin).answer
     return Rates(float(np.mean(answer > 0)), float(np.mean(answer < 0)))
 
 
@@ -100,17 +120,29 @@ def test_errors_keep_the_level(setting: str) -> None:
 
     assert judge(values, 1.0).worse <= 0.001
     assert at_boundary.worse <= most_by_chance(RULE.level)
-    assert at_boundary.not_worse <= most_by_chance(RULE.level)
+    assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_level_of_passes_is_not_shared_by_the_cases_of_a_run(setting: str) -> None:
+    """In a run of twenty an unchanged model passes, and one at its tolerance seldom does."""
+    values = medians(setting)
+    at_boundary = judge(values, 1.03, schedule_of(SUITE))
+
+    assert judge(values, 1.0, schedule_of(SUITE)).not_worse >= 0.97
+    assert at_boundary.worse <= most_by_chance(SUITE.level)
+    assert at_boundary.not_worse <= most_by_chance(SUITE.pass_level)
+    assert judge(values, 1.05, schedule_of(SUITE)).not_worse <= 0.005
 
 
 def test_errors_of_a_tail_keep_the_level() -> None:
     values = group_quantiles(*duets("usual"), share=0.95, rounds=GROUP)
-    looks = spend_level(LOOKS, GROUPS_AT_LOOKS, RULE.level)
-    at_boundary = judge(values, 1.03, looks)
+    schedule = schedule_of(RULE, GROUPS_AT_LOOKS, GROUPS_AT_EARLY_LOOKS)
+    at_boundary = judge(values, 1.03, schedule)
 
-    assert judge(values, 1.0, looks).worse <= 0.001
+    assert judge(values, 1.0, schedule).worse <= 0.001
     assert at_boundary.worse <= most_by_chance(RULE.level)
-    assert at_boundary.not_worse <= most_by_chance(RULE.level)
+    assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +155,14 @@ def test_two_percent_beyond_what_is_allowed_is_found(setting: str, least: float)
 
 def test_looking_often_without_spending_the_level_errs_too_often() -> None:
     """The simulation would notice: the same test at its full level at each look."""
-    careless = [Look(rounds, rounds, RULE.level) for rounds in LOOKS]
+    careless = Schedule(
+        tuple(Look(rounds, rounds, RULE.level) for rounds in RULE.looks),
+        tuple(Look(rounds, rounds, RULE.pass_level) for rounds in RULE.pass_looks),
+    )
+    found = judge(medians("quiet"), 1.03, careless)
 
-    assert judge(medians("quiet"), 1.03, careless).worse > 2 * most_by_chance(RULE.level)
+    assert found.worse > 2 * most_by_chance(RULE.level)
+    assert found.not_worse > 1.5 * most_by_chance(RULE.pass_level)
 
 
 def test_taking_inferences_as_independent_errs_too_often() -> None:
@@ -160,12 +197,16 @@ def as_pairs(before: Logs, after: Logs) -> list[Pair]:
     old, new = (
         np.rint(1e9 * np.exp(side.astype(np.float64))).astype(int) for side in (before, after)
     )
-    return [(a.tolist(), b.tolist()) for a, b in zip(old, new, strict=True)]
+    return [(turns(a.tolist()), turns(b.tolist())) for a, b in zip(old, new, strict=True)]
+
+
+def turns(times_ns: Sequence[int]) -> Turns:
+    return Turns(times_ns=tuple(times_ns))
 
 
 def duet_with(values: Sequence[float]) -> list[Pair]:
     """Rounds whose sides differ by these logs."""
-    return [([10**9] * 3, [round(10**9 * math.exp(d))] * 3) for d in values]
+    return [(turns([10**9] * 3), turns([round(10**9 * math.exp(d))] * 3)) for d in values]
 
 
 @pytest.mark.parametrize("setting", ["usual", "noisy"])
@@ -175,11 +216,11 @@ def test_what_is_simulated_is_what_runs(setting: str, percent: float, ratio: flo
     before, after = (side[:15] for side in duets(setting))
     after = after + np.float32(math.log(ratio))
     if percent == 50.0:
-        values, looks = round_medians(before, after), spend_level(LOOKS, LOOKS, RULE.level)
+        values, schedule = round_medians(before, after), schedule_of(RULE)
     else:
         values = group_quantiles(before, after, percent / 100.0, GROUP)
-        looks = spend_level(LOOKS, GROUPS_AT_LOOKS, RULE.level)
-    ended = judge_sequence(values, looks, RULE.margin)
+        schedule = schedule_of(RULE, GROUPS_AT_LOOKS, GROUPS_AT_EARLY_LOOKS)
+    ended = judge_sequence(values, schedule, RULE.margin)
 
     for i in range(len(before)):
         decision = judge_duet(as_pairs(before[i], after[i]), RULE, percent, is_last=True)
@@ -187,7 +228,7 @@ def test_what_is_simulated_is_what_runs(setting: str, percent: float, ratio: flo
         assert decision.ratio is not None
         assert decision.low is not None
         assert decision.high is not None
-        assert decision.rounds == looks[ended.look[i]].rounds
+        assert decision.rounds == ended.rounds[i]
         assert math.log(decision.ratio) == pytest.approx(ended.bounds.centre[i], abs=1e-6)
         assert math.log(decision.low) == pytest.approx(ended.bounds.low[i], abs=1e-6)
         assert math.log(decision.high) == pytest.approx(ended.bounds.high[i], abs=1e-6)
@@ -201,12 +242,14 @@ def test_an_answer_follows_from_its_interval() -> None:
 
             assert decision.low is not None
             assert decision.high is not None
-            assert decision.confidence == 1.0 - 2.0 * RULE.level
+            has_passed = decision.answer is Answer.NOT_WORSE
+            level = RULE.pass_level if has_passed else RULE.level
+            assert decision.confidence == 1.0 - 2.0 * level
             assert decision.answer is (
                 Answer.WORSE
                 if decision.low > 1.03
                 else Answer.BETTER
-                if decision.high < 1 / 1.03
+                if decision.high < 1 / 1.03 and not has_passed
                 else Answer.NOT_WORSE
                 if decision.high < 1.03
                 else Answer.OPEN
@@ -224,7 +267,8 @@ def test_swapped_sides_have_the_opposite_answer(values: list[float], level: floa
     if there.rounds == back.rounds:
         assert (there.answer is Answer.WORSE) == (back.answer is Answer.BETTER)
         assert (there.answer is Answer.BETTER) == (back.answer is Answer.WORSE)
-        if there.low is not None and back.high is not None:
+        is_alike = there.confidence == back.confidence
+        if is_alike and there.low is not None and back.high is not None:
             assert there.low == pytest.approx(1.0 / back.high, rel=1e-6)
 
 
@@ -241,14 +285,45 @@ def test_an_answer_stands_whatever_comes_after(values: list[float], level: float
 @pytest.mark.parametrize("rounds", [4, 6, 7, 11, 20, 25])
 def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
     """Neither less, which would leave open what is known, nor more."""
-    units = (*(look for look in LOOKS if look <= rounds), rounds)
-    looks = spend_level(LOOKS, units, RULE.level, rounds)
-    ended = judge(medians("quiet")[:, :rounds], 1.03, looks)
+    units, early = (
+        (*(look for look in looks if look <= rounds), rounds)
+        for looks in (RULE.looks, RULE.pass_looks)
+    )
+    schedule = schedule_of(RULE, units, early, rounds)
+    ended = judge(medians("quiet")[:, :rounds], 1.03, schedule)
 
-    assert looks[-1].rounds == rounds
+    assert schedule.rounds[-1] == rounds
     assert 0.5 * RULE.level < ended.worse <= most_by_chance(RULE.level)
-    if rounds not in LOOKS:
-        assert spend_level(LOOKS, units[:-1], RULE.level) == looks[:-1]
+    assert 0.5 * RULE.pass_level < ended.not_worse <= most_by_chance(RULE.pass_level)
+    if rounds not in RULE.looks:
+        assert spend_level(RULE.looks, units[:-1], RULE.level) == schedule.alarms[:-1]
+
+
+@pytest.mark.parametrize("setting", ["quiet", "usual"])
+def test_an_improvement_is_waited_for(setting: str) -> None:
+    """A model that is 10 % faster is called improved, though it could pass sooner."""
+    improved = judge_sequence(
+        medians(setting)[:1000] + math.log(0.9), schedule_of(SUITE), SUITE.margin
+    )
+
+    assert np.mean(improved.answer == -2) > 0.9
+    assert (
+        np.mean(
+            judge_sequence(medians(setting)[:1000], schedule_of(SUITE), SUITE.margin).answer == -2
+        )
+        < 0.001
+    )
+
+
+def test_a_tail_looks_worse_before_it_is_shown_to_be() -> None:
+    """What looks worse is looked at longer; what does not is left."""
+    worse = duet_with([0.2, 0.21, 0.19, 0.2])
+
+    assert judge_duet(worse, SUITE).is_open
+    assert looks_worse(worse, SUITE, 50.0)
+    assert not looks_worse(duet_with([0.0, 0.01, -0.01, 0.0]), SUITE, 50.0)
+    assert not looks_worse(worse, SUITE, 95.0)
+    assert not looks_worse(worse[:1], SUITE, 50.0)
 
 
 @given(st.integers(2, 14), st.floats(0.001, 0.05))
@@ -289,27 +364,13 @@ def test_percentiles_are_judged_apart() -> None:
     for _ in range(35):
         before, after = np.exp(rng.normal(0.0, 0.01, (2, 100)))
         after[:10] *= 1.5
-        pairs.append(([round(1e7 * t) for t in before], [round(1e7 * t) for t in after]))
+        pairs.append(
+            (turns([round(1e7 * t) for t in before]), turns([round(1e7 * t) for t in after]))
+        )
 
     assert judge_duet(pairs, RULE, 50.0).answer is Answer.NOT_WORSE
     assert judge_duet(pairs, RULE, 95.0).answer is Answer.WORSE
     assert judge_duet(pairs[:6], RULE, 99.9).samples_needed == needed_samples(99.9)
-
-
-def test_it_is_settled_when_every_percentile_is() -> None:
-    pairs = as_pairs(
-        *(
-            side[0]
-            for side in simulate_duets(Setting(rounds=0.002, inferences=0.005), 1, 35, 12, seed=3)
-        )
-    )
-    rules = {50.0: RULE, 95.0: RULE}
-
-    settled = [is_settled(pairs[:count], rules) for count in range(1, 36)]
-
-    assert not any(settled[: LOOKS[2] - 1])
-    assert settled[LOOKS[2] - 1 :] == [True] * (36 - LOOKS[2])
-    assert is_settled(pairs[: LOOKS[0]], {50.0: RULE})
 
 
 def test_an_open_answer_says_what_would_help() -> None:
@@ -329,11 +390,12 @@ def test_an_open_answer_says_what_would_help() -> None:
 @pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])
 def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
     """At the median of what 300 runs of 13 rounds say they could see."""
-    looks = spend_level((13,), (13,), RULE.level)
     rule = DuetRule(level=RULE.level, looks=(13,))
-    said = [judge_duet(duet_with(v[:13]), rule).detectable or 0.0 for v in medians(setting)[:300]]
+    schedule = Schedule(spend_level((13,), (13,), RULE.level), ())
+    slower = medians(setting)[:300] + rule.margin
+    said = [judge_duet(duet_with(v[:13]), rule).detectable or 0.0 for v in slower]
 
-    found = judge(medians(setting)[:, :13], 1.0 + float(np.median(said)), looks).worse
+    found = judge(medians(setting)[:, :13], 1.0 + float(np.median(said)), schedule).worse
 
     assert 0.83 <= found <= 0.97
 
@@ -341,8 +403,13 @@ def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
 def test_what_a_tail_needs_is_told_in_rounds() -> None:
     """Where two rounds make one difference, twice as many are needed."""
     values = [0.0, 0.05, 0.01, 0.06, 0.02, 0.04, 0.03, 0.07]
-    single = [(before * 10, after * 10) for before, after in duet_with(values)]
-    halves = [([10**9] * 15, after[:15]) for _, after in single for _ in range(2)]
+    single = [
+        (turns(before.times_ns * 10), turns(after.times_ns * 10))
+        for before, after in duet_with(values)
+    ]
+    halves = [
+        (turns([10**9] * 15), turns(after.times_ns[:15])) for _, after in single for _ in range(2)
+    ]
 
     one = judge_duet(single, DuetRule(looks=(8,)), 95.0)
     two = judge_duet(halves, DuetRule(looks=(16,)), 95.0)

@@ -128,25 +128,33 @@ def test_a_name_in_a_message_can_make_a_terminal_do_nothing() -> None:
 @pytest.mark.parametrize(
     ("value", "shares"),
     [
-        (0.05, {50: 0.05, 95: 0.05}),
-        (0, {50: 0, 95: 0}),
-        ("0.05", {50: 0.05, 95: 0.05}),
-        ("5e-2", {50: 0.05, 95: 0.05}),
-        (" 5 % ", {50: 0.05, 95: 0.05}),
-        ("5%", {50: 0.05, 95: 0.05}),
-        (".5%", {50: 0.005, 95: 0.005}),
+        (0.05, {50: 0.05, 95: 0.1}),
+        (0, {50: 0, 95: 0.1}),
+        ("0.05", {50: 0.05, 95: 0.1}),
+        ("5e-2", {50: 0.05, 95: 0.1}),
+        (" 5 % ", {50: 0.05, 95: 0.1}),
+        ("5%", {50: 0.05, 95: 0.1}),
+        (".5%", {50: 0.005, 95: 0.1}),
+        # A tail may always move as far as the median.
         ("300 %", {50: 3, 95: 3}),
-        ("p50=0.02,p99=0.1", {50: 0.02, 95: 0.03, 99: 0.1}),
-        (" p50 = 2 % , p95 = 0.1 ", {50: 0.02, 95: 0.1}),
-        ("p99.9=0.1", {50: 0.03, 95: 0.03, 99.9: 0.1}),
-        ({"p99_9": 0.1}, {50: 0.03, 95: 0.03, 99.9: 0.1}),
-        ({"p99.9": "10 %", "p90": 0.01}, {50: 0.03, 90: 0.01, 95: 0.03, 99.9: 0.1}),
+        ("p50=0.2,p99=0.1", {50: 0.2, 95: 0.2, 99: 0.1}),
+        (" p50 = 2 % , p95 = 0.01 ", {50: 0.02, 95: 0.01}),
+        ("p99.9=0.2", {50: 0.03, 95: 0.1, 99.9: 0.2}),
+        ({"p99_9": 0.2}, {50: 0.03, 95: 0.1, 99.9: 0.2}),
+        ({"p99.9": "10 %", "p90": 0.01}, {50: 0.03, 90: 0.01, 95: 0.1, 99.9: 0.1}),
     ],
 )
 def test_a_tolerance_is_a_share_of_each_percentile(
     value: object, shares: dict[float, float]
 ) -> None:
     assert dict(read_tolerances(value, "here").shares) == pytest.approx(shares)
+
+
+def test_only_a_tail_that_is_named_is_waited_for() -> None:
+    assert Tolerances().awaited == (50.0,)
+    assert read_tolerances(0.01, "here").awaited == (50.0,)
+    assert read_tolerances("p95=0.1", "here").awaited == (50.0, 95.0)
+    assert read_tolerances({"p50": 0.01, "p99": 0.2}, "here").awaited == (50.0, 99.0)
 
 
 @given(st.dictionaries(st.sampled_from(["p50", "p90", "p95", "p99"]), st.floats(0, 0.9)))
@@ -162,7 +170,7 @@ def test_a_percentile_that_is_not_judged_is_allowed_what_the_median_is() -> None
 
     assert [tolerances.of(percent) for percent in (50.0, 95.0, 97.0, 99.0)] == [
         0.02,
-        0.03,
+        0.1,
         0.02,
         0.1,
     ]

@@ -81,7 +81,7 @@ def _write_facts(page: Page, case: CaseComparison, options: OptionNames) -> None
     more = len(case.reasons) - most
     if more > 0:
         lines.append(("", f"     and {more} more, {where}"))
-    lines += describe_facts(case)
+    lines += describe_facts(case, options)
     if lines and is_measured(case):
         page.line("")
     for word, text in lines:

@@ -43,6 +43,8 @@ _LEAST_DECIMALS = 2
 # Where these are all that a title of a metric may be cut to, both ends of the table still show.
 _LEAST_TITLE = 11
 _LEAST_VERDICT = 12
+# The word for a judged tail that nobody waits for and the samples do not show.
+NOT_SHOWN = "not shown"
 
 
 def case_table(comparison: Comparison) -> Table:
@@ -61,7 +63,7 @@ def case_table(comparison: Comparison) -> Table:
 
 def _case_row(case: CaseComparison) -> tuple[str, ...]:
     named = {metric.name: metric for metric in case.metrics}
-    deciding = (m for m in case.metrics if m.gated and m.verdict is case.verdict)
+    deciding = (m for m in case.metrics if m.decides and m.verdict is case.verdict)
     metric = named.get(f"{LATENCY}p50") or next(deciding, None) or named.get("macs")
     head = (printable(case.id), verdict_word(case))
     if metric is None:
@@ -142,6 +144,8 @@ def _allowed(metric: Metric) -> str:
 
 
 def _verdict(metric: Metric) -> str:
+    if metric.gated and metric.is_open and not metric.awaited:
+        return NOT_SHOWN
     return metric.verdict.value if metric.gated else ""
 
 

@@ -70,7 +70,7 @@ def _rank(outcome: CaseOutcome) -> _Rank:
     excess = [
         abs(math.log(part))
         for metric in outcome.comparison.metrics
-        if metric.gated and metric.verdict is outcome.verdict
+        if metric.decides and metric.verdict is outcome.verdict
         if (part := _part(metric.after, metric.limit) or metric.ratio)
     ]
     return _Rank(SEVERITY.index(outcome.word), -max(excess, default=0.0))

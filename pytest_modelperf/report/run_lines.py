@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.baseline_records import Plan
 from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
-from pytest_modelperf.report.figures import is_sampled
+from pytest_modelperf.report.figures import LATENCY, is_sampled
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_PYTEST,
     QUIETER_MACHINE,
     describe_verdict,
     failure_lines,
+    hidden_tails,
     is_against_stored_times,
     is_quiet,
 )
@@ -22,6 +23,8 @@ from pytest_modelperf.verdicts import Verdict
 
 # The chance that a run calls something worse that is not: its gates share it.
 FALSE_ALARMS = 0.01
+# The chance that a case passes which is just as much slower as is allowed: each has its own.
+FALSE_PASSES = 0.05
 # What a reader wants to see first, worst first.
 SEVERITY = (
     Verdict.REGRESSED.value,
@@ -41,6 +44,7 @@ _RECORD_AGAIN = (
     "--modelperf-update-baseline when less else runs here, or give the older model itself with "
     "--modelperf-against"
 )
+_TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 _PRUNE = "pytest --modelperf --modelperf-prune"
 
 
@@ -83,7 +87,10 @@ def describe_ending(report: RunReport) -> str:
     )
     if not is_judged:
         return counts
-    return f"{counts} False-alarm bound for this run: {100 * FALSE_ALARMS:g} %."
+    return (
+        f"{counts} False-alarm bound for this run: {100 * FALSE_ALARMS:g} %. "
+        f"A model exactly at its tolerance passes in at most {100 * FALSE_PASSES:g} %."
+    )
 
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
@@ -98,10 +105,26 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         yield Verdict.INCONCLUSIVE.value, f"{remedy}{strictly}"
     if any(map(is_against_stored_times, unclear)):
         yield Verdict.INCONCLUSIVE.value, f"{_RECORD_AGAIN}{strictly}"
+    yield from _hidden_tails(report.outcomes)
     if Verdict.NEW.value in words:
         yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"
     if report.unused:
         yield "unused baselines", f"{list_names(report.unused)}; {_PRUNE} removes them"
+
+
+def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
+    """For each judged tail of how many cases nothing is shown, and what waits for it."""
+    found = Counter(
+        (metric.name, metric.allowed)
+        for outcome in outcomes
+        if outcome.comparison.verdict in _TELLS_TAILS
+        for metric in hidden_tails(outcome.comparison)
+    )
+    for (name, allowed), count in sorted(found.items()):
+        tail = name.removeprefix(LATENCY)
+        cases = f"{count:,} case{'s' if count != 1 else ''}"
+        waiting = f"{OF_PYTEST.tolerance} {tail}={allowed:g} waits for it"
+        yield tail, f"too few samples in {cases} to tell a change of it; {waiting}"
 
 
 def describe_writing(report: RunReport) -> str:

@@ -110,7 +110,7 @@ def _verdict(outcome: CaseOutcome) -> str:
     case = outcome.comparison
     if case.has_failed or case.verdict in _NOT_TOLD:
         return outcome.word
-    deciding = [m for m in case.metrics if m.gated and m.verdict is case.verdict]
+    deciding = [m for m in case.metrics if m.decides and m.verdict is case.verdict]
     if not deciding or any(m.name == _P50 for m in deciding):
         return outcome.word
     return f"{outcome.word} ({metric_title(deciding[0].name).removesuffix(' latency')})"

@@ -62,7 +62,7 @@ def describe_verdict(
     word = verdict_word(case)
     if case.has_failed:
         return word
-    deciding = [m for m in case.metrics if m.gated and m.verdict is case.verdict]
+    deciding = [m for m in case.metrics if m.decides and m.verdict is case.verdict]
     if not deciding:
         return word
     first, *others = deciding
@@ -95,7 +95,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         text = f"{title} {format_change(metric)}"
     interval = format_interval(metric) if has_interval else ""
     if interval:
-        text += f" ({_level(confidence)}interval {interval})"
+        text += f" ({_level(metric.confidence or confidence)}interval {interval})"
     allowed = describe_allowed(metric)
     return f"{text}, {allowed}" if allowed else text
 
@@ -127,11 +127,40 @@ def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> s
     unclear = [
         metric
         for metric in case.metrics
-        if metric.gated and metric.verdict is Verdict.INCONCLUSIVE and is_sampled(metric.name)
+        if metric.decides and metric.is_open and is_sampled(metric.name)
     ]
     if not unclear:
         return None
     return f"{_describe_reach(unclear)}: {_describe_remedy(case, unclear, options)}"
+
+
+def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
+    """The judged tails that nobody waited for and that the samples do not show."""
+    return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
+
+
+def tells_of_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
+    """A line for each judged tail that was neither shown worse nor shown not worse.
+
+    `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
+    """
+    if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
+        return
+    for metric in hidden_tails(case):
+        name = metric.name.removeprefix(LATENCY)
+        known = []
+        if metric.after is None:
+            known.append("too few samples")
+        else:
+            known += [format_change(metric)] if metric.ratio is not None else []
+            if metric.detectable is not None and math.isfinite(metric.detectable):
+                known.append(f"this run could see {100 * metric.detectable:+.1f} % or more")
+        if metric.rounds_needed is not None:
+            known.append(f"some {metric.rounds_needed:,} rounds would tell")
+        yield (
+            f"{name} not shown: {', '.join(known)}; {options.tolerance} "
+            f"{name}={metric.allowed:g} waits for it"
+        )
 
 
 def _describe_reach(unclear: Sequence[Metric]) -> str:
@@ -150,7 +179,7 @@ def _describe_reach(unclear: Sequence[Metric]) -> str:
 def _describe_remedy(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
     if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
         return _RECORD_AGAIN
-    factors = [factor for m in unclear if (factor := _times_as_long(m)) is not None]
+    factors = [factor for m in unclear if (factor := _times_as_long(m, case.rounds)) is not None]
     seconds = None if case.seconds is None or not factors else case.seconds * max(factors)
     if any(factor > MAX_LONGER for factor in factors) or (seconds or 0.0) > MAX_ADVISED_S:
         remedies = _other_remedies(case, unclear, options)
@@ -174,11 +203,13 @@ def _other_remedies(case: CaseComparison, unclear: Sequence[Metric], options: Op
 _LEAST_FACTOR = 1.5
 
 
-def _times_as_long(metric: Metric) -> float | None:
+def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
     """About how many times as long a run would mostly decide it; None where nothing tells.
 
     What a run can see, and an interval, shrink with the root of the time.
     """
+    if metric.rounds_needed is not None and rounds:
+        return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
     reach, distance = _reach(metric), _distance(metric)
     if reach is None or distance is None or not math.isfinite(reach):
         return None
@@ -222,7 +253,9 @@ def is_against_stored_times(case: CaseComparison) -> bool:
     return case.rounds is not None and has_before and not case.is_duet
 
 
-def describe_facts(case: CaseComparison) -> Iterator[tuple[str, str]]:
+def describe_facts(
+    case: CaseComparison, options: OptionNames = OF_COMMAND
+) -> Iterator[tuple[str, str]]:
     """How it was measured, what no figure says of the outputs, what was noted: word and text."""
     method = describe_method(case)
     if method is not None:
@@ -234,6 +267,8 @@ def describe_facts(case: CaseComparison) -> Iterator[tuple[str, str]]:
     for output in case.outputs:
         if output.difference is not None:
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
+    for line in tells_of_tails(case, options):
+        yield "tail", line
     for note in case.notes:
         yield "note", printable(note)
 

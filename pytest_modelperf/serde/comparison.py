@@ -58,11 +58,13 @@ def _metric(metric: Metric) -> dict[str, Json]:
         "after": number(metric.after),
         "ratio": number(metric.ratio),
         "interval": _bounds(metric.interval),
+        "confidence": number(metric.confidence),
         "detectable": number(metric.detectable),
         "allowed": number(metric.allowed),
         "limit": number(metric.limit),
         "after_interval": _bounds(metric.after_interval),
         "gated": metric.gated,
+        "awaited": metric.awaited,
         "verdict": metric.verdict.value,
     }
 

@@ -1,7 +1,7 @@
 """The statistics of measured times: estimates, and the tests that verdicts rest on."""
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.duet import DuetRule, is_settled, judge_duet
+from pytest_modelperf.stats.duet import DuetRule, judge_duet, looks_worse
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
@@ -14,7 +14,7 @@ from pytest_modelperf.stats.estimates import (
     spread_of_round,
     summarize,
 )
-from pytest_modelperf.stats.looks import LOOKS, plan_looks, share_level
+from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 
@@ -26,13 +26,14 @@ __all__ = [
     "detectable_change",
     "duet_ratio",
     "estimate_percentile",
-    "is_settled",
     "judge_duet",
     "judge_percentile",
     "judge_stored",
     "judge_typical",
     "load_quantiles",
+    "looks_worse",
     "needed_samples",
+    "plan_early_looks",
     "plan_looks",
     "rate_of_rounds",
     "ratio_of_rounds",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,14 +20,20 @@ from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Floats,
-    PairedTimes,
+    PairedTurns,
     bounded_exp,
     logs,
     needed_samples,
     paired_difference,
     shift_to_detect,
 )
-from pytest_modelperf.stats.looks import LOOKS, Look, spend_level
+from pytest_modelperf.stats.looks import (
+    LOOKS,
+    SOONER,
+    Look,
+    plan_early_looks,
+    spend_level,
+)
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # What is detectable is what is found so often.
@@ -37,14 +43,15 @@ _MOST_ROUNDS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuetRule:
-    """What is allowed, how often the answer may be wrong, and after which rounds to look.
+    """What is allowed, how often each answer may be wrong, and after which rounds to look.
 
     `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any of the
-    looks, and the chance that one of at least that is called not worse.
+    looks. `pass_level` bounds the chance that a ratio of at least that is called not worse.
     """
 
     tolerance: float = 0.03
     level: float = 0.01
+    pass_level: float = 0.05
     looks: tuple[int, ...] = LOOKS
 
     @property
@@ -53,8 +60,35 @@ class DuetRule:
 
     @property
     def confidence(self) -> float:
-        """That of the interval, which can fail on either side."""
+        """Confidence of the interval beside an alarm, which can fail on either side."""
         return 1.0 - 2.0 * self.level
+
+    @property
+    def pass_confidence(self) -> float:
+        """Confidence of the interval beside a pass."""
+        return 1.0 - 2.0 * self.pass_level
+
+    @property
+    def pass_looks(self) -> tuple[int, ...]:
+        return plan_early_looks(self.looks[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The looks of both questions: is it worse, and is it not worse.
+
+    `patience` is the number of rounds before which a ratio that looks improved does not pass: so
+    many it takes to show an improvement.
+    """
+
+    alarms: tuple[Look, ...]
+    passes: tuple[Look, ...]
+    patience: int = 0
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """After how many rounds there is a look of either kind."""
+        return tuple(sorted({look.rounds for look in (*self.alarms, *self.passes)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,61 +102,101 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """How comparisons ended: what was shown, and at which look, by its index.
+    """How comparisons ended: what was shown, at which look, and the bounds at that look.
 
-    `answer` is 1 where it is worse, -1 not worse, -2 better, and 0 open; the bounds are those of
-    the look that decided, or else of the last one.
+    `answer` is 1 where it is worse, -1 not worse, -2 better, and 0 open. `rounds`, `units` and
+    `level` are those of the look that decided; of an open one those of the last look for alarms.
     """
 
     answer: npt.NDArray[np.int_]
-    look: npt.NDArray[np.int_]
+    rounds: npt.NDArray[np.int_]
+    units: npt.NDArray[np.int_]
+    level: Floats
     bounds: Bounds
 
 
-_ANSWERS = {1: Answer.WORSE, 0: Answer.OPEN, -1: Answer.NOT_WORSE, -2: Answer.BETTER}
+_WORSE, _NOT_WORSE, _BETTER = 1, -1, -2
+_ANSWERS = {
+    _WORSE: Answer.WORSE,
+    0: Answer.OPEN,
+    _NOT_WORSE: Answer.NOT_WORSE,
+    _BETTER: Answer.BETTER,
+}
 
 
 def judge_duet(
-    pairs: Sequence[PairedTimes], rule: DuetRule, percent: float = MEDIAN, *, is_last: bool = False
+    pairs: Sequence[PairedTurns], rule: DuetRule, percent: float = MEDIAN, *, is_last: bool = False
 ) -> Decision:
     """What the rounds so far show of this percentile.
 
     An answer that was given at an earlier look stands. With `is_last` there will be no further
-    round, and what is left of the level is spent.
+    round, and what is left of both levels is spent.
     """
     differences = _differences(pairs, percent)
-    looks = _looks(pairs, differences, rule, percent, is_last=is_last)
-    if not looks:
+    schedule = _schedule(pairs, differences, rule, percent, is_last=is_last)
+    if not schedule.rounds:
         return _undecided(pairs, differences, rule, percent)
-    ended = judge_sequence(differences.values[np.newaxis], looks, rule.margin)
-    return _describe(ended, looks, rule)
+    ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin)
+    return _describe(ended, schedule, rule)
 
 
-def is_settled(pairs: Sequence[PairedTimes], rules: Mapping[float, DuetRule]) -> bool:
-    """Whether every percentile has its answer, so that no further round is needed.
+def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) -> bool:
+    """Whether a percentile would be called worse if an alarm cost no more than a pass."""
+    differences = _differences(pairs, percent)
+    if _count_units(pairs, differences, percent, len(pairs)) < 2:
+        return False
+    bounds = find_bounds(differences.values[np.newaxis], rule.pass_level)
+    return bool(bounds.low[0] > rule.margin)
 
-    Each is judged at its own looks, and by its own rule.
-    """
-    return all(_is_answered(pairs, rule, percent) for percent, rule in rules.items())
 
-
-def judge_sequence(differences: Floats, looks: Sequence[Look], margin: float) -> Sequences:
+def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Sequences:
     """What is shown of each row of differences, and at which of the looks first."""
     count = len(differences)
-    answer = np.zeros(count, dtype=np.int_)
-    decided_at = np.full(count, len(looks) - 1)
-    centre, low, high = np.zeros(count), np.full(count, -np.inf), np.full(count, np.inf)
-    for index, look in enumerate(looks):
-        still_open = np.flatnonzero(answer == 0)
+    ended = Sequences(
+        answer=np.zeros(count, dtype=np.int_),
+        rounds=np.zeros(count, dtype=np.int_),
+        units=np.zeros(count, dtype=np.int_),
+        level=np.zeros(count),
+        bounds=Bounds(np.zeros(count), np.full(count, -np.inf), np.full(count, np.inf)),
+    )
+    alarms = {look.rounds: look for look in schedule.alarms}
+    passes = {look.rounds: look for look in schedule.passes}
+    for rounds in schedule.rounds:
+        still_open = np.flatnonzero(ended.answer == 0)
         if not still_open.size:
             break
-        found = find_bounds(differences[still_open, : look.units], look.level)
-        centre[still_open], low[still_open], high[still_open] = found.centre, found.low, found.high
-        answer[still_open] = np.select(
-            [found.low > margin, found.high < -margin, found.high < margin], [1, -2, -1], 0
-        )
-        decided_at[still_open] = index
-    return Sequences(answer, decided_at, Bounds(centre, low, high))
+        if rounds in alarms:
+            look = alarms[rounds]
+            found = find_bounds(differences[still_open, : look.units], look.level)
+            shown = np.select([found.low > margin, found.high < -margin], [_WORSE, _BETTER], 0)
+            _keep(ended, still_open, look, found, shown)
+            still_open = still_open[shown == 0]
+        if rounds in passes and still_open.size:
+            look = passes[rounds]
+            found = find_bounds(differences[still_open, : look.units], look.level)
+            waits = (found.centre < -margin) & (rounds < schedule.patience)
+            shown = np.where((found.high < margin) & ~waits, _NOT_WORSE, 0)
+            decided = np.flatnonzero(shown) if alarms else np.arange(len(still_open))
+            _keep(ended, still_open[decided], look, _rows(found, decided), shown[decided])
+    return ended
+
+
+def _keep(
+    ended: Sequences,
+    rows: npt.NDArray[np.intp],
+    look: Look,
+    found: Bounds,
+    answer: npt.NDArray[np.int_],
+) -> None:
+    """Enter what a look found of these rows."""
+    ended.answer[rows] = answer
+    ended.rounds[rows], ended.units[rows], ended.level[rows] = look.rounds, look.units, look.level
+    bounds = ended.bounds
+    bounds.centre[rows], bounds.low[rows], bounds.high[rows] = found.centre, found.low, found.high
+
+
+def _rows(bounds: Bounds, rows: npt.NDArray[np.intp]) -> Bounds:
+    return Bounds(bounds.centre[rows], bounds.low[rows], bounds.high[rows])
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:
@@ -182,8 +256,8 @@ class _Differences:
     ends: Sequence[int]
 
 
-def _differences(pairs: Sequence[PairedTimes], percent: float) -> _Differences:
-    """The median has a difference for each round: the median over its turns, where drift cancels.
+def _differences(pairs: Sequence[PairedTurns], percent: float) -> _Differences:
+    """The median has a difference for each round, in which drift cancels.
 
     Of a tail neighbouring rounds are taken together until each side has as many samples as have
     one beyond the percentile. What is left over waits for further rounds.
@@ -196,49 +270,63 @@ def _differences(pairs: Sequence[PairedTimes], percent: float) -> _Differences:
     least = math.ceil(1.0 / (1.0 - share) - 1e-6)
     differences: list[float] = []
     ends: list[int] = []
-    group: list[PairedTimes] = []
+    group: list[PairedTurns] = []
     for number, pair in enumerate(pairs, 1):
         group.append(pair)
         if _fewest_samples(group) >= least:
             before, after = (
-                float(np.quantile(np.concatenate([logs(times[side]) for times in group]), share))
+                float(
+                    np.quantile(
+                        np.concatenate([logs(pair[side].times_ns) for pair in group]), share
+                    )
+                )
                 for side in (0, 1)
             )
-            differences.append(after - before)
+            differences.append(float(after - before))
             ends.append(number)
             group = []
     return _Differences(np.array(differences, dtype=np.float64), ends)
 
 
-def _looks(
-    pairs: Sequence[PairedTimes],
+def plan_schedule(rule: DuetRule) -> Schedule:
+    """The looks of a comparison that takes as many rounds as it may, one difference a round."""
+    alarms = spend_level(rule.looks, rule.looks, rule.level)
+    passes = spend_level(rule.pass_looks, rule.pass_looks, rule.pass_level, power=SOONER)
+    return Schedule(alarms, passes, patience=alarms[0].rounds if alarms else 0)
+
+
+def _schedule(
+    pairs: Sequence[PairedTurns],
     differences: _Differences,
     rule: DuetRule,
     percent: float,
     *,
     is_last: bool,
-) -> tuple[Look, ...]:
+) -> Schedule:
     """The looks that these rounds have come to."""
-    units = tuple(
-        _count_units(pairs, differences, percent, rounds)
-        for rounds in rule.looks
-        if rounds <= len(pairs)
+
+    def spend(planned: tuple[int, ...], level: float, **power: float) -> tuple[Look, ...]:
+        units = tuple(
+            _count_units(pairs, differences, percent, rounds)
+            for rounds in planned
+            if rounds <= len(pairs)
+        )
+        if not is_last:
+            return spend_level(planned, units, level, **power)
+        now = _count_units(pairs, differences, percent, len(pairs))
+        return spend_level(planned, (*units, now), level, len(pairs), **power)
+
+    patience = plan_schedule(rule).patience
+    return Schedule(
+        spend(rule.looks, rule.level),
+        spend(rule.pass_looks, rule.pass_level, power=SOONER),
+        # Where no more rounds come, nothing is waited for.
+        patience=min(patience, len(pairs)) if is_last else patience,
     )
-    if not is_last:
-        return spend_level(rule.looks, units, rule.level)
-    now = _count_units(pairs, differences, percent, len(pairs))
-    return spend_level(rule.looks, (*units, now), rule.level, len(pairs))
-
-
-def _is_answered(pairs: Sequence[PairedTimes], rule: DuetRule, percent: float) -> bool:
-    differences = _differences(pairs, percent)
-    looks = _looks(pairs, differences, rule, percent, is_last=False)
-    ended = judge_sequence(differences.values[np.newaxis], looks, rule.margin)
-    return bool(ended.answer[0] != 0)
 
 
 def _count_units(
-    pairs: Sequence[PairedTimes], differences: _Differences, percent: float, rounds: int
+    pairs: Sequence[PairedTurns], differences: _Differences, percent: float, rounds: int
 ) -> int:
     """How many differences these rounds have; none where the samples do not support the tail."""
     if percent != MEDIAN and _fewest_samples(pairs[:rounds]) < needed_samples(percent):
@@ -246,16 +334,16 @@ def _count_units(
     return bisect.bisect_right(differences.ends, rounds)
 
 
-def _fewest_samples(pairs: Sequence[PairedTimes]) -> int:
+def _fewest_samples(pairs: Sequence[PairedTurns]) -> int:
     return min(_samples(pairs, 0), _samples(pairs, 1))
 
 
-def _samples(pairs: Sequence[PairedTimes], side: int) -> int:
-    return sum(len(pair[side]) for pair in pairs)
+def _samples(pairs: Sequence[PairedTurns], side: int) -> int:
+    return sum(len(pair[side].times_ns) for pair in pairs)
 
 
 def _undecided(
-    pairs: Sequence[PairedTimes], differences: _Differences, rule: DuetRule, percent: float
+    pairs: Sequence[PairedTurns], differences: _Differences, rule: DuetRule, percent: float
 ) -> Decision:
     """The decision where no look was possible yet."""
     values = differences.values
@@ -265,7 +353,7 @@ def _undecided(
         needed = needed_samples(percent)
         rounds_needed = math.ceil(len(pairs) * needed / samples) if samples else None
     else:
-        rounds_needed = next((look for look in rule.looks if look > len(pairs)), None)
+        rounds_needed = next((look for look in rule.pass_looks if look > len(pairs)), None)
     return Decision(
         answer=Answer.OPEN,
         confidence=rule.confidence,
@@ -276,39 +364,43 @@ def _undecided(
     )
 
 
-def _describe(ended: Sequences, looks: Sequence[Look], rule: DuetRule) -> Decision:
+def _describe(ended: Sequences, schedule: Schedule, rule: DuetRule) -> Decision:
     """The decision of the only comparison that there is."""
-    look = looks[int(ended.look[0])]
     answer = _ANSWERS[int(ended.answer[0])]
+    rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (
         float(values[0]) for values in (ended.bounds.centre, ended.bounds.low, ended.bounds.high)
     )
     # What a t test would have needed to see for an interval as wide: for ranks it is a spread in
     # which the disturbed rounds do not count.
-    critical = float(t_critical(look.level, look.units - 1))
-    spread = (high - low) / 2.0 / critical * math.sqrt(look.units)
-    seen = _shift(spread, look.level, look.units)
+    critical = float(t_critical(level, units - 1))
+    spread = (high - low) / 2.0 / critical * math.sqrt(units)
+    has_passed = answer is Answer.NOT_WORSE
+    # An interval at the level of passes cannot say why nothing was called worse.
+    has_interval = answer is not Answer.OPEN or bool(schedule.alarms)
+    seen = _shift(spread, rule.level if has_passed or not has_interval else level, units)
     needed = None
     if answer is Answer.OPEN:
-        units = _units_to_decide(spread, look, abs(centre - rule.margin))
-        needed = None if units is None else math.ceil(units * look.rounds / look.units)
+        nearest = schedule.passes[-1].level if centre < rule.margin and schedule.passes else level
+        found = _units_to_decide(spread, units, nearest, abs(centre - rule.margin))
+        needed = None if found is None else math.ceil(found * rounds / units)
     return Decision(
         answer=answer,
-        confidence=rule.confidence,
-        rounds=look.rounds,
+        confidence=rule.pass_confidence if has_passed else rule.confidence,
+        rounds=rounds,
         ratio=bounded_exp(centre),
-        low=bounded_exp(low),
-        high=bounded_exp(high),
+        low=bounded_exp(low) if has_interval else None,
+        high=bounded_exp(high) if has_interval else None,
         detectable=bounded_exp(rule.margin + seen) - 1.0,
         rounds_needed=needed,
     )
 
 
-def _units_to_decide(spread: float, look: Look, distance: float) -> int | None:
+def _units_to_decide(spread: float, units: int, level: float, distance: float) -> int | None:
     """How many differences would show a ratio at this distance from what is allowed."""
-    counts = range(look.units + 1, _MOST_ROUNDS)
+    counts = range(units + 1, _MOST_ROUNDS)
     fewest = bisect.bisect_left(
-        counts, 1, key=lambda count: _shift(spread, look.level, count) <= distance
+        counts, 1, key=lambda count: _shift(spread, level, count) <= distance
     )
     return counts[fewest] if fewest < len(counts) else None
 

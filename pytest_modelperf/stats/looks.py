@@ -2,8 +2,9 @@
 
 Whoever tests after every few rounds and stops at the first success is wrong more often than the
 level of one test says. So the level is spent over the looks (Lan and DeMets, "Discrete sequential
-boundaries for clinical trials", Biometrika 70 (1983)), here in proportion to the rounds: after a
-third of them a third is spent. docs/statistics.md compares this with other ways.
+boundaries for clinical trials", Biometrika 70 (1983)). The level of alarms is spent in proportion
+to the rounds: after a third of them a third is spent. The level of passes is spent sooner, by the
+root of that share. docs/statistics.md compares this with other ways.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ import scipy
 from pytest_modelperf.stats.estimates import Floats
 
 LOOKS = (6, 9, 13, 18, 25, 35)
+# An unchanged model may pass before an alarm may be raised.
+EARLY_LOOKS = (4, 5)
+# How the share of the level that is spent follows from the share of the rounds.
+IN_PROPORTION, SOONER = 1.0, 0.5
 # Each look has about so many times the rounds of the one before.
 _STEP = 1.4
 # Beyond a bound by so much lies no chance that counts; so many nodes resolve even two looks that
@@ -44,23 +49,33 @@ def plan_looks(max_rounds: int) -> tuple[int, ...]:
     return (*looks, max_rounds)
 
 
-def share_level(gated_metrics: int, run_level: float = 0.01) -> float:
-    """The level of one metric, such that all of a run together err at most at `run_level`."""
-    return run_level / max(gated_metrics, 1)
+def plan_early_looks(max_rounds: int) -> tuple[int, ...]:
+    """The looks at which a model may pass: some before the usual ones, and all of those."""
+    return (*(look for look in EARLY_LOOKS if look < max_rounds), *plan_looks(max_rounds))
+
+
+def share_level(parts: int, run_level: float = 0.01) -> float:
+    """The level of each of so many parts, such that all of a run err at most at `run_level`."""
+    return run_level / max(parts, 1)
 
 
 @cache
 def spend_level(
-    planned: Sequence[int], units: Sequence[int], level: float, last_rounds: int | None = None
+    planned: Sequence[int],
+    units: Sequence[int],
+    level: float,
+    last_rounds: int | None = None,
+    power: float = IN_PROPORTION,
 ) -> tuple[Look, ...]:
     """The looks at the `planned` rounds that have `units`, and one more if it was the last.
 
     `units` may be shorter than `planned`: a comparison that goes on has not come to all looks. With
     `last_rounds` it ended after so many; what is left of the level is then spent on one last
-    look, at the number of units that stands at the end of `units`.
+    look, at the number of units that stands at the end of `units`. After a share of the rounds
+    that share of the level is spent, raised to `power`.
     """
     stages = [
-        (rounds, count, rounds / planned[-1])
+        (rounds, count, (rounds / planned[-1]) ** power)
         for rounds, count in zip(planned, units, strict=False)
         if last_rounds is None or rounds <= last_rounds
     ]

@@ -94,8 +94,6 @@ class ModelPerf:
         if run.settings.static_only:
             return compare_cases(*map(run.checker.count, checks))
         gate = run.spend_level(self._item, replace(check, budgets=())).gate
-        # That of all figures of the comparison, among which it is divided there.
-        gate = replace(gate, level=gate.level * len(gate.percents))
         found = compare_models(old, new, check.request, gate, run.checker.extensions, run.watch)
         return found.cases[0]
 

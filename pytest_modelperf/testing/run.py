@@ -28,7 +28,7 @@ from pytest_modelperf.verdicts import Verdict
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck, Checked, Checker
     from pytest_modelperf.hookspecs import Extensions
-    from pytest_modelperf.limits import Budget, Tolerances
+    from pytest_modelperf.limits import Budget
     from pytest_modelperf.records import CaseProfile
     from pytest_modelperf.rigging import Watch
 
@@ -96,9 +96,8 @@ class Run:
         if self.settings.static_only or (case is None and not uses_fixture(item)):
             return 0
         declared = None if case is None else case.declared
-        told = self.settings.tolerances if declared is None else self.told(declared).tolerances
         budgets = read_mark_budgets(item) if declared is None else declared.budgets
-        return _count_figures(told, budgets) * (2 if uses_fixture(item) else 1)
+        return _count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
         """A check at the level that each of its figures has.
@@ -111,7 +110,7 @@ class Run:
             return check
         self._checks += 1
         parts = self._checks * (self._checks + 1) if uses_fixture(item) else 1
-        figures = _count_figures(check.gate.tolerances, check.budgets)
+        figures = _count_figures(check.budgets)
         level = check.gate.level * judged / parts / figures
         return replace(check, gate=replace(check.gate, level=level))
 
@@ -125,7 +124,7 @@ class Run:
         from pytest_modelperf.checking import CaseCheck
         from pytest_modelperf.gates import Gate, rounds_within
         from pytest_modelperf.profiler.measure import Setup
-        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+        from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats import share_level
 
         declared = case.declared
@@ -143,6 +142,7 @@ class Run:
                 options=told.engine_options,
                 policy=SamplingPolicy(max_seconds=told.max_seconds),
                 limit_s=told.timeout,
+                stretch_seconds=None if told.has_given_seconds else STRETCH_SECONDS,
             ),
             gate=Gate(
                 tolerances=told.tolerances,
@@ -236,9 +236,9 @@ class Run:
         return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
 
 
-def _count_figures(tolerances: Tolerances, budgets: Iterable[Budget]) -> int:
-    """How many figures are judged that only a run tells."""
-    return len(tolerances.percents) + sum(budget.figure.is_timed for budget in budgets)
+def _count_figures(budgets: Iterable[Budget]) -> int:
+    """How many parts of the run's level a case has: one for its ratios, one for each limit."""
+    return 1 + sum(budget.figure.is_timed for budget in budgets)
 
 
 def _reworded(checked: Checked) -> Checked:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pytest_modelperf.baseline_records import StoredLatency, StoredProcess, StoredRound
+from pytest_modelperf.baseline_records import Fidelity, StoredLatency, StoredProcess, StoredRound
 from pytest_modelperf.gates import (
+    FidelityGate,
     Gate,
-    is_faithful,
-    judge_fidelity,
     latency_metrics,
     stored_metrics,
 )
-from pytest_modelperf.limits import Tolerances
+from pytest_modelperf.limits import Tolerances, read_tolerances
 from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import Metric, Verdict
+
+OPEN = Verdict.INCONCLUSIVE
 
 
 def rounds(ratio: float, count: int = 13, spread: float = 0.002) -> list[DuetRound]:
@@ -34,6 +36,10 @@ def rounds(ratio: float, count: int = 13, spread: float = 0.002) -> list[DuetRou
         DuetRound(before=side(1.0), after=side(ratio * float(np.exp(spread * random.randn()))))
         for _ in range(count)
     ]
+
+
+def blocks(made: list[DuetRound]) -> list[tuple[Block, Block]]:
+    return [(each.before.block, each.after.block) for each in made]
 
 
 def metric(ratio: float, name: str = "latency_p50", count: int = 13) -> Metric:
@@ -56,7 +62,7 @@ def test_the_verdict_of_the_median(ratio: float, verdict: Verdict) -> None:
     assert found.interval is not None
     low, high = found.interval
     assert low < ratio < high
-    assert (found.gated, found.allowed) == (True, 0.03)
+    assert (found.gated, found.awaited, found.allowed) == (True, True, 0.03)
 
 
 def test_values_are_in_milliseconds_and_come_from_all_rounds() -> None:
@@ -78,42 +84,118 @@ def test_a_percentile_without_enough_samples_is_inconclusive_and_has_no_value() 
 
 def test_one_metric_that_is_worse_decides_at_once() -> None:
     gate = Gate()
-    pairs = [(r.before.block, r.after.block) for r in rounds(1.2, count=6)]
+    pairs = blocks(rounds(1.2, count=6))
     assert gate.is_decided(pairs)
     assert not gate.is_decided(pairs[:2])
 
 
 def test_between_two_looks_nothing_is_decided() -> None:
-    pairs = [(r.before.block, r.after.block) for r in rounds(1.2, count=9)]
+    pairs = blocks(rounds(1.2, count=9))
     assert [n for n in range(len(pairs) + 1) if Gate().is_decided(pairs[:n])] == [6, 9]
 
 
+def test_an_unchanged_model_passes_before_an_alarm_may_be_raised() -> None:
+    pairs = blocks(rounds(1.0, count=6))
+    decided = [n for n in range(len(pairs) + 1) if Gate().divided(20).is_decided(pairs[:n])]
+    assert decided == [4, 5, 6]
+
+
+def with_tail(ratio: float, count: int = 35, spread: float = 0.002) -> list[DuetRound]:
+    """Rounds whose second side has a tail that is longer by this ratio, and the same median."""
+    made = []
+    for each in rounds(1.0, count, spread):
+        ordered = sorted(each.after.times_ns)
+        times = tuple(ordered[:36]) + tuple(round(ratio * ns) for ns in ordered[36:])
+        made.append(
+            replace(
+                each, after=replace(each.after, block=replace(each.after.block, times_ns=times))
+            )
+        )
+    return made
+
+
+def test_a_tail_that_nobody_named_leaves_no_case_open() -> None:
+    few = rounds(1.0, count=4)
+    p95 = next(m for m in latency_metrics(few, Gate()) if m.name == "latency_p95")
+
+    assert (p95.gated, p95.awaited, p95.decides) == (True, False, p95.verdict is not OPEN)
+    assert Gate().is_decided(blocks(few))
+    named = Gate(tolerances=read_tolerances({"p95": 0.001}, "here"))
+    assert not named.is_decided(blocks(few))
+
+
+def test_a_tail_can_fail_a_case_and_is_looked_at_longer_while_it_looks_worse() -> None:
+    gate = Gate().divided(5)
+    found = with_tail(1.5)
+    decided = [n for n in range(36) if gate.is_decided(blocks(found[:n]))]
+
+    assert decided[0] > 4
+    p50, p95 = (
+        next(m for m in latency_metrics(found, gate) if m.name == name)
+        for name in ("latency_p50", "latency_p95")
+    )
+    assert (p50.verdict, p95.verdict, p95.allowed) == (Verdict.PASSED, Verdict.REGRESSED, 0.1)
+
+
+def test_the_median_has_nine_tenths_of_the_level_and_tails_the_rest() -> None:
+    assert Gate().rule(50.0).level == pytest.approx(0.009)
+    assert Gate().rule(95.0).level == pytest.approx(0.001)
+    three = Gate(tolerances=read_tolerances({"p99": 0.2}, "here"))
+    assert [three.rule(p).level for p in (50.0, 95.0, 99.0)] == pytest.approx(
+        [0.009, 0.0005, 0.0005]
+    )
+    assert Gate(tolerances=Tolerances(((50.0, 0.03),))).rule(50.0).level == pytest.approx(0.01)
+
+
 def test_what_lies_at_the_tolerance_goes_on() -> None:
-    pairs = [(r.before.block, r.after.block) for r in rounds(1.03, count=9)]
+    pairs = blocks(rounds(1.03, count=9))
     assert not Gate().is_decided(pairs)
 
 
-def test_the_level_of_a_run_is_shared_by_its_metrics() -> None:
-    assert Gate().divided(5).level == pytest.approx(0.001)
-    assert Gate(tolerances=Tolerances(((50.0, 0.03),))).divided(1).level == pytest.approx(0.01)
+def test_the_level_of_a_run_is_shared_by_its_cases() -> None:
+    assert Gate().divided(5).level == pytest.approx(0.002)
+    assert Gate().divided(5).rule(50.0).pass_level == Gate().rule(50.0).pass_level == 0.05
 
 
-def test_a_twin_is_trusted_only_where_it_is_shown_to_run_like_its_model() -> None:
-    near, far, unclear = rounds(1.0), rounds(1.05), rounds(1.0, spread=0.05)
-    assert judge_fidelity(near).is_trusted
-    assert judge_fidelity(near).reason is None
-    for each in (far, unclear):
-        assert not judge_fidelity(each).is_trusted
-        assert "within 1 %" in (judge_fidelity(each).reason or "")
+def fidelity(
+    ratio: float, *, doubt: str | None = None, plan: str | None = None, spread: float = 0.002
+) -> Fidelity:
+    made = rounds(ratio, spread=spread)
+    return FidelityGate(doubt).judge(made, plan, knows_plans=True)
 
 
-def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far() -> None:
-    pairs = {
-        ratio: [(r.before.block, r.after.block) for r in rounds(ratio)] for ratio in (1.0, 1.05)
-    }
-    assert all(is_faithful(each) for each in pairs.values())
-    noisy = [(r.before.block, r.after.block) for r in rounds(1.0, spread=0.05)]
-    assert not is_faithful(noisy)
+def test_a_twin_with_the_plan_of_its_model_is_trusted_unless_it_is_shown_to_differ() -> None:
+    assert fidelity(1.0).is_trusted
+    assert fidelity(1.0, spread=0.05).is_trusted
+    far = fidelity(1.05)
+    assert (far.is_trusted, far.has_same_plan) == (False, True)
+    assert far.reason == "the twin was shown to run more than 2 % slower than the model"
+    assert "faster" in (fidelity(0.95).reason or "")
+
+
+def test_a_twin_with_another_plan_is_not_trusted_however_it_runs() -> None:
+    other = fidelity(1.0, plan="step 3 is a Conv here and a FusedConv there")
+    assert (other.is_trusted, other.has_same_plan) == (False, False)
+    assert "step 3 is a Conv here" in (other.reason or "")
+
+
+def test_where_there_is_a_doubt_a_twin_has_to_be_shown_to_be_near() -> None:
+    doubt = "its work depends on data (TopK)"
+    assert fidelity(1.0, doubt=doubt).is_trusted
+    unclear = fidelity(1.0, doubt=doubt, spread=0.05)
+    assert not unclear.is_trusted
+    assert unclear.reason == (
+        "the twin was not shown to run within 2 % of the model, and its work depends on data (TopK)"
+    )
+
+
+def test_it_is_known_of_a_twin_as_soon_as_it_is_near_or_far_or_long_enough_neither() -> None:
+    gate, doubtful = FidelityGate(), FidelityGate("the engine tells no plan")
+    for ratio in (1.0, 1.05):
+        assert gate.is_decided(blocks(rounds(ratio)))
+    noisy = blocks(rounds(1.0, spread=0.05))
+    assert [n for n in range(2, 14) if gate.is_decided(noisy[:n])] == [9, 10, 11, 12, 13]
+    assert not doubtful.is_decided(noisy)
 
 
 def test_a_percentile_that_today_has_too_few_samples_for_is_not_passed_over() -> None:

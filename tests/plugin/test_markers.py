@@ -576,8 +576,8 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester)
 
         @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
         def test_it(modelperf):
-            # Two percentiles against a baseline, and two limits that a run tells; twice.
-            assert modelperf._run.judged == 8
+            # A case against a baseline, and two limits that a run tells; twice.
+            assert modelperf._run.judged == 6
         """
     )
     result = run.runpytest_inprocess("--modelperf")
@@ -591,7 +591,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
 
     def check(_: object, check: CaseCheck) -> NoReturn:
         timed = [budget for budget in check.budgets if budget.figure.is_timed]
-        spent.append(check.gate.level * (len(check.gate.percents) + len(timed)))
+        spent.append(check.gate.level * (1 + len(timed)))
         raise MeasureError("not run")
 
     def compare(_: object, __: object, ___: object, gate: Gate, *____: object) -> NoReturn:
@@ -622,7 +622,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
         """
     )
     run.runpytest_inprocess("--modelperf").assert_outcomes(failed=2, passed=1)
-    # Two cases of p50, p95 and p99; and p50, p95 and a budget, which count twice.
-    each = RUN_LEVEL / (2 * 3 + 2 * 3)
-    assert spent[:5] == pytest.approx([3 * each, 3 * each, 3 * each, each, each / 2])
-    assert 0.99 * RUN_LEVEL < sum(spent) < RUN_LEVEL
+    # Two cases against their baselines; and one with a budget, which counts twice.
+    each = RUN_LEVEL / (2 * 1 + 2 * 2)
+    assert spent[:5] == pytest.approx([each, each, 2 * each, 2 / 3 * each, each / 3])
+    assert 0.98 * RUN_LEVEL < sum(spent) < RUN_LEVEL
