@@ -70,13 +70,15 @@ class StoredStatic:
 class Fidelity:
     """How long the twin of a case took, as a share of the real model, when it was recorded.
 
-    `reason` says why a twin is not trusted, or what there is to know of one that is.
+    `has_same_plan` says whether the engine made the same plan of both; None where it tells no
+    plan, or nobody asked. `reason` says why a twin is not trusted.
     """
 
     ratio: Ratio
     rounds: int
     is_trusted: bool
     reason: str | None = None
+    has_same_plan: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

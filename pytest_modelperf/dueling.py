@@ -17,6 +17,7 @@ from pytest_modelperf.profiler.measure import (
     Profiled,
     Rig,
     Setup,
+    read_kernels,
     run_kernels_in_turn,
     set_up,
     step_of,
@@ -149,27 +150,45 @@ def _use_two_workers(
     return Duel(rounds, metrics, *told)
 
 
-def run_duet(
+@dataclass(frozen=True, slots=True)
+class PlainDuet:
+    """The rounds of two models, and the kernels of both where they were asked for and are told."""
+
+    rounds: Sequence[DuetRound]
+    kernels: tuple[KernelRun, KernelRun] | None = None
+
+
+def run_duet(  # noqa: PLR0913  # two models, how they run, until when, and what of them
     pair: tuple[Model, Model],
     setup: Setup,
     is_decided: Callable[[Sequence[BlockPair]], bool],
     place: Place,
     gate: Gate | None = None,
-) -> Sequence[DuetRound]:
-    """Rounds of two models in one worker until something is decided, and nothing else."""
+    *,
+    reads_kernels: bool = False,
+) -> PlainDuet:
+    """Rounds of two models in one worker until something is decided."""
     check_cores(place.case.cores, setup)
     with unchanged(*pair), alone_at(place), start_on(setup, place.case.cores) as worker:
         old, new = (
             set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
             for model, side in zip(pair, (BEFORE, AFTER), strict=True)
         )
+        first = read_kernels(old) if reads_kernels else None
+        second = read_kernels(new) if first is not None else None
         policy = _policy(setup, gate)
-        return _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
+        rounds = _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
+    has_kernels = first is not None and second is not None
+    return PlainDuet(rounds, (first, second) if has_kernels else None)  # type: ignore[arg-type]  # both are there
 
 
 def _policy(setup: Setup, gate: Gate | None = None) -> SamplingPolicy:
     """That of a duet, with the samples that the percentiles of the gate take."""
-    policy = replace(DUET_POLICY, max_seconds=setup.policy.max_seconds)
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=setup.policy.max_seconds,
+        stretch_seconds=setup.stretch_seconds,
+    )
     if gate is None:
         return policy
     return replace(policy, min_samples=gate.samples_needed, max_rounds=gate.rounds)

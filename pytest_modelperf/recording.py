@@ -16,12 +16,15 @@ from pytest_modelperf.baseline_records import (
 from pytest_modelperf.baselines.recording import store_case, store_latency
 from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
-from pytest_modelperf.gates import is_faithful, judge_fidelity
+from pytest_modelperf.gates import FidelityGate
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.kernels import find_plan_difference
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.measurements import KernelRun
 from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
@@ -31,7 +34,7 @@ from pytest_modelperf.rigging import Model, Place, Watch, read_facts
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.units import printable
 
-# Fewer processes cannot be judged by, should the twin not do.
+# Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
 PROCESSES = 5
 # What a baseline depends on, and is to name.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
@@ -75,15 +78,18 @@ class Recorded:
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
     name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
 ) -> Recorded:
-    """A case recorded in several processes, one after the other, which share its time."""
+    """A case measured in one process, and in more where its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     machine = _machine(facts)
     # More rounds of one process tell less than the processes differ by.
     policy = coarsened(setup.policy, setup.policy.precision)
     policy = replace(policy, max_seconds=setup.policy.max_seconds / PROCESSES)
-    profiles = _measure(model, replace(setup, policy=policy), place)
+    shared = replace(setup, policy=policy)
+    profiles = [_measure(model, shared, place, takes_layers=True)]
     stand_in = twin.bind(model)
     fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
+    while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
+        profiles.append(_measure(model, shared, place, takes_layers=False))
     stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
     # All dimensions, for an id names only those that vary.
     stored = replace(stored, dims=dict(sorted(model.binding.dims.items())))
@@ -159,21 +165,36 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         yield RebuiltTwin(data, open_model(path))
 
 
-def _measure(model: Model, setup: Setup, place: Place) -> list[CaseProfile]:
-    profiles: list[CaseProfile] = []
-    for _ in range(PROCESSES):
-        profile = measure_case(model, setup, place, takes_layers=not profiles)
-        if profile.measured is None:
-            raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {profile.reason}")
-        profiles.append(profile)
-    return profiles
+def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) -> CaseProfile:
+    profile = measure_case(model, setup, place, takes_layers=takes_layers)
+    if profile.measured is None:
+        raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {profile.reason}")
+    return profile
 
 
 def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
-    """How the twin runs beside the model: trusted where it is shown to be as fast."""
+    """How the twin runs beside the model, and whether the engine plans both alike."""
     place.tell("comparing the twin with the model")
-    rounds = run_duet((model, twin), setup, is_faithful, place)
-    return judge_fidelity(rounds)
+    by_data = find_data_dependence(model.bound.graph)
+    doubt = None if by_data is None else f"its work depends on data ({by_data})"
+    gate = FidelityGate(doubt)
+    found = run_duet((model, twin), setup, gate.is_decided, place, reads_kernels=True)
+    if found.kernels is None:
+        return replace(gate, doubt=doubt or "the engine tells no plan").judge(
+            found.rounds, None, knows_plans=False
+        )
+    return gate.judge(found.rounds, _plan_difference(*found.kernels), knows_plans=True)
+
+
+def _plan_difference(model: KernelRun, twin: KernelRun) -> str | None:
+    """Where the plans part; of an engine that saves none, where its kernels do."""
+    if model.plan is not None and twin.plan is not None:
+        return find_plan_difference(model.plan, twin.plan)
+    here, there = (
+        [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
+        for run in (model, twin)
+    )
+    return None if here == there else "its kernels are others"
 
 
 def _machine(facts: ModelFacts) -> MachineFacts:

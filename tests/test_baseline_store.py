@@ -225,6 +225,7 @@ _FIDELITY = st.builds(
     rounds=_COUNT,
     is_trusted=st.booleans(),
     reason=st.none() | _TEXT,
+    has_same_plan=st.none() | st.booleans(),
 )
 _CASE = st.builds(
     lambda batch_size, cores, suffix, **rest: StoredCase(
@@ -318,7 +319,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = encode_model(stored)
     assert decode_model(data, _MODEL) == stored
     assert encode_model(decode_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 2
+    assert json.loads(data)["schema"] == 3
 
 
 @given(_MACHINES)
@@ -339,6 +340,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
    "dims": {"seq": 64},
    "engine": "onnxruntime",
    "fidelity": {
+    "has_same_plan": null,
     "interval": [0.995, 1.002],
     "is_trusted": true,
     "ratio": 0.998,
@@ -377,7 +379,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "producer": "torch",
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
  },
- "schema": 2,
+ "schema": 3,
  "twin": {"bytes": 68, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -574,17 +576,17 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), "static.macs: .* found -1"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), rf"static.macs: .* found {2**63}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 2', '"schema": 3'), "schema: this file has schema 3.*pip install"),
-        (_replace('"schema": 2', '"schema": "2"'), "schema: expected a whole number"),
-        (_replace('"schema": 2', '"scheme": 2'), 'the key "schema" is missing'),
-        (_replace("a note", "?").replace(b"?", b"\xff"), "line 32: a byte that is not UTF-8"),
+        (_replace('"schema": 3', '"schema": 4'), "schema: this file has schema 4.*pip install"),
+        (_replace('"schema": 3', '"schema": "3"'), "schema: expected a whole number"),
+        (_replace('"schema": 3', '"scheme": 3'), 'the key "schema" is missing'),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 33: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "2026-02-31 is no day"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
         (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
         (_replace('"machine": "linux', '"machine": "../linux'), "expected the key of a machine"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 32: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 33: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
@@ -647,6 +649,39 @@ def test_a_file_of_schema_1_is_read_as_what_it_meant() -> None:
             StoredCase(id="b8-c2", batch_size=8, cores=2, model_sha256="a" * 64, static=static),
         ),
     )
+
+
+def fidelity_of_schema_2(interval: list[float] | None, *, is_trusted: bool) -> Fidelity:
+    """What a fidelity of schema 2 is read as."""
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 2
+    document["cases"]["b1-c1"]["fidelity"] = {
+        "ratio": 1.001,
+        "interval": interval,
+        "rounds": 35,
+        "is_trusted": is_trusted,
+        "reason": None if is_trusted else "the twin was not shown to run within 1 % of the model",
+    }
+    (case,) = (
+        c for c in decode_model(json.dumps(document).encode(), _MODEL).cases if c.id == "b1-c1"
+    )
+    assert case.fidelity is not None
+    return case.fidelity
+
+
+def test_a_twin_that_was_shown_to_be_near_is_trusted_without_a_new_recording() -> None:
+    assert fidelity_of_schema_2([0.997, 1.005], is_trusted=True).is_trusted
+    near = fidelity_of_schema_2([0.985, 1.018], is_trusted=False)
+    assert (near.is_trusted, near.reason, near.has_same_plan) == (True, None, None)
+
+
+@pytest.mark.parametrize("interval", [[0.97, 1.018], [0.99, 1.03], None])
+def test_of_a_twin_that_was_not_shown_to_be_near_only_a_recording_can_tell(
+    interval: list[float] | None,
+) -> None:
+    unclear = fidelity_of_schema_2(interval, is_trusted=False)
+    assert not unclear.is_trusted
+    assert "record it again" in (unclear.reason or "")
 
 
 def test_whatever_is_broken_in_a_file_of_schema_1_is_a_baseline_error() -> None:

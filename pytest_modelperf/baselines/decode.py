@@ -189,7 +189,7 @@ def _layer_type(op: str, field: Field) -> LayerType:
 
 
 def _fidelity(field: Field) -> Fidelity:
-    entries = field.entries("interval", "is_trusted", "ratio", "reason", "rounds")
+    entries = field.entries("has_same_plan", "interval", "is_trusted", "ratio", "reason", "rounds")
     value = entries["ratio"].number()
     interval = entries["interval"].optional(_interval)
     if interval is not None and not interval[0] <= value <= interval[1]:
@@ -199,6 +199,7 @@ def _fidelity(field: Field) -> Fidelity:
         rounds=entries["rounds"].integer(),
         is_trusted=entries["is_trusted"].flag(),
         reason=entries["reason"].optional(Field.text),
+        has_same_plan=entries["has_same_plan"].optional(Field.flag),
     )
 
 

@@ -133,6 +133,7 @@ def _fidelity(fidelity: Fidelity | None) -> Json:
         "ratio": rounded(fidelity.ratio.value),
         "interval": None if low is None or high is None else [rounded(low), rounded(high)],
         "rounds": fidelity.rounds,
+        "has_same_plan": fidelity.has_same_plan,
         "is_trusted": fidelity.is_trusted,
         "reason": fidelity.reason,
     }

@@ -15,7 +15,7 @@ from pytest_modelperf.baselines.fields import Field
 # A step takes a document of its schema to one of the next.
 Step: TypeAlias = Callable[[Field], dict[str, object]]
 
-MODEL_SCHEMA = 2
+MODEL_SCHEMA = 3
 MACHINE_SCHEMA = 1
 
 _CASE_ID = re.compile(r"b[0-9]+-c([0-9]{1,6})", re.ASCII)
@@ -87,5 +87,41 @@ def _layer_type_1_to_2(field: Field) -> tuple[str, dict[str, object]]:
     return (f"{domain}::{op}" if domain else op), kept
 
 
-MODEL_UPGRADES: Mapping[int, Step] = {1: _model_1_to_2}
+# How far a twin may be from its model, as the interval of schema 2 is judged now.
+_NEAR = (0.98, 1.02)
+_RECORD_AGAIN = (
+    "an older version recorded the baseline and did not compare the engine's plans: record it again"
+)
+
+
+def _model_2_to_3(root: Field) -> dict[str, object]:
+    """A fidelity says whether the plans are the same, which nobody asked until now.
+
+    A twin that was shown to be near its model is trusted without. Of one that was not, only a new
+    recording can tell.
+    """
+    entries = root.mapping()
+    cases: dict[str, object] = {}
+    if "cases" in entries:
+        for case_id, case in entries["cases"].mapping().items():
+            known = case.mapping()
+            upgraded = {key: field.value for key, field in known.items()}
+            if "fidelity" in known and known["fidelity"].value is not None:
+                upgraded["fidelity"] = _fidelity_2_to_3(known["fidelity"])
+            cases[case_id] = upgraded
+    return {**{key: field.value for key, field in entries.items()}, "schema": 3, "cases": cases}
+
+
+def _fidelity_2_to_3(field: Field) -> dict[str, object]:
+    entries = field.entries("interval", "is_trusted", "ratio", "reason", "rounds")
+    kept = {key: each.value for key, each in entries.items()}
+    if entries["is_trusted"].flag():
+        return {**kept, "has_same_plan": None}
+    interval = entries["interval"].optional(lambda bounds: [b.number() for b in bounds.items()])
+    is_near = interval is not None and _NEAR[0] <= min(interval) and max(interval) <= _NEAR[1]
+    reason = None if is_near else _RECORD_AGAIN
+    return {**kept, "is_trusted": is_near, "reason": reason, "has_same_plan": None}
+
+
+MODEL_UPGRADES: Mapping[int, Step] = {1: _model_1_to_2, 2: _model_2_to_3}
 MACHINE_UPGRADES: Mapping[int, Step] = {}

@@ -246,7 +246,7 @@ def temporary(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_a_run_that_records_leaves_nothing(
     models: pytest.Pytester, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.recording.judge_fidelity", lambda _: TRUSTED)
+    monkeypatch.setattr("pytest_modelperf.recording._compare", lambda *_: TRUSTED)
     models.makepyfile(test_of("base.onnx", batch_size=4))
     result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
     result.assert_outcomes(passed=1)

@@ -46,7 +46,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     write_timed_models(run, monkeypatch)
     # Each twin is trusted, whatever time is in the name of its model.
-    monkeypatch.setattr("pytest_modelperf.recording.judge_fidelity", lambda _: TRUSTED)
+    monkeypatch.setattr("pytest_modelperf.recording._compare", lambda *_: TRUSTED)
     return run
 
 
