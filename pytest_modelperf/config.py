@@ -146,6 +146,8 @@ class Settings:
     models: ModelTables
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
+    # Where nobody gave a time, a slow model may take longer.
+    has_given_seconds: bool = False
 
     def __repr__(self) -> str:
         return f"<settings of {self.root}>"
@@ -185,7 +187,7 @@ class Settings:
         if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
             told = replace(told, tolerances=terms.tolerances)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
-            told = replace(told, max_seconds=terms.max_seconds)
+            told = replace(told, max_seconds=terms.max_seconds, has_given_seconds=True)
         return told
 
 
@@ -227,6 +229,7 @@ def read_settings(
         models=_read_models(models, f"{place}.{_MODELS}"),
         typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
         table_file=table_file,
+        has_given_seconds=given.has(options.MAX_SECONDS),
     )
 
 
@@ -296,7 +299,15 @@ class _Given(NamedTuple):
     place: str
 
     def value(self, option: Option[_T]) -> _T:
-        """That of the first source which has it; those of the others are checked all the same."""
+        """The value of the first source that has one; those of the others are checked too."""
+        values = self._values(option)
+        return values[0] if values else option.read(option.default, "the default")
+
+    def has(self, option: Option[_T]) -> bool:
+        """Whether any source gives a value."""
+        return bool(self._values(option))
+
+    def _values(self, option: Option[_T]) -> list[_T]:
         values: list[_T] = []
         typed, written = self.command_line.get(option.key), self.ini.get(option.key)
         if _is_typed(typed):
@@ -309,7 +320,7 @@ class _Given(NamedTuple):
         if option.table_key in self.table:
             where = f"{self.place}: {option.table_key}"
             values.append(option.read(self.table[option.table_key], where))
-        return values[0] if values else option.read(option.default, "the default")
+        return values
 
     @property
     def engine_options(self) -> Mapping[str, str]:

@@ -128,7 +128,8 @@ TOLERANCE = Option(
 )
 MAX_SECONDS = Option(
     key="max_seconds",
-    help="the longest that the rounds of a case may take",
+    help="the longest that the rounds of a case may take; where nobody says, a slow model may take "
+    "up to 60",
     metavar="S",
     default=10,
     parse=parse_number,

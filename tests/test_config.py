@@ -186,7 +186,18 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "models": [],
         "typed": frozenset(),
         "table_file": "pyproject.toml",
+        "has_given_seconds": False,
     }
+
+
+def test_a_time_may_be_given_anywhere() -> None:
+    """Where nobody gives one, a slow model may take longer."""
+    assert not _settings().has_given_seconds
+    assert _settings(command_line={"max_seconds": "10"}).has_given_seconds
+    assert _settings(ini={"max_seconds": "10"}).has_given_seconds
+    assert _settings(table={"max_seconds": 10}).has_given_seconds
+    terms = ModelTable(pattern="m.onnx", max_seconds=4.0)
+    assert _settings().with_terms(terms).has_given_seconds
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=repr)

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.doctor import LEVEL, POWER
-from pytest_modelperf.gates import FIDELITY, RUN_LEVEL
+from pytest_modelperf.gates import FIDELITY, PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.hookspecs import PROJECT, Operators
@@ -44,7 +44,7 @@ from pytest_modelperf.report.conditions import (
 from pytest_modelperf.report.layer_columns import ALL_COLUMNS
 from pytest_modelperf.serde import dump_checkups
 from pytest_modelperf.stats import FEWEST_PROCESSES, LOOKS, needed_samples, share_level
-from pytest_modelperf.stats.looks import spend_level
+from pytest_modelperf.stats.looks import EARLY_LOOKS, spend_level
 from tests.command import run
 from tests.shown import assert_laid_out, block, headings
 from tests.small_models import layer_of, ones, parse, static_of
@@ -367,18 +367,21 @@ def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
         for page in (STATISTICS, BASELINES, DOCS / "comparing.md")
     }
     looks = ", ".join(map(str, LOOKS[:-1]))
-    assert (DUET_POLICY.min_rounds, DUET_POLICY.max_rounds) == (LOOKS[0], LOOKS[-1])
+    early = ", ".join(map(str, EARLY_LOOKS))
+    assert (DUET_POLICY.min_rounds, DUET_POLICY.max_rounds) == (EARLY_LOOKS[0], LOOKS[-1])
     assert PROCESSES == FEWEST_PROCESSES == 5
     for page, rule in (
         ("statistics", f"After {looks} and {LOOKS[-1]} rounds"),
-        ("statistics", f"**Level.** {100 * RUN_LEVEL:g} % for a run"),
+        ("statistics", f"for a pass after {early} rounds as well"),
+        ("statistics", f"{100 * RUN_LEVEL:g} % for a run"),
+        ("statistics", f"{100 * PASS_LEVEL:g} % for each case"),
         ("statistics", f"at least {FEWEST_PROCESSES} recorded processes"),
         ("statistics", f"({needed_samples(95)} for p95)"),
-        ("comparing", f"From {LOOKS[0]} to {LOOKS[-1]} rounds run"),
+        ("comparing", f"From {EARLY_LOOKS[0]} to {LOOKS[-1]} rounds run"),
         ("comparing", f"{100 * DEFAULT_TOLERANCE:g} % unless `--tolerance` says otherwise"),
         ("comparing", f"`--max-seconds` ({DUET_POLICY.max_seconds:g}) are over"),
         ("comparing", f"p95 needs {needed_samples(95)} of each side"),
-        ("baselines", f"lies within {100 * FIDELITY:g} % of 1"),
+        ("baselines", f"does not show it to differ by more than {100 * FIDELITY:g} %"),
         ("baselines", f"DequantizeLinear: above {KEEP_WEIGHT_BYTES} bytes"),
         ("baselines", f"every other number, above {KEEP_BYTES // 1024} KiB"),
         ("baselines", f"integers of 16 to 64 bits, up to {KEEP_INTEGER_BYTES // 1024} KiB"),

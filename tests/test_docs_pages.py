@@ -20,9 +20,14 @@ import pytest_modelperf.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
 from pytest_modelperf.compare import compare_cases
 from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
-from pytest_modelperf.gates import RUN_LEVEL
+from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.hookspecs import PROJECT, Hooks
-from pytest_modelperf.limits import DEFAULT_PERCENTS, DEFAULT_TOLERANCE, FIGURES, read_budgets
+from pytest_modelperf.limits import (
+    DEFAULT_TAIL_TOLERANCE,
+    DEFAULT_TOLERANCE,
+    FIGURES,
+    read_budgets,
+)
 from pytest_modelperf.measurements import PERCENTS, Latency, Percentile
 from pytest_modelperf.options import OPTIONS, Option
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
@@ -40,6 +45,7 @@ from pytest_modelperf.records import (
 from pytest_modelperf.serde import dump_run
 from pytest_modelperf.serde.run import run_to_json
 from pytest_modelperf.stats import LOOKS, load_quantiles, needed_samples
+from pytest_modelperf.stats.looks import EARLY_LOOKS
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.verdicts import (
@@ -391,20 +397,21 @@ def test_the_samples_that_budgets_take_are_those_of_the_code() -> None:
 
 
 def test_the_rules_on_the_pages_are_those_of_the_code() -> None:
-    judged = " and ".join(f"p{percent:g}" for percent in DEFAULT_PERCENTS)
+    tail = f"{100 * DEFAULT_TAIL_TOLERANCE:g} %"
     looks = ", ".join(map(str, LOOKS[:-1]))
     better = 100 * (1 - 1 / (1 + DEFAULT_TOLERANCE))
     for page, rule in (
-        ("budgets", f"A tolerance is {100 * DEFAULT_TOLERANCE:g} % for {judged}"),
+        ("budgets", f"is {100 * DEFAULT_TOLERANCE:g} % for p50 and {tail} for p95"),
         (
             "noise",
             f"After {looks.removesuffix(f', {LOOKS[-2]}')}, {LOOKS[-2]} and {LOOKS[-1]} rounds",
         ),
-        ("noise", f"{LOOKS[0]} at least, {LOOKS[-1]} at most"),
+        ("noise", f"{EARLY_LOOKS[0]} at least, {LOOKS[-1]} at most"),
         ("noise", f"by more than the tolerance ({100 * DEFAULT_TOLERANCE:g} %)"),
         ("noise", f"wholly below -{better:.1f} %"),
         ("noise", f"up to `max_seconds` ({DUET_POLICY.max_seconds:g})"),
         ("noise", f"is at most {100 * RUN_LEVEL:g} % for *all of its tests together*"),
+        ("noise", f"passes in at most {100 * PASS_LEVEL:g} %"),
     ):
         assert rule in plain(page), rule
 

@@ -13,8 +13,9 @@ import click
 from pytest_modelperf.cli.options import (
     Measuring,
     case_options,
+    comparing_options,
+    is_given,
     load_extensions,
-    measuring_options,
     model_options,
     parse_interpreter,
     read_request,
@@ -47,7 +48,7 @@ _NOT_MEASURED = 3
 @click.option(
     "--input-file", metavar="F.npz", help="Arrays to run the models on, by the names of inputs."
 )
-@measuring_options
+@comparing_options
 @click.option(
     "--tolerance",
     metavar="SHARE",
@@ -109,7 +110,12 @@ def compare(  # noqa: PLR0913  # one parameter per option
     if static:
         result = _compare_static(before, after, request, extensions)
     else:
-        measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+        from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
+
+        stretch_seconds = None if is_given("max_seconds") else STRETCH_SECONDS
+        measuring = Measuring(
+            engine, engine_options, gateway, max_seconds, timeout, stretch_seconds
+        )
         specs = (
             parse_interpreter("--python-a", python_a),
             parse_interpreter("--python-b", python_b),

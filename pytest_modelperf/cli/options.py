@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.units import printable
@@ -130,6 +131,13 @@ def profiling_options(command: _F) -> _F:
     return _measuring_options(command, 10.0, _OF_CASE, takes_functions=True)
 
 
+def comparing_options(command: _F) -> _F:
+    """The same for a command that compares two models."""
+    return _measuring_options(
+        command, 10.0, f"{_OF_CASE} Where it is not given, a slow model may take up to 60."
+    )
+
+
 def variant_options(command: _F) -> _F:
     """How each variant of a what-if is measured."""
     return _measuring_options(
@@ -206,6 +214,7 @@ class Measuring:
     gateway: str
     max_seconds: float
     timeout: float
+    stretch_seconds: float | None = None
 
     def setup(self, extensions: Extensions) -> Setup:
         """What they mean; UsageError where they mean nothing."""
@@ -222,6 +231,7 @@ class Measuring:
             spec=self.gateway,
             policy=SamplingPolicy(max_seconds=self.max_seconds),
             limit_s=self.timeout,
+            stretch_seconds=self.stretch_seconds,
         )
 
     def model_setup(self, extensions: Extensions, command: str) -> Setup:
@@ -234,6 +244,12 @@ class Measuring:
                 f"{command} is of ONNX models: measure a Python function with modelperf profile."
             )
         return setup
+
+
+def is_given(option: str) -> bool:
+    """Whether the option of the running command was typed."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not ParameterSource.DEFAULT
 
 
 def read_request(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 
@@ -10,13 +11,20 @@ class SamplingPolicy:
     """How long to measure, and what for.
 
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and
-    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. A
-    warm-up ends when the median of a window is no more than `steadiness` below that of the window
-    before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows, or
-    where one inference takes a quarter of the time left.
+    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. With
+    `stretch_seconds` a slow model gets up to so many seconds, as far as `stretch_rounds` take
+    them. A warm-up ends when the median of a window is no more than `steadiness` below that of
+    the window before; it is given up after `max_windows`, after `max_warmup_seconds` and two
+    windows, or where one inference takes a quarter of the time left.
+
+    Slow inferences vary less than fast ones, and what is left of a warm-up cancels in a pair. So a
+    duet of a slow model has fewer of them in a block and in a window than `min_block` and
+    `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold.
     """
 
     max_seconds: float = 10.0
+    stretch_seconds: float | None = None
+    stretch_rounds: int = 9
     precision: float = 0.01
     confidence: float = 0.95
     # The t quantile of fewer rounds makes any interval useless.
@@ -26,6 +34,8 @@ class SamplingPolicy:
     # What it takes to tell the 95th percentile, which is judged beside the median.
     min_samples: int = 130
     min_block: int = 12
+    min_slow_block: int = 12
+    slow_block_seconds: float = 0.06
     max_block: int = 400
     # The time of a block, for each side, before it is known how rounds differ.
     block_seconds: float = 0.03
@@ -33,13 +43,29 @@ class SamplingPolicy:
     # ends after its first inference beyond the quarter of `max_warmup_seconds`.
     window_seconds: float = 0.005
     min_window: int = 5
+    min_slow_window: int = 5
+    slow_window_seconds: float = 0.025
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
     steadiness: float = 0.02
 
+    def fewest_in_block(self, seconds: float) -> int:
+        """The least of a block, of inferences that take so long."""
+        wanted = math.ceil(self.slow_block_seconds / seconds)
+        return max(min(wanted, self.min_block), self.min_slow_block)
 
+    def fewest_in_window(self, seconds: float) -> int:
+        """The least of a window of a warm-up, of inferences that take so long."""
+        wanted = math.ceil(self.slow_window_seconds / seconds)
+        return max(min(wanted, self.min_window), self.min_slow_window)
+
+
+# Where the user gave no time, a slow model may have so much of it.
+STRETCH_SECONDS = 60.0
 # More short rounds decide a duet sooner than few long ones, and it says itself what is enough.
-DUET_POLICY = SamplingPolicy(min_rounds=6, max_rounds=35, min_samples=0)
+DUET_POLICY = SamplingPolicy(
+    min_rounds=4, max_rounds=35, min_samples=0, min_slow_block=3, min_slow_window=1
+)
 
 
 def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:

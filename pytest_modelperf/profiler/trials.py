@@ -163,6 +163,8 @@ class Loop(Generic[_Taken]):
         warmup = self._warm_up(self._subject.turns_ns(first)[0])
         self._tell("measure")
         begun = self._clock()
+        if not self._trials:
+            self._stretch(begun - start, warmup.turn_ns)
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
         taken = self._subject.take(count, max_ns)
         block_ns = self._clock() - begun
@@ -181,6 +183,17 @@ class Loop(Generic[_Taken]):
             spread=_spread(figures),
         )
 
+    def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
+        """Give a slow model the time of some rounds like the first one."""
+        policy = self._policy
+        if policy.stretch_seconds is None or self._end_ns is None:
+            return
+        fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns))
+        wanted_ns = policy.stretch_rounds * (prepare_ns + fewest * turn_ns)
+        more_ns = min(wanted_ns, policy.stretch_seconds * _NS_PER_S)
+        more_ns -= policy.max_seconds * _NS_PER_S
+        self._end_ns += max(round(more_ns), 0)
+
     def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
         """Windows of inferences, until one is hardly faster than the one before.
 
@@ -197,15 +210,17 @@ class Loop(Generic[_Taken]):
             if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
                 break
             count = round(policy.window_seconds * _NS_PER_S * subject.sides / turn_ns)
+            fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
             taken = subject.take(
-                min(max(count, policy.min_window), policy.max_block),
+                min(max(count, fewest), policy.max_block),
                 max(min(round(warmup_ns / 4), self._left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
             times_ns = subject.turns_ns(taken)
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
-            if turn_ns >= before_ns * (1.0 - policy.steadiness):
+            # One inference is no window to compare with.
+            if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
 
@@ -217,7 +232,7 @@ class Loop(Generic[_Taken]):
         rounds = max(policy.min_rounds - len(self._trials), 1)
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
-            policy.min_block,
+            policy.fewest_in_block(self._seconds_a_side(turn_ns)),
             # Longer blocks are the cheaper way to the samples that are wanted in any case.
             math.ceil((policy.min_samples - self._samples()) / rounds),
         )
@@ -265,6 +280,9 @@ class Loop(Generic[_Taken]):
             if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
                 return rounds
         return 1
+
+    def _seconds_a_side(self, turn_ns: float) -> float:
+        return turn_ns / _NS_PER_S / self._subject.sides
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)

@@ -390,9 +390,10 @@ def test_a_duet_stops_when_it_is_decided() -> None:
     rounds = run_duet(duet(11 * MS, jitter=0.02), is_decided)
 
     assert len(rounds) == 9
-    assert asked == [6, 7, 8, 9]
+    assert asked == [4, 5, 6, 7, 8, 9]
+    fewest = DUET_POLICY.fewest_in_block(0.0105)
     for each in rounds:
-        assert len(each.before.times_ns) == len(each.after.times_ns) >= DUET_POLICY.min_block
+        assert len(each.before.times_ns) == len(each.after.times_ns) >= fewest
 
 
 def test_the_sides_of_a_duet_are_told_apart() -> None:
@@ -419,6 +420,65 @@ def test_an_undecided_duet_ends_in_time() -> None:
 
     assert DUET_POLICY.min_rounds <= len(rounds) < DUET_POLICY.max_rounds
     assert bench.before.clock() - start - 20 * MS <= 4 * S + 32 * MS
+
+
+@pytest.mark.parametrize(
+    ("ms", "block", "window"), [(1, 12, 5), (5, 12, 5), (10, 6, 3), (20, 3, 2), (100, 3, 1)]
+)
+def test_slow_inferences_have_short_blocks_and_warm_ups(ms: int, block: int, window: int) -> None:
+    assert DUET_POLICY.fewest_in_block(ms / 1000) == block
+    assert DUET_POLICY.fewest_in_window(ms / 1000) == window
+    # Nothing cancels where one model runs alone.
+    assert POLICY.fewest_in_block(ms / 1000) == POLICY.min_block
+    assert POLICY.fewest_in_window(ms / 1000) == POLICY.min_window
+
+
+def slow_duet(inference_ms: int, load_ms: int) -> FakeDuetBench:
+    clock = FakeClock()
+    before, after = (
+        FakeBench(clock, steady(inference_ms * MS), load_ns=load_ms * MS, jitter=0.01, seed=seed)
+        for seed in (1, 2)
+    )
+    return FakeDuetBench(before, after)
+
+
+def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
+    """A hundred milliseconds an inference, and nearly half a second to load both sides."""
+    rounds = run_duet(slow_duet(100, 200), never_decided)
+
+    assert len(rounds) >= 7
+    assert all(each.before.warmup_runs == 1 for each in rounds)
+    assert all(each.before.is_steady for each in rounds)
+
+
+@pytest.mark.parametrize(
+    ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 45.0, 9), (20.0, 20.0, 4)]
+)
+def test_where_nobody_gave_a_time_a_slow_model_has_that_of_nine_rounds(
+    stretch: float | None, seconds: float, rounds: int
+) -> None:
+    bench = slow_duet(400, 900)
+    clock, left = bench.before.clock, []
+    policy = replace(DUET_POLICY, stretch_seconds=stretch)
+
+    found = sample_duet(
+        bench, policy, clock, lambda at: left.append(at.seconds_left), never_decided
+    )
+
+    assert max(left[:3]) <= DUET_POLICY.max_seconds
+    assert max(left) == pytest.approx(seconds, abs=5.0)
+    assert rounds - 1 <= len(found) <= rounds + 1
+
+
+def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
+    bench, left = duet(11 * MS, jitter=0.02), []
+    policy = replace(DUET_POLICY, stretch_seconds=60.0)
+
+    sample_duet(
+        bench, policy, bench.before.clock, lambda at: left.append(at.seconds_left), never_decided
+    )
+
+    assert max(left) == DUET_POLICY.max_seconds
 
 
 def test_an_error_in_a_duet_closes_both_sides() -> None:
