@@ -296,6 +296,7 @@ def _compare_in_turn(
     static = compare_cases(old.profile, new.profile)
     notes = [note for side in (old, new) for note in _notes_of(side)]
     notes += [*_other_shapes(pair), *_machine_factor(before, duel.rounds, place)]
+    notes += _longer_than_usual(duel.rounds, pair.after_setup)
     compared = replace(
         static,
         before=side_run(old.profile.measured),
@@ -363,6 +364,19 @@ def _machine_factor(before: Side, rounds: Sequence[DuetRound], place: Place) -> 
     date = max(process.date for process in stored.processes)
     speed = f"{factor:.2f}x as slow" if factor >= 1 else f"{1 / factor:.2f}x as fast"
     return [f"this machine runs the baseline {speed} as when it was recorded ({date})"]
+
+
+def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:
+    """How long a slow model was measured, where that is more than a case usually gets."""
+    first, last = rounds[0].before.begun_ns, rounds[-1].before.begun_ns
+    if setup.stretch_seconds is None or first is None or last is None:
+        return
+    seconds = (last - first) / 1e9
+    if seconds > setup.policy.max_seconds:
+        yield (
+            f"its rounds are slow, so it was measured for {seconds:.0f} s in place of "
+            f"{setup.policy.max_seconds:g} s: nobody gave a time"
+        )
 
 
 def _compare_outputs(before: Told, after: Told) -> tuple[OutputChange, ...]:
