@@ -1,0 +1,450 @@
+"""How often verdicts on real architectures are right, and how long a check of each takes.
+
+    python benchmarks/real.py                                all of it, some two hours
+    python benchmarks/real.py --models lstm squeezenet       these alone
+    python benchmarks/real.py --repetitions 1 --slower 1     fewer comparisons
+    python benchmarks/real.py --cores 1 --quiet              one core count, without added noise
+    python benchmarks/real.py --folder f                     keep what is found, and go on from it
+    python benchmarks/real.py --keep-rounds rounds.npz       keep the times of every round too
+
+The models are the nine light ones of the onnx package and those of `real_models`, which
+export_models.py exported from torch. Each is rebuilt from its twin, as a check rebuilds a baseline,
+and compared with itself rebuilt with other weights, and with slower variants of itself: with a load
+beside it that takes 5 % or 10 % of its time, with one of its blocks twice, and with its activations
+and norms spelled out. How much slower a variant really is, a long duet tells first, on the machine
+as it is; it is stored as its reference. A variant counts as 5 % slower where its reference is
+between 4.5 % and 6 %. Under noise two processes keep 40 % of each core busy.
+
+The level of each comparison is that of one case of a suite that has as many as there are models.
+The models need some 2 GB of disk (`TMPDIR` or `--folder`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import onnx
+import results
+from real_results import (
+    BLOCK,
+    CHANGES,
+    LOAD_5,
+    LOAD_10,
+    QUIET,
+    TAKEN,
+    UNCHANGED,
+    Compared,
+    RealModel,
+    Reference,
+    Setting,
+    compared_of,
+    expectations,
+    tables,
+)
+from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, repeat_block, spell_out
+from results import Start, conclude
+from verdicts import noise
+
+from pytest_modelperf.dueling import run_duet
+from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
+from pytest_modelperf.hookspecs import Extensions
+from pytest_modelperf.measurements import DuetRound, Ratio
+from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.sampling import BlockPair
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.records import Case
+from pytest_modelperf.rigging import Model, Place
+from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.stats import duet_ratio, summarize
+from pytest_modelperf.verdicts import CaseComparison
+
+LIGHT = (
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "light_resnet50", "shufflenet",
+    "squeezenet", "vgg19", "zfnet512",
+)  # fmt: skip
+TWINS = Path(__file__).with_name("real_models")
+# All comparisons of unchanged models together are at least so many.
+LEAST_UNCHANGED = 400
+# What one decision may take at most.
+MAX_SECONDS = 10.0
+# A baseline is rebuilt with the first seed, whatever it is compared with by the second.
+BEFORE_SEED, AFTER_SEED = 0, 1
+# A reference ends when its interval is so narrow on either side, or after so many seconds.
+REFERENCE_PRECISION = 0.004
+REFERENCE_CONFIDENCE = 0.95
+MAX_REFERENCE_SECONDS = 20.0
+# A slow model has more, for a round of it takes longer.
+REFERENCE_SECONDS_A_MS = 0.2
+# By how much a load slows a model down, how near to that is near enough, and how often to try.
+LOADS = {LOAD_5: 0.0525, LOAD_10: 0.10}
+LOAD_PRECISION = 0.08
+LOAD_TRIALS = 4
+# What a core does in a millisecond, for the first trial.
+_MACS_A_MS = 3e7
+
+
+def main() -> int:
+    parser = results.parser(__doc__)
+    names = model_names()
+    parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
+    parser.add_argument("--repetitions", type=int, help="comparisons of each unchanged model")
+    parser.add_argument("--slower", type=int, default=2, help="comparisons of each variant")
+    parser.add_argument("--cores", default="1,2")
+    parser.add_argument("--quiet", action="store_true", help="without added noise")
+    parser.add_argument("--suite", type=int, default=len(names), help="cases that share the level")
+    parser.add_argument("--folder", type=Path, help="keep what is found here, and go on from it")
+    parser.add_argument("--at-most", type=int, help="stop after so many comparisons")
+    parser.add_argument("--keep-rounds", type=Path, metavar="FILE", help="an .npz of all rounds")
+    options = parser.parse_args()
+    machines = [QUIET] if options.quiet else [QUIET, TAKEN]
+    cores = [int(each) for each in options.cores.split(",")]
+    start = Start.now("real")
+    with tempfile.TemporaryDirectory() as name:
+        folder = (options.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder, Gate().divided(options.suite), options.keep_rounds)
+        references = [
+            reference
+            for model in options.models
+            for count in cores
+            for reference in bench.references(model, count)
+        ]
+        plan = plan_comparisons(machines, references, repetitions_of(options), options.slower)
+        made = bench.run(plan, options.at_most)
+        models = [bench.model(model) for model in options.models]
+    left = len(plan) - len(made)
+    if left > 0:
+        print(f"{left} of {len(plan)} comparisons are still to be made", file=sys.stderr)
+    rows = {
+        "models": [asdict(each) for each in models],
+        "references": [asdict(each) for each in references],
+        "comparisons": [row_of(each) for each in made],
+    }
+    result = start.finish(rows, is_complete=left <= 0)
+    return conclude(result, tables, expectations, options.json)
+
+
+def model_names() -> tuple[str, ...]:
+    return (*LIGHT, *sorted(path.stem for path in TWINS.glob("*.onnx")))
+
+
+def repetitions_of(options: argparse.Namespace) -> int:
+    """How often each unchanged model is compared in one place."""
+    if options.repetitions is not None:
+        return int(options.repetitions)
+    places = len(options.models) * len(options.cores.split(",")) * (1 if options.quiet else 2)
+    return math.ceil(LEAST_UNCHANGED / places)
+
+
+def plan_comparisons(
+    machines: Sequence[str], references: Sequence[Reference], repetitions: int, slower: int
+) -> list[Setting]:
+    """Every comparison; all models and changes in turn, so that all see the same hours."""
+    cases = dict.fromkeys((each.model, each.cores) for each in references)
+    variants = [each for each in references if each.ratio is not None]
+    plan = []
+    for machine in machines:
+        for number in range(max(repetitions, slower)):
+            if number < repetitions:
+                plan += [Setting(machine, cores, model, UNCHANGED) for model, cores in cases]
+            if number < slower:
+                plan += [Setting(machine, v.cores, v.model, v.change) for v in variants]
+    return plan
+
+
+@dataclass(slots=True)
+class Bench:
+    """The folder of what was found so far and of the rebuilt models, and the gate of a case."""
+
+    folder: Path
+    gate: Gate
+    kept_rounds: Path | None = None
+    _twins: dict[str, Twin] = field(default_factory=dict)
+
+    def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Compared]:
+        """The comparisons there are of this plan, those of earlier runs in this folder first."""
+        wanted = Counter(plan)
+        made = []
+        for row in self._read("comparisons"):
+            each = compared_of(row)
+            if wanted[each.setting]:
+                wanted[each.setting] -= 1
+                made.append(each)
+        if made:
+            print(f"goes on from {len(made)} comparisons in {self.folder}", file=sys.stderr)
+        left = []
+        for setting in reversed(plan):
+            if wanted[setting]:
+                wanted[setting] -= 1
+                left.append(setting)
+        left.reverse()
+        for machine, settings in groupby(left[:at_most], lambda setting: setting.machine):
+            with noise(machine != QUIET):
+                for setting in settings:
+                    made.append(self.compare(setting))
+                    if len(made) % 10 == 0:
+                        print(f"{len(made)} of {len(plan)} comparisons", file=sys.stderr)
+        return made
+
+    def compare(self, setting: Setting) -> Compared:
+        """One comparison, kept as soon as it is made."""
+        before = self.baseline(setting.model)
+        with self.variant(setting) as after:
+            compared, rounds = compare(setting, before, after, self.gate)
+        if self.kept_rounds is not None:
+            keep_rounds(self.kept_rounds, setting, rounds)
+        self._keep("comparisons", row_of(compared))
+        return compared
+
+    def baseline(self, model: str) -> Path:
+        """The model as it was; it stays in the folder."""
+        path = self.folder / "models" / f"{model}.onnx"
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            rebuild(self.twin(model), path, BEFORE_SEED)
+        return path
+
+    @contextmanager
+    def variant(self, setting: Setting) -> Iterator[Path]:
+        """The model as it is now, gone with the context."""
+        rows = None
+        if setting.change in LOADS:
+            rows = next(
+                each.rows
+                for each in self.references(setting.model, setting.cores)
+                if each.change == setting.change
+            )
+        twin = self.changed(setting.model, setting.change, rows)
+        if twin is None:
+            raise ValueError(f"{setting.model} has no place for {setting.change}")
+        with self.rebuilt(twin) as path:
+            yield path
+
+    @contextmanager
+    def rebuilt(self, twin: Twin) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(dir=self.folder) as place:
+            yield rebuild(twin, Path(place, "now.onnx"), AFTER_SEED)
+
+    def changed(self, model: str, change: str, rows: int | None) -> Twin | None:
+        """The twin of a variant; None where the model has no place for the change."""
+        twin = self.twin(model)
+        if change == UNCHANGED:
+            return twin
+        if rows is not None:
+            return Twin(model, add_load(twin.proto, rows))
+        if change == BLOCK:
+            proto = repeat_block(twin.proto, costs_of(self.baseline(model)))
+        else:
+            proto = spell_out(twin.proto)
+        return None if proto is None else Twin(model, proto)
+
+    def twin(self, model: str) -> Twin:
+        if model not in self._twins:
+            self._twins[model] = twin_of(model)
+        return self._twins[model]
+
+    # -- how much slower the variants are
+
+    def model(self, name: str) -> RealModel:
+        """What is known of a model; its time is that of the references on one core."""
+        for row in self._read("models"):
+            if row["name"] == name:
+                return RealModel(**row)  # type: ignore[arg-type]  # as it was written
+        baseline = self.baseline(name)
+        rounds = duet(baseline, baseline, 1, None, MAX_SECONDS / 5)
+        found = RealModel(name, len(self.twin(name).proto.graph.node), median_ms(rounds))
+        self._keep("models", asdict(found))
+        return found
+
+    def references(self, model: str, cores: int) -> list[Reference]:
+        """How much slower each variant of a model is on so many cores, measured once."""
+        kept = [Reference(**row) for row in self._read("references")]  # type: ignore[arg-type]  # as they were written
+        known = {(each.model, each.cores, each.change): each for each in kept}
+        found: list[Reference] = []
+        for change in CHANGES[1:]:
+            reference = known.get((model, cores, change))
+            if reference is None:
+                reference = self.refer(model, cores, change, found)
+                self._keep("references", asdict(reference))
+                slower = "no place" if reference.ratio is None else f"{reference.ratio:.4f}"
+                print(f"{model}, {cores} cores, {change}: {slower}", file=sys.stderr)
+            found.append(reference)
+        return found
+
+    def refer(self, model: str, cores: int, change: str, others: Sequence[Reference]) -> Reference:
+        if change in LOADS:
+            return self.find_load(model, cores, change, others)
+        twin = self.changed(model, change, None)
+        if twin is None:
+            return Reference(model, cores, change, None, None, None, None, 0, None)
+        return self.measure(model, cores, change, twin, None)
+
+    def find_load(
+        self, model: str, cores: int, change: str, others: Sequence[Reference]
+    ) -> Reference:
+        """The load that takes just so much more time, or the last of some trials.
+
+        The first is made from the loads of the same model that are known.
+        """
+        wanted = LOADS[change]
+        rows = first_rows(self.model(model).one_core_ms, wanted)
+        for known in others:
+            if known.rows is not None and known.ratio is not None:
+                rows = next_rows(known.rows, known.ratio - 1.0, wanted)
+        for _ in range(LOAD_TRIALS):
+            twin = Twin(model, add_load(self.twin(model).proto, rows))
+            reference = self.measure(model, cores, change, twin, rows)
+            slower = (reference.ratio or 1.0) - 1.0
+            if abs(slower - wanted) <= LOAD_PRECISION * wanted:
+                break
+            rows = next_rows(rows, slower, wanted)
+        return reference
+
+    def measure(
+        self, model: str, cores: int, change: str, twin: Twin, rows: int | None
+    ) -> Reference:
+        seconds = max(MAX_REFERENCE_SECONDS, REFERENCE_SECONDS_A_MS * self.model(model).one_core_ms)
+        with self.rebuilt(twin) as after:
+            rounds = duet(self.baseline(model), after, cores, REFERENCE_PRECISION, seconds)
+        ratio = ratio_of(rounds)
+        bounds = (ratio.value, ratio.low, ratio.high)
+        value, low, high = (None if each is None else round(each, 4) for each in bounds)
+        return Reference(
+            model, cores, change, rows, value, low, high, len(rounds), median_ms(rounds)
+        )
+
+    def _read(self, kind: str) -> list[dict[str, object]]:
+        path = self.folder / f"{kind}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def _keep(self, kind: str, row: Mapping[str, object]) -> None:
+        with (self.folder / f"{kind}.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def compare(
+    setting: Setting, before: Path, after: Path, gate: Gate
+) -> tuple[Compared, Sequence[DuetRound]]:
+    """What a check says of the latency of a case, and the rounds that it took."""
+    started = time.monotonic()
+    pair, place = load_pair(before, after, setting.cores)
+    setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
+    rounds = run_duet(pair, setup, gate.is_decided, place, gate)
+    metrics = latency_metrics(rounds, gate)
+    verdict = CaseComparison(place.case, metrics, ()).verdict
+    seconds = time.monotonic() - started
+    named = {metric.name: metric for metric in metrics}
+    p50, p95 = named["latency_p50"], named["latency_p95"]
+    low, high = p50.interval or (None, None)
+    ratio, low, high = (None if each is None else round(each, 4) for each in (p50.ratio, low, high))
+    compared = Compared(
+        setting,
+        verdict.value,
+        p50.verdict.value,
+        p95.verdict.value,
+        round(seconds, 3),
+        len(rounds),
+        ratio,
+        low,
+        high,
+    )
+    return compared, rounds
+
+
+def duet(
+    before: Path, after: Path, cores: int, precision: float | None, max_seconds: float
+) -> Sequence[DuetRound]:
+    """Rounds until the ratio is known so precisely, or the time is over."""
+
+    def is_precise(pairs: Sequence[BlockPair]) -> bool:
+        if precision is None:
+            return False
+        times = [(a.times_ns, b.times_ns) for a, b in pairs]
+        ratio = duet_ratio(times, REFERENCE_CONFIDENCE)
+        if ratio.low is None or ratio.high is None:
+            return False
+        return ratio.high - ratio.low <= 2 * precision
+
+    pair, place = load_pair(before, after, cores)
+    setup = Setup(policy=SamplingPolicy(max_seconds=max_seconds))
+    return run_duet(pair, setup, is_precise, place)
+
+
+def load_pair(before: Path, after: Path, cores: int) -> tuple[tuple[Model, Model], Place]:
+    request = ProfileRequest(cores=(cores,))
+    old, new = (Model.load(path, request, Extensions()) for path in (before, after))
+    return (old, new), Place(Case(1, cores), 1, 1, lambda _: None)
+
+
+def ratio_of(rounds: Sequence[DuetRound]) -> Ratio:
+    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
+    return duet_ratio(times, REFERENCE_CONFIDENCE)
+
+
+def median_ms(rounds: Sequence[DuetRound]) -> float:
+    return round(summarize([each.before.times_ns for each in rounds], 1).median_ns / 1e6, 3)
+
+
+def first_rows(model_ms: float, slower: float) -> int:
+    """About the rows of the load that takes this part of a model's time."""
+    return max(1, round(slower * model_ms * _MACS_A_MS / (LOAD_DEPTH * LOAD_WIDTH**2)))
+
+
+def next_rows(rows: int, slower: float, wanted: float) -> int:
+    """The rows to try next, as if time grew in proportion; a load within the noise is too small."""
+    factor = wanted / max(slower, wanted / 4)
+    return max(1, round(rows * max(factor, 0.25)))
+
+
+def twin_of(name: str) -> Twin:
+    if name not in LIGHT:
+        return read_twin(TWINS / f"{name}.onnx")
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    return make_twin(open_model(folder / f"light_{name.removeprefix('light_')}.onnx"))
+
+
+def costs_of(model: Path) -> dict[str, Cost]:
+    """The MACs and the shape of what each node makes, by its name."""
+    layers = Model.load(model, ProfileRequest(), Extensions()).static.layers
+    return {each.id: Cost(each.macs or 0, each.output_shape) for each in layers}
+
+
+def keep_rounds(path: Path, setting: Setting, rounds: Sequence[DuetRound]) -> None:
+    """Add the times of a comparison to an .npz: all of a side, and the turns of each round."""
+    with zipfile.ZipFile(path, "a") as archive:
+        number = len(archive.namelist()) // 3
+        parts = (setting.machine, f"{setting.cores} cores", setting.model, setting.change)
+        name = f"{number:05}|{'|'.join(parts)}"
+        arrays = {
+            "before_ns": [ns for each in rounds for ns in each.before.times_ns],
+            "after_ns": [ns for each in rounds for ns in each.after.times_ns],
+            "turns": [len(each.before.times_ns) for each in rounds],
+        }
+        for kind, values in arrays.items():
+            with archive.open(f"{name}|{kind}.npy", "w") as file:
+                np.lib.format.write_array(file, np.array(values, np.int64))
+
+
+def row_of(compared: Compared) -> dict[str, object]:
+    row = asdict(compared)
+    return {**row.pop("setting"), **row}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,325 @@
+"""The comparisons of real models: what was said of each, and what that comes to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from results import Expectation, Result, markdown
+
+QUIET, TAKEN = "quiet", "40 % taken"
+UNCHANGED, LOAD_5, LOAD_10 = "no change", "load of 5 %", "load of 10 %"
+BLOCK, SPELLED = "a block again", "spelled out"
+CHANGES = (UNCHANGED, LOAD_5, LOAD_10, BLOCK, SPELLED)
+# A variant counts as 5 % slower where its reference is between these.
+SLOWER_BY_5 = (1.045, 1.06)
+# The sizes of models: by the milliseconds of an inference on one core, and the seconds of a check.
+SIZES = ((10.0, 1.2), (40.0, 3.0), (100.0, 8.0))
+# The share of unchanged models that should pass, by machine and cores.
+MIN_PASSED = {(QUIET, 1): 0.97, (QUIET, 2): 0.95, (TAKEN, 1): 0.95, (TAKEN, 2): 0.85}
+# The share of those 5 % slower that should be found.
+MIN_FOUND = {(QUIET, 1): 0.95, (TAKEN, 1): 0.85}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one comparison is made under: the machine, and what of which model has changed."""
+
+    machine: str
+    cores: int
+    model: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One comparison: its verdict, those of p50 and p95, and the ratio of p50 with its interval."""
+
+    setting: Setting
+    verdict: str
+    p50: str
+    p95: str
+    seconds: float
+    rounds: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The true ratio of a variant, from a long duet on the machine as it is.
+
+    `rows` are those of the load; `before_ms` is an inference of the model itself. A model that has
+    no place for a change has a reference without a ratio.
+    """
+
+    model: str
+    cores: int
+    change: str
+    rows: int | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    rounds: int
+    before_ms: float | None
+
+    @property
+    def is_5_slower(self) -> bool:
+        return self.ratio is not None and SLOWER_BY_5[0] <= self.ratio <= SLOWER_BY_5[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RealModel:
+    """A model of the collection: its nodes, and the time of an inference on one core."""
+
+    name: str
+    nodes: int
+    one_core_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that was found."""
+
+    models: Sequence[RealModel]
+    references: Sequence[Reference]
+    comparisons: Sequence[Compared]
+
+    @classmethod
+    def of(cls, result: Result) -> Found:
+        return cls(
+            [RealModel(**row) for row in result.rows["models"]],
+            [Reference(**row) for row in result.rows["references"]],
+            [compared_of(dict(row)) for row in result.rows["comparisons"]],
+        )
+
+    def unchanged(self) -> list[Compared]:
+        return [each for each in self.comparisons if each.setting.change == UNCHANGED]
+
+    def slower_by_5(self) -> list[Compared]:
+        """The comparisons whose truth is known to be about 5 %, whatever was changed."""
+        known = {(r.model, r.cores, r.change) for r in self.references if r.is_5_slower}
+        return [
+            each
+            for each in self.comparisons
+            if (each.setting.model, each.setting.cores, each.setting.change) in known
+        ]
+
+
+def compared_of(row: dict[str, object]) -> Compared:
+    """A comparison as its row has it, where the setting is not a thing of its own."""
+    names = ("machine", "cores", "model", "change")
+    setting = Setting(**{name: row.pop(name) for name in names})  # type: ignore[arg-type]  # JSON
+    return Compared(setting, **row)  # type: ignore[arg-type]  # the same
+
+
+def tables(result: Result) -> dict[str, str]:
+    found = Found.of(result)
+    return {
+        "real": setting_table(found),
+        "real times": time_table(found),
+        "real models": model_table(found),
+        "real variants": variant_table(found),
+    }
+
+
+def setting_table(found: Found) -> str:
+    """A line for each machine and core count."""
+    rows = []
+    for machine, cores in _places(found.comparisons):
+        same = _at(found.unchanged(), machine, cores)
+        slower = _at(found.slower_by_5(), machine, cores)
+        rows.append(
+            (
+                "as it is" if machine == QUIET else machine,
+                str(cores),
+                _of(same, "passed"),
+                _of(same, "regressed"),
+                _of(same, "inconclusive"),
+                _median(same),
+                _of(slower, "regressed"),
+                _of(slower, "passed", "improved"),
+                _of(slower, "inconclusive"),
+                _median(slower),
+            )
+        )
+    header = (
+        "machine", "cores", "unchanged: passed", "false alarms", "open", "median s",
+        "+5 %: found", "passed", "open", "median s",
+    )  # fmt: skip
+    return markdown(header, rows, "l" + "r" * (len(header) - 1))
+
+
+def time_table(found: Found) -> str:
+    """The seconds of a check by the size of the model."""
+    rows = []
+    for name, is_in in _sizes():
+        models = {model.name for model in found.models if is_in(model.one_core_ms)}
+        for machine, cores in _places(found.comparisons):
+            groups = [
+                [each for each in _at(some, machine, cores) if each.setting.model in models]
+                for some in (found.unchanged(), found.slower_by_5())
+            ]
+            if groups[0]:
+                where = "as it is" if machine == QUIET else machine
+                rows.append((name, where, str(cores), *map(_median, groups)))
+    header = ("on one core", "machine", "cores", "unchanged, median s", "+5 %, median s")
+    return markdown(header, rows, "llrrr")
+
+
+def model_table(found: Found) -> str:
+    """A line for each model: all machines and core counts together."""
+    rows = []
+    for model in sorted(found.models, key=lambda each: each.one_core_ms):
+        own = [
+            [each for each in some if each.setting.model == model.name]
+            for some in (found.unchanged(), found.slower_by_5())
+        ]
+        quiet = [each for each in own[0] if each.setting.machine == QUIET]
+        taken = [each for each in own[0] if each.setting.machine == TAKEN]
+        rows.append(
+            (
+                model.name,
+                str(model.nodes),
+                f"{model.one_core_ms:.1f}",
+                _of(quiet, "passed"),
+                _of(taken, "passed"),
+                _of(own[0], "regressed"),
+                _of(own[1], "regressed"),
+                _of(own[1], "passed", "improved"),
+                _median(own[0]),
+            )
+        )
+    header = (
+        "model", "nodes", "ms on one core", "unchanged: passed", "under noise", "false alarms",
+        "+5 %: found", "passed", "median s",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def variant_table(found: Found) -> str:
+    """A line for each variant: how much slower it is, and what was said of it."""
+    rows = []
+    for each in found.references:
+        if each.ratio is None:
+            continue
+        own = [
+            made
+            for made in found.comparisons
+            if (made.setting.model, made.setting.cores, made.setting.change)
+            == (each.model, each.cores, each.change)
+        ]
+        rows.append(
+            (
+                each.model,
+                each.change,
+                str(each.cores),
+                _percent(each.ratio),
+                f"{_percent(each.low)} to {_percent(each.high)}",
+                _of(own, "regressed"),
+                _of(own, "passed", "improved"),
+                _of(own, "inconclusive"),
+            )
+        )
+    header = ("model", "change", "cores", "slower by", "95 % interval", "found", "passed", "open")
+    return markdown(header, rows, "llrrrrrr")
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    found = Found.of(result)
+    same, slower = found.unchanged(), found.slower_by_5()
+    expected = [
+        Expectation(
+            "unchanged, called slower",
+            "none",
+            _of(same, "regressed"),
+            not _count(same, "regressed"),
+        )
+    ]
+    if slower:
+        passed = _count(slower, "passed", "improved")
+        said = f"{passed} of {len(slower)}"
+        expected.append(Expectation("5 % slower, passed", "none", said, not passed))
+    for what, some, answer, limits in (
+        ("unchanged, passed", same, "passed", MIN_PASSED),
+        ("5 % slower, found", slower, "regressed", MIN_FOUND),
+    ):
+        for (machine, cores), share in limits.items():
+            here = _at(some, machine, cores)
+            if here:
+                count = _count(here, answer)
+                where = "machine as it is" if machine == QUIET else f"{TAKEN} of each core"
+                expected.append(
+                    Expectation(
+                        f"{what}: {_cores(cores)}, {where}",
+                        f"at least {100 * share:g} %",
+                        f"{count} of {len(here)}",
+                        count >= share * len(here),
+                    )
+                )
+    return (*expected, *_time_expectations(found))
+
+
+def _time_expectations(found: Found) -> Iterable[Expectation]:
+    """The median of all checks of unchanged models on the machine as it is, by size."""
+    for (name, is_in), (_, limit) in zip(_sizes(), SIZES, strict=False):
+        models = {model.name for model in found.models if is_in(model.one_core_ms)}
+        here = [
+            each.seconds
+            for each in found.unchanged()
+            if each.setting.model in models and each.setting.machine == QUIET
+        ]
+        if here:
+            took = statistics.median(here)
+            what = f"check of an unchanged model, {name}: median, machine as it is"
+            yield Expectation(what, f"at most {limit:g} s", f"{took:.1f} s", took <= limit)
+
+
+def _sizes() -> list[tuple[str, Callable[[float], bool]]]:
+    """The size classes, and whether a model of so many milliseconds is in each."""
+    classes: list[tuple[str, Callable[[float], bool]]] = []
+    low = 0.0
+    for high, _ in SIZES:
+        name = f"{low:g} to {high:g} ms" if low else f"up to {high:g} ms"
+        classes.append((name, lambda ms, low=low, high=high: low < ms <= high))  # type: ignore[misc]  # bound as they are now
+        low = high
+    return [*classes, (f"above {low:g} ms", lambda ms: ms > low)]
+
+
+def _places(comparisons: Iterable[Compared]) -> list[tuple[str, int]]:
+    seen = {(each.setting.machine, each.setting.cores) for each in comparisons}
+    return sorted(seen, key=lambda place: (place[0] != QUIET, place[1]))
+
+
+def _at(comparisons: Iterable[Compared], machine: str, cores: int) -> list[Compared]:
+    return [
+        each
+        for each in comparisons
+        if (each.setting.machine, each.setting.cores) == (machine, cores)
+    ]
+
+
+def _count(comparisons: Iterable[Compared], *verdicts: str) -> int:
+    return sum(each.verdict in verdicts for each in comparisons)
+
+
+def _of(comparisons: Sequence[Compared], *verdicts: str) -> str:
+    if not comparisons:
+        return "-"
+    return f"{_count(comparisons, *verdicts)} of {len(comparisons)}"
+
+
+def _median(comparisons: Sequence[Compared]) -> str:
+    if not comparisons:
+        return "-"
+    return f"{statistics.median(each.seconds for each in comparisons):.1f}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
+
+
+def _cores(cores: int) -> str:
+    return "one core" if cores == 1 else f"{cores} cores"

@@ -1,0 +1,360 @@
+"""Slower variants of a model, made of its graph: a load beside it, a block more, or long spelling.
+
+Each function takes the twin of a model and returns another twin, or None where the model has no
+place for the change. How much slower a variant really is shows when it is run: real.py measures it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+# The load is a chain of so many products of a matrix of this width.
+LOAD_DEPTH = 8
+LOAD_WIDTH = 64
+LOAD_NAME = "benchmark_load"
+# The names of what is added begin so, which no model does by itself.
+PREFIX = "benchmark_"
+# A block that is repeated has at most this part of all MACs, and at least this part.
+MOST_SHARE, LEAST_SHARE = 0.12, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the static profile says of one node."""
+
+    macs: int
+    shape: tuple[int | None, ...] | None
+
+
+def add_load(twin: ModelProto, rows: int) -> ModelProto:
+    """The model, and beside it a chain of products whose mean is one more output.
+
+    The chain begins at the first number of the first input, so that no engine computes it when it
+    loads the model. Its time grows with `rows`, and the kernels of the model stay as they are.
+    """
+    made = _copy(twin)
+    graph = made.graph
+    random = np.random.RandomState(0)
+    known = {tensor.name for tensor in graph.initializer}
+    source = next(value.name for value in graph.input if value.name not in known)
+    for name, numbers in (("flat", [-1]), ("first", [0]), ("size", [rows, LOAD_WIDTH])):
+        graph.initializer.append(
+            numpy_helper.from_array(np.array(numbers, np.int64), f"{LOAD_NAME}_{name}")
+        )
+    nodes = [
+        helper.make_node("Reshape", [source, f"{LOAD_NAME}_flat"], [f"{LOAD_NAME}_all"]),
+        helper.make_node(
+            "Gather", [f"{LOAD_NAME}_all", f"{LOAD_NAME}_first"], [f"{LOAD_NAME}_one"]
+        ),
+        helper.make_node("Cast", [f"{LOAD_NAME}_one"], [f"{LOAD_NAME}_real"], to=TensorProto.FLOAT),
+        helper.make_node("Expand", [f"{LOAD_NAME}_real", f"{LOAD_NAME}_size"], [f"{LOAD_NAME}_0"]),
+    ]
+    for index in range(LOAD_DEPTH):
+        # Numbers of the size that keeps that of what they are multiplied with.
+        values = random.standard_normal((LOAD_WIDTH, LOAD_WIDTH)) / np.sqrt(LOAD_WIDTH)
+        weight = f"{LOAD_NAME}_weight_{index}"
+        graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), weight))
+        nodes.append(
+            helper.make_node(
+                "MatMul", [f"{LOAD_NAME}_{index}", weight], [f"{LOAD_NAME}_{index + 1}"]
+            )
+        )
+    nodes.append(
+        helper.make_node("ReduceMean", [f"{LOAD_NAME}_{LOAD_DEPTH}"], [LOAD_NAME], keepdims=0)
+    )
+    for node in nodes:
+        node.name = f"{node.output[0]}_node"
+    graph.node.extend(nodes)
+    graph.output.append(helper.make_tensor_value_info(LOAD_NAME, TensorProto.FLOAT, []))
+    return made
+
+
+def repeat_block(
+    twin: ModelProto, costs: Mapping[str, Cost], share: float = 0.05
+) -> ModelProto | None:
+    """The model with one of its blocks twice, in a row: the one whose MACs are nearest to `share`.
+
+    A block is a run of nodes that takes one value and makes one of the same shape; it may also read
+    what was made before it, as a mask. The second copy has weights of its own.
+    """
+    total = sum(cost.macs for cost in costs.values())
+    best: tuple[float, int, _Block] | None = None
+    for block in _blocks(twin.graph, costs, MOST_SHARE * total):
+        if block.macs < LEAST_SHARE * total:
+            continue
+        rank = (abs(block.macs / total - share), block.stop - block.start, block)
+        if best is None or rank[:2] < best[:2]:
+            best = rank
+    return None if best is None else _repeated(twin, best[2])
+
+
+def spell_out(twin: ModelProto) -> ModelProto | None:
+    """The model with its activations and layer norms written as arithmetic that no engine fuses."""
+    made = _copy(twin)
+    nodes: list[NodeProto] = []
+    numbers: dict[str, float] = {}
+    count = 0
+    opset = next(each.version for each in twin.opset_import if not each.domain)
+    for node in twin.graph.node:
+        spell = None if node.domain else _SPELLINGS.get(node.op_type)
+        steps = None if spell is None else spell(_Steps(node, numbers, opset))
+        nodes += [node] if steps is None else steps
+        count += steps is not None
+    if not count:
+        return None
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    for name, number in numbers.items():
+        made.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), name))
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), _LAST_AXIS))
+    return made
+
+
+def _copy(proto: ModelProto) -> ModelProto:
+    made = ModelProto()
+    made.CopyFrom(proto)
+    return made
+
+
+# -- a block more
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The nodes from `start` until before `stop`, which take `before` and make `after`."""
+
+    start: int
+    stop: int
+    before: str
+    after: str
+    macs: int
+
+
+def _blocks(graph: GraphProto, costs: Mapping[str, Cost], most_macs: float) -> Iterator[_Block]:
+    """Every block of a graph, but no larger ones than wanted and none with a graph inside."""
+    nodes = list(graph.node)
+    uses = _Uses.of(graph)
+    for start in range(len(nodes)):
+        part = _Part(uses)
+        for stop in range(start + 1, len(nodes) + 1):
+            node = nodes[stop - 1]
+            cost = costs.get(node.output[0])
+            part.add(node, 0 if cost is None else cost.macs)
+            if part.macs > most_macs or any(each.g.node or each.graphs for each in node.attribute):
+                break
+            before, after = part.ends(stop)
+            if not part.macs or before is None or after is None:
+                continue
+            shape = _shape(costs, after)
+            if shape is not None and _shape(costs, before) == shape:
+                yield _Block(start, stop, before, after, part.macs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """How many nodes read each value, which is the last of them, and what is output or constant."""
+
+    count: Mapping[str, int]
+    last: Mapping[str, int]
+    outputs: frozenset[str]
+    fixed: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: GraphProto) -> _Uses:
+        read = [(index, name) for index, node in enumerate(graph.node) for name in set(node.input)]
+        return cls(
+            Counter(name for _, name in read),
+            {name: index for index, name in read},
+            frozenset(value.name for value in graph.output),
+            _constants(graph),
+        )
+
+
+class _Part:
+    """A run of nodes: what it takes from before, and what of it is read beyond."""
+
+    def __init__(self, uses: _Uses) -> None:
+        self.uses = uses
+        self.macs = 0
+        self.seen: Counter[str] = Counter()
+        self.inside: set[str] = set()
+        self.leaving: set[str] = set()
+        self.taken: set[str] = set()
+
+    def add(self, node: NodeProto, macs: int) -> None:
+        uses = self.uses
+        self.macs += macs
+        for name in filter(None, set(node.input)):
+            self.seen[name] += 1
+            if name in self.inside:
+                if self.seen[name] == uses.count[name] and name not in uses.outputs:
+                    self.leaving.discard(name)
+            elif name not in uses.fixed:
+                self.taken.add(name)
+        made = set(filter(None, node.output)) - uses.fixed
+        self.inside |= made
+        self.leaving |= {name for name in made if uses.count.get(name) or name in uses.outputs}
+
+    def ends(self, stop: int) -> tuple[str | None, str | None]:
+        """The one value that it takes and nothing reads after `stop`, and the one that it makes."""
+        uses = self.uses
+        ended = [name for name in self.taken if uses.last[name] < stop and name not in uses.outputs]
+        before = ended[0] if len(ended) == 1 else None
+        made = self.leaving - uses.outputs
+        return before, next(iter(made)) if len(self.leaving) == len(made) == 1 else None
+
+
+def _shape(costs: Mapping[str, Cost], name: str) -> tuple[int | None, ...] | None:
+    cost = costs.get(name)
+    return None if cost is None else cost.shape
+
+
+def _constants(graph: GraphProto) -> frozenset[str]:
+    """The names of values that are the same in every inference."""
+    found = {tensor.name for tensor in graph.initializer}
+    found |= {tensor.values.name for tensor in graph.sparse_initializer}
+    for node in graph.node:
+        if all(name in found for name in node.input if name):
+            found |= set(node.output)
+    return frozenset(found)
+
+
+def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
+    made = _copy(twin)
+    graph = made.graph
+    chosen = list(twin.graph.node)[block.start : block.stop]
+    weights = {tensor.name: tensor for tensor in twin.graph.initializer}
+    fixed = _constants(twin.graph)
+    renamed = {
+        name: f"{PREFIX}again_{name}"
+        for node in chosen
+        for name in node.output
+        if name not in fixed
+    }
+    added: list[NodeProto] = []
+    for node in chosen:
+        if set(node.output) <= fixed:
+            continue
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.name = f"{PREFIX}again_{node.name or node.output[0]}"
+        del copy.input[:], copy.output[:]
+        for name in node.input:
+            if name in weights and name not in renamed:
+                renamed[name] = f"{PREFIX}again_{name}"
+                tensor = graph.initializer.add()
+                tensor.CopyFrom(weights[name])
+                tensor.name = renamed[name]
+            copy.input.append(block.after if name == block.before else renamed.get(name, name))
+        copy.output.extend(renamed[name] if name else "" for name in node.output)
+        added.append(copy)
+    nodes: list[NodeProto] = []
+    for index, node in enumerate(twin.graph.node):
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        if index == block.stop:
+            nodes += added
+        if index >= block.stop:
+            inputs = [renamed[name] if name == block.after else name for name in node.input]
+            del copy.input[:]
+            copy.input.extend(inputs)
+        nodes.append(copy)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return made
+
+
+# -- operators spelled out
+
+_LAST_AXIS = f"{PREFIX}last_axis"
+
+
+class _Steps:
+    """The nodes that stand for one, as they are added."""
+
+    def __init__(self, node: NodeProto, numbers: dict[str, float], opset: int) -> None:
+        self.node = node
+        self.numbers = numbers
+        self.opset = opset
+        self.nodes: list[NodeProto] = []
+
+    def attribute(self, name: str, default: float) -> float:
+        for each in self.node.attribute:
+            if each.name == name:
+                return float(helper.get_attribute_value(each))
+        return default
+
+    def number(self, value: float) -> str:
+        name = f"{PREFIX}number_{value!r}"
+        self.numbers[name] = value
+        return name
+
+    def add(self, op: str, *inputs: str, keepdims: int | None = None) -> str:
+        name = f"{PREFIX}{self.node.output[0]}_{len(self.nodes)}"
+        node = helper.make_node(op, inputs, [name], f"{name}_node", keepdims=keepdims)
+        self.nodes.append(node)
+        return name
+
+    def done(self, last: str) -> list[NodeProto]:
+        """All of them; the last takes the place of the node's output."""
+        (node,) = [each for each in self.nodes if last in each.output]
+        node.output[0] = self.node.output[0]
+        return self.nodes
+
+
+def _spell_relu(steps: _Steps) -> list[NodeProto] | None:
+    if steps.opset < 8:
+        # Max takes operands of one shape only.
+        return None
+    return steps.done(steps.add("Max", steps.node.input[0], steps.number(0.0)))
+
+
+def _spell_clip(steps: _Steps) -> list[NodeProto] | None:
+    inputs = steps.node.input
+    if len(inputs) != 3 or not all(inputs):
+        return None
+    return steps.done(steps.add("Min", steps.add("Max", inputs[0], inputs[1]), inputs[2]))
+
+
+def _spell_sigmoid(steps: _Steps) -> list[NodeProto]:
+    negative = steps.add("Neg", steps.node.input[0])
+    below = steps.add("Add", steps.add("Exp", negative), steps.number(1.0))
+    return steps.done(steps.add("Reciprocal", below))
+
+
+def _spell_gelu(steps: _Steps) -> list[NodeProto] | None:
+    x = steps.node.input[0]
+    if any(each.name == "approximate" and each.s == b"tanh" for each in steps.node.attribute):
+        return None
+    half = steps.number(0.5)
+    inner = steps.add("Erf", steps.add("Mul", x, steps.number(0.5**0.5)))
+    return steps.done(steps.add("Mul", x, steps.add("Add", half, steps.add("Mul", half, inner))))
+
+
+def _spell_layer_norm(steps: _Steps) -> list[NodeProto] | None:
+    inputs = steps.node.input
+    is_last = steps.attribute("axis", -1.0) < 0 and len(steps.node.output) == 1
+    if not is_last or steps.opset < 18 or len(inputs) != 3:
+        return None
+    x, scale, shift = inputs
+    centred = steps.add("Sub", x, steps.add("ReduceMean", x, _LAST_AXIS, keepdims=1))
+    square = steps.add("Mul", centred, centred)
+    variance = steps.add("ReduceMean", square, _LAST_AXIS, keepdims=1)
+    least = steps.number(steps.attribute("epsilon", 1e-5))
+    width = steps.add("Reciprocal", steps.add("Sqrt", steps.add("Add", variance, least)))
+    scaled = steps.add("Mul", steps.add("Mul", centred, width), scale)
+    return steps.done(steps.add("Add", scaled, shift))
+
+
+_SPELLINGS: Mapping[str, Callable[[_Steps], Sequence[NodeProto] | None]] = {
+    "Clip": _spell_clip,
+    "Gelu": _spell_gelu,
+    "LayerNormalization": _spell_layer_norm,
+    "Relu": _spell_relu,
+    "Sigmoid": _spell_sigmoid,
+}
