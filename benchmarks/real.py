@@ -13,7 +13,8 @@ and compared with itself rebuilt with other weights, and with slower variants of
 beside it that takes 5 % or 10 % of its time, with one of its blocks twice, and with its activations
 and norms spelled out. How much slower a variant really is, a long duet tells first, on the machine
 as it is; it is stored as its reference. A variant counts as 5 % slower where its reference is
-between 4.5 % and 6 %. Under noise two processes keep 40 % of each core busy.
+between 4.5 % and 6 %, with an interval of 2 % at most. Under noise two processes keep 40 % of each
+core busy.
 
 The level of each comparison is that of one case of a suite that has as many as there are models.
 The models need some 2 GB of disk (`TMPDIR` or `--folder`).
@@ -85,8 +86,10 @@ LEAST_UNCHANGED = 400
 MAX_SECONDS = 10.0
 # A baseline is rebuilt with the first seed, whatever it is compared with by the second.
 BEFORE_SEED, AFTER_SEED = 0, 1
-# A reference ends when its interval is so narrow on either side, or after so many seconds.
+# A reference ends when its interval is so narrow on either side, or a tenth of the slowdown, or
+# after so many seconds.
 REFERENCE_PRECISION = 0.004
+REFERENCE_PART = 0.1
 REFERENCE_CONFIDENCE = 0.95
 MAX_REFERENCE_SECONDS = 20.0
 # A slow model has more, for a round of it takes longer.
@@ -370,7 +373,7 @@ def compare(
 def duet(
     before: Path, after: Path, cores: int, precision: float | None, max_seconds: float
 ) -> Sequence[DuetRound]:
-    """Rounds until the ratio is known so precisely, or the time is over."""
+    """Rounds until the ratio is known so precisely, or to a part of its change, or time is over."""
 
     def is_precise(pairs: Sequence[BlockPair]) -> bool:
         if precision is None:
@@ -379,7 +382,8 @@ def duet(
         ratio = duet_ratio(times, REFERENCE_CONFIDENCE)
         if ratio.low is None or ratio.high is None:
             return False
-        return ratio.high - ratio.low <= 2 * precision
+        wanted = max(precision, REFERENCE_PART * abs(ratio.value - 1.0))
+        return ratio.high - ratio.low <= 2 * wanted
 
     pair, place = load_pair(before, after, cores)
     setup = Setup(policy=SamplingPolicy(max_seconds=max_seconds))

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 # The load is a chain of so many products of a matrix of this width.
@@ -97,21 +99,19 @@ def spell_out(twin: ModelProto) -> ModelProto | None:
     """The model with its activations and layer norms written as arithmetic that no engine fuses."""
     made = _copy(twin)
     nodes: list[NodeProto] = []
-    numbers: dict[str, float] = {}
+    constants: dict[str, TensorProto] = {}
     count = 0
     opset = next(each.version for each in twin.opset_import if not each.domain)
     for node in twin.graph.node:
         spell = None if node.domain else _SPELLINGS.get(node.op_type)
-        steps = None if spell is None else spell(_Steps(node, numbers, opset))
+        steps = None if spell is None else spell(_Steps(node, constants, opset))
         nodes += [node] if steps is None else steps
         count += steps is not None
     if not count:
         return None
     del made.graph.node[:]
     made.graph.node.extend(nodes)
-    for name, number in numbers.items():
-        made.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), name))
-    made.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), _LAST_AXIS))
+    made.graph.initializer.extend(constants.values())
     return made
 
 
@@ -271,15 +271,13 @@ def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
 
 # -- operators spelled out
 
-_LAST_AXIS = f"{PREFIX}last_axis"
-
 
 class _Steps:
     """The nodes that stand for one, as they are added."""
 
-    def __init__(self, node: NodeProto, numbers: dict[str, float], opset: int) -> None:
+    def __init__(self, node: NodeProto, constants: dict[str, TensorProto], opset: int) -> None:
         self.node = node
-        self.numbers = numbers
+        self.constants = constants
         self.opset = opset
         self.nodes: list[NodeProto] = []
 
@@ -290,14 +288,19 @@ class _Steps:
         return default
 
     def number(self, value: float) -> str:
-        name = f"{PREFIX}number_{value!r}"
-        self.numbers[name] = value
-        return name
+        return self._constant(f"{PREFIX}number_{value!r}", np.array(value, np.float32))
+
+    def last_axis(self) -> str:
+        return self._constant(f"{PREFIX}last_axis", np.array([-1], np.int64))
 
     def add(self, op: str, *inputs: str, keepdims: int | None = None) -> str:
         name = f"{PREFIX}{self.node.output[0]}_{len(self.nodes)}"
         node = helper.make_node(op, inputs, [name], f"{name}_node", keepdims=keepdims)
         self.nodes.append(node)
+        return name
+
+    def _constant(self, name: str, value: npt.NDArray[Any]) -> str:
+        self.constants[name] = numpy_helper.from_array(value, name)
         return name
 
     def done(self, last: str) -> list[NodeProto]:
@@ -342,9 +345,9 @@ def _spell_layer_norm(steps: _Steps) -> list[NodeProto] | None:
     if not is_last or steps.opset < 18 or len(inputs) != 3:
         return None
     x, scale, shift = inputs
-    centred = steps.add("Sub", x, steps.add("ReduceMean", x, _LAST_AXIS, keepdims=1))
+    centred = steps.add("Sub", x, steps.add("ReduceMean", x, steps.last_axis(), keepdims=1))
     square = steps.add("Mul", centred, centred)
-    variance = steps.add("ReduceMean", square, _LAST_AXIS, keepdims=1)
+    variance = steps.add("ReduceMean", square, steps.last_axis(), keepdims=1)
     least = steps.number(steps.attribute("epsilon", 1e-5))
     width = steps.add("Reciprocal", steps.add("Sqrt", steps.add("Add", variance, least)))
     scaled = steps.add("Mul", steps.add("Mul", centred, width), scale)

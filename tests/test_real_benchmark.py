@@ -114,6 +114,16 @@ def test_what_is_spelled_out_computes_the_same_without_the_operators() -> None:
     assert spell_out(onnx.parser.parse_model(PLAIN)) is None
 
 
+@pytest.mark.parametrize("op", ["Relu", "Sigmoid"])
+def test_no_constant_is_added_that_no_node_reads(op: str) -> None:
+    """The engine refuses such a constant in a file of an old version."""
+    text = PLAIN.replace("y = Gather (table, tokens)", f"e = Gather (table, tokens) y = {op} (e)")
+    spelled = spell_out(onnx.parser.parse_model(text))
+    assert spelled is not None
+    read = {name for node in spelled.graph.node for name in node.input}
+    assert {tensor.name for tensor in spelled.graph.initializer} <= read
+
+
 def test_an_activation_stays_where_its_arithmetic_would_be_another() -> None:
     old = onnx.parser.parse_model(ACTIVATED.replace('"" : 20', '"" : 17'))
     spelled = spell_out(old)
@@ -349,6 +359,23 @@ def test_what_is_5_percent_slower_is_told_by_its_reference_alone() -> None:
         "check of an unchanged model, up to 10 ms: median, machine as it is": ("1.5 s", "missed"),
         "check of an unchanged model, 40 to 100 ms: median, machine as it is": ("7.0 s", "met"),
     }
+
+
+@pytest.mark.parametrize(
+    ("ratio", "width", "counts"),
+    [(1.045, 0.02, True), (1.044, 0.0, False), (1.061, 0.0, False), (1.05, 0.021, False)],
+)
+def test_a_reference_counts_where_it_is_near_5_percent_and_known(
+    ratio: float,
+    width: float,
+    counts: bool,  # noqa: FBT001  # a parameter of the test
+) -> None:
+    made = Reference("a", 1, LOAD_5, 7, ratio, ratio - width / 2, ratio + width / 2 - 1e-9, 9, 2.0)
+    assert made.is_5_slower is counts
+
+
+def test_a_reference_of_one_round_is_not_known() -> None:
+    assert not Reference("a", 1, LOAD_5, 7, 1.05, None, None, 1, 2.0).is_5_slower
 
 
 def test_the_tables_have_a_line_for_each_place_size_model_and_variant() -> None:
