@@ -321,7 +321,7 @@ def result_of(
             "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
             "versions": {"python": "3.11.7"},
             "rows": {
-                "models": [asdict(RealModel(name, 9, ms)) for name, ms in models.items()],
+                "models": [asdict(RealModel(name, 9, ms, 0.25)) for name, ms in models.items()],
                 "references": [asdict(each) for each in references],
                 "comparisons": [row_of(each) for each in comparisons],
             },
@@ -391,8 +391,8 @@ def test_the_tables_have_a_line_for_each_place_size_model_and_variant() -> None:
         "| 40 to 100 ms | 40 % taken | 1 | 9.0 | 4.0 |",
     ]
     assert lines["real models"] == [
-        "| quick | 9 | 2.0 | 1 of 2 | - | 0 of 2 | 1 of 1 | 0 of 1 | 1.5 |",
-        "| slow | 9 | 60.0 | 1 of 1 | 0 of 1 | 1 of 2 | 0 of 1 | 1 of 1 | 8.0 |",
+        "| quick | 9 | 2.0 | 0.25 | 1 of 2 | - | 0 of 2 | 1 of 1 | 0 of 1 | 1.5 |",
+        "| slow | 9 | 60.0 | 0.25 | 1 of 1 | 0 of 1 | 1 of 2 | 0 of 1 | 1 of 1 | 8.0 |",
     ]
     assert lines["real variants"] == [
         "| quick | load of 5 % | 1 | +5.2 % | +5.2 % to +5.2 % | 1 of 1 | 0 of 1 | 0 of 1 |",
