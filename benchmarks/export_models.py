@@ -54,7 +54,7 @@ class Source:
 
     make: Callable[[], nn.Module]
     inputs: Callable[[], Mapping[str, Tensor]]
-    # Whether the size of the batch is left open.
+    # Whether the batch size stays a symbol.
     has_open_batch: bool = False
 
 
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def export(source: Source, path: Path, seed: int) -> None:
-    """Write a network as torch does by default: its weights lie in a file beside it."""
+    """Writes a network as torch does by default, with its weights in a file beside it."""
     torch.manual_seed(seed)
     model = source.make().eval()
     _season(model)
@@ -101,7 +101,7 @@ def export(source: Source, path: Path, seed: int) -> None:
 
 
 def export_static_int8(source: Source, path: Path, seed: int) -> None:
-    """Write a network quantized with QuantizeLinear and DequantizeLinear around its layers."""
+    """Writes a network with QuantizeLinear and DequantizeLinear around its layers."""
     with tempfile.TemporaryDirectory() as folder:
         whole, prepared = Path(folder, "whole.onnx"), Path(folder, "prepared.onnx")
         export(source, whole, seed)
@@ -117,7 +117,7 @@ def export_static_int8(source: Source, path: Path, seed: int) -> None:
 
 
 def export_dynamic_int8(source: Source, path: Path, seed: int) -> None:
-    """Write a network whose products are quantized as it runs."""
+    """Writes a network whose matrix products are quantized dynamically."""
     with tempfile.TemporaryDirectory() as folder:
         whole, prepared = Path(folder, "whole.onnx"), Path(folder, "prepared.onnx")
         export(source, whole, seed)
@@ -126,7 +126,7 @@ def export_dynamic_int8(source: Source, path: Path, seed: int) -> None:
 
 
 class ImageLogits(nn.Module):
-    """A network of transformers for images that returns a tensor, not an object that holds it."""
+    """An image network of transformers that returns the tensor of logits alone."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ImageLogits(nn.Module):
 
 
 class TextLogits(nn.Module):
-    """The same for tokens."""
+    """A text network of transformers that returns the tensor of logits alone."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class TextLogits(nn.Module):
 
 
 class Calibration(CalibrationDataReader):
-    """Random inputs of the shapes that a network takes."""
+    """Random inputs for the static quantizer."""
 
     def __init__(self, inputs: Mapping[str, Tensor]) -> None:
         random = np.random.RandomState(0)
@@ -169,7 +169,7 @@ class Calibration(CalibrationDataReader):
 
 
 def _season(model: nn.Module) -> None:
-    """Give constant parameters and statistics values as training does: exporters fold constants."""
+    """Makes constant parameters and statistics random, because exporters fold constants."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.numel() > 1 and not parameter.std() > 0:

@@ -9,15 +9,15 @@
 
 The models are the nine light ones of the onnx package and those of `real_models`, which
 export_models.py exported from torch. Each is rebuilt from its twin, as a check rebuilds a baseline,
-and compared with itself rebuilt with other weights, and with slower variants of itself: with a load
-beside it that takes 5 % or 10 % of its time, with one of its blocks twice, and with its activations
-and norms spelled out. How much slower a variant really is, a long duet tells first, on the machine
-as it is; it is stored as its reference. A variant counts as 5 % slower where its reference is
-between 4.5 % and 6 %, with an interval of 2 % at most. Under noise two processes keep 40 % of each
-core busy.
+and compared with itself rebuilt with other weights. It is also compared with slower variants: with
+a load beside it that takes 5 % or 10 % of its time, with one block more, and with its activations
+and norms decomposed. Before the comparisons, a long duet measures how much slower each variant is,
+without added noise; this ratio is stored as the reference of the variant. A variant counts as 5 %
+slower if its reference is between 4.5 % and 6 % and the interval is at most 2 % wide. Under noise
+two processes keep 40 % of each core busy.
 
-The level of each comparison is that of one case of a suite that has as many as there are models.
-The models need some 2 GB of disk (`TMPDIR` or `--folder`).
+Each comparison has the error level of one case in a suite with as many cases as there are models.
+The models need about 2 GB of disk (`TMPDIR` or `--folder`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from real_results import (
     expectations,
     tables,
 )
-from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, repeat_block, spell_out
+from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, decompose, repeat_block
 from results import Start, conclude
 from verdicts import noise
 
@@ -80,25 +80,25 @@ LIGHT = (
     "squeezenet", "vgg19", "zfnet512",
 )  # fmt: skip
 TWINS = Path(__file__).with_name("real_models")
-# All comparisons of unchanged models together are at least so many.
+# By default at least this many comparisons of unchanged models are made in total.
 LEAST_UNCHANGED = 400
-# What one decision may take at most.
+# Time limit of one comparison.
 MAX_SECONDS = 10.0
-# A baseline is rebuilt with the first seed, whatever it is compared with by the second.
+# Seeds of the weights: of the baseline, and of everything that is compared with it.
 BEFORE_SEED, AFTER_SEED = 0, 1
-# A reference ends when its interval is so narrow on either side, or a tenth of the slowdown, or
-# after so many seconds.
+# A reference duet ends when the half-width of its interval is below the precision or below this
+# part of the slowdown, or when the time is over.
 REFERENCE_PRECISION = 0.004
 REFERENCE_PART = 0.1
 REFERENCE_CONFIDENCE = 0.95
 MAX_REFERENCE_SECONDS = 20.0
-# A slow model has more, for a round of it takes longer.
+# Slow models get more time, because each round takes longer.
 REFERENCE_SECONDS_A_MS = 0.2
-# By how much a load slows a model down, how near to that is near enough, and how often to try.
+# The slowdown of each load, the relative precision that is good enough, and the most trials.
 LOADS = {LOAD_5: 0.0525, LOAD_10: 0.10}
 LOAD_PRECISION = 0.08
 LOAD_TRIALS = 4
-# What a core does in a millisecond, for the first trial.
+# Rough speed of one core, for the first trial of a load.
 _MACS_A_MS = 3e7
 
 
@@ -148,7 +148,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def repetitions_of(options: argparse.Namespace) -> int:
-    """How often each unchanged model is compared in one place."""
+    """Comparisons of each unchanged model, per machine state and core count."""
     if options.repetitions is not None:
         return int(options.repetitions)
     places = len(options.models) * len(options.cores.split(",")) * (1 if options.quiet else 2)
@@ -158,7 +158,7 @@ def repetitions_of(options: argparse.Namespace) -> int:
 def plan_comparisons(
     machines: Sequence[str], references: Sequence[Reference], repetitions: int, slower: int
 ) -> list[Setting]:
-    """Every comparison; all models and changes in turn, so that all see the same hours."""
+    """Every comparison. Models and changes alternate, so that drift affects all of them alike."""
     cases = dict.fromkeys((each.model, each.cores) for each in references)
     variants = [each for each in references if each.ratio is not None]
     plan = []
@@ -173,7 +173,7 @@ def plan_comparisons(
 
 @dataclass(slots=True)
 class Bench:
-    """The folder of what was found so far and of the rebuilt models, and the gate of a case."""
+    """The folder of results and rebuilt models, and the gate of one case."""
 
     folder: Path
     gate: Gate
@@ -181,7 +181,7 @@ class Bench:
     _twins: dict[str, Twin] = field(default_factory=dict)
 
     def run(self, plan: Sequence[Setting], at_most: int | None) -> list[Compared]:
-        """The comparisons there are of this plan, those of earlier runs in this folder first."""
+        """All comparisons of the plan; those that earlier runs stored in the folder are reused."""
         wanted = Counter(plan)
         made = []
         for row in self._read("comparisons"):
@@ -206,7 +206,7 @@ class Bench:
         return made
 
     def compare(self, setting: Setting) -> Compared:
-        """One comparison, kept as soon as it is made."""
+        """Makes one comparison and stores it at once."""
         before = self.baseline(setting.model)
         with self.variant(setting) as after:
             compared, rounds = compare(setting, before, after, self.gate)
@@ -216,7 +216,7 @@ class Bench:
         return compared
 
     def baseline(self, model: str) -> Path:
-        """The model as it was; it stays in the folder."""
+        """The path of the baseline model, which stays in the folder."""
         path = self.folder / "models" / f"{model}.onnx"
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
@@ -225,7 +225,7 @@ class Bench:
 
     @contextmanager
     def variant(self, setting: Setting) -> Iterator[Path]:
-        """The model as it is now, gone with the context."""
+        """The path of the changed model, which is removed with the context."""
         rows = None
         if setting.change in LOADS:
             rows = next(
@@ -235,7 +235,7 @@ class Bench:
             )
         twin = self.changed(setting.model, setting.change, rows)
         if twin is None:
-            raise ValueError(f"{setting.model} has no place for {setting.change}")
+            raise ValueError(f"{setting.model} has no variant {setting.change!r}")
         with self.rebuilt(twin) as path:
             yield path
 
@@ -245,7 +245,7 @@ class Bench:
             yield rebuild(twin, Path(place, "now.onnx"), AFTER_SEED)
 
     def changed(self, model: str, change: str, rows: int | None) -> Twin | None:
-        """The twin of a variant; None where the model has no place for the change."""
+        """The twin of a variant; None if the change does not apply to the model."""
         twin = self.twin(model)
         if change == UNCHANGED:
             return twin
@@ -254,7 +254,7 @@ class Bench:
         if change == BLOCK:
             proto = repeat_block(twin.proto, costs_of(self.baseline(model)))
         else:
-            proto = spell_out(twin.proto)
+            proto = decompose(twin.proto)
         return None if proto is None else Twin(model, proto)
 
     def twin(self, model: str) -> Twin:
@@ -262,10 +262,10 @@ class Bench:
             self._twins[model] = twin_of(model)
         return self._twins[model]
 
-    # -- how much slower the variants are
+    # -- references
 
     def model(self, name: str) -> RealModel:
-        """What is known of a model; its time is that of the references on one core."""
+        """Size and speed of a model, measured once."""
         for row in self._read("models"):
             if row["name"] == name:
                 return RealModel(**row)  # type: ignore[arg-type]  # as it was written
@@ -280,7 +280,7 @@ class Bench:
         return found
 
     def references(self, model: str, cores: int) -> list[Reference]:
-        """How much slower each variant of a model is on so many cores, measured once."""
+        """The reference of each variant of a model on this number of cores, measured once."""
         kept = [Reference(**row) for row in self._read("references")]  # type: ignore[arg-type]  # as they were written
         known = {(each.model, each.cores, each.change): each for each in kept}
         found: list[Reference] = []
@@ -289,7 +289,7 @@ class Bench:
             if reference is None:
                 reference = self.refer(model, cores, change, found)
                 self._keep("references", asdict(reference))
-                slower = "no place" if reference.ratio is None else f"{reference.ratio:.4f}"
+                slower = "does not apply" if reference.ratio is None else f"{reference.ratio:.4f}"
                 print(f"{model}, {cores} cores, {change}: {slower}", file=sys.stderr)
             found.append(reference)
         return found
@@ -305,9 +305,9 @@ class Bench:
     def find_load(
         self, model: str, cores: int, change: str, others: Sequence[Reference]
     ) -> Reference:
-        """The load that takes just so much more time, or the last of some trials.
+        """The reference of a load adjusted to the wanted slowdown, or of the last trial.
 
-        The first is made from the loads of the same model that are known.
+        The first trial is extrapolated from other loads of the same model.
         """
         wanted = LOADS[change]
         rows = first_rows(self.model(model).one_core_ms, wanted)
@@ -348,7 +348,7 @@ class Bench:
 def compare(
     setting: Setting, before: Path, after: Path, gate: Gate
 ) -> tuple[Compared, Sequence[DuetRound]]:
-    """What a check says of the latency of a case, and the rounds that it took."""
+    """Judges the latency of one case as a check does; also returns the raw rounds."""
     started = time.monotonic()
     pair, place = load_pair(before, after, setting.cores)
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
@@ -377,7 +377,7 @@ def compare(
 def duet(
     before: Path, after: Path, cores: int, precision: float | None, max_seconds: float
 ) -> Sequence[DuetRound]:
-    """Rounds until the ratio is known so precisely, or to a part of its change, or time is over."""
+    """The rounds of a duet that ends at a precision, or after `max_seconds`."""
 
     def is_precise(pairs: Sequence[BlockPair]) -> bool:
         if precision is None:
@@ -410,12 +410,12 @@ def median_ms(rounds: Sequence[DuetRound]) -> float:
 
 
 def first_rows(model_ms: float, slower: float) -> int:
-    """About the rows of the load that takes this part of a model's time."""
+    """An estimate of the rows of a load that takes this part of a model's time."""
     return max(1, round(slower * model_ms * _MACS_A_MS / (LOAD_DEPTH * LOAD_WIDTH**2)))
 
 
 def next_rows(rows: int, slower: float, wanted: float) -> int:
-    """The rows to try next, as if time grew in proportion; a load within the noise is too small."""
+    """The rows of the next trial, in proportion to the slowdown of this one, at most 4 times."""
     factor = wanted / max(slower, wanted / 4)
     return max(1, round(rows * max(factor, 0.25)))
 
@@ -428,13 +428,16 @@ def twin_of(name: str) -> Twin:
 
 
 def costs_of(model: Path) -> dict[str, Cost]:
-    """The MACs and the shape of what each node makes, by its name."""
+    """MACs and output shape of each node, by the name of its first output."""
     layers = Model.load(model, ProfileRequest(), Extensions()).static.layers
     return {each.id: Cost(each.macs or 0, each.output_shape) for each in layers}
 
 
 def keep_rounds(path: Path, setting: Setting, rounds: Sequence[DuetRound]) -> None:
-    """Add the times of a comparison to an .npz: all of a side, and the turns of each round."""
+    """Appends the times of one comparison to an .npz file.
+
+    It holds three arrays per comparison: all times of either side, and the turns of each round.
+    """
     with zipfile.ZipFile(path, "a") as archive:
         number = len(archive.namelist()) // 3
         parts = (setting.machine, f"{setting.cores} cores", setting.model, setting.change)

@@ -1,4 +1,4 @@
-"""The comparisons of real models: what was said of each, and what that comes to."""
+"""Records of the comparisons of real models, their tables and expectations."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from results import Expectation, Result, markdown
 
 QUIET, TAKEN = "quiet", "40 % taken"
 UNCHANGED, LOAD_5, LOAD_10 = "no change", "load of 5 %", "load of 10 %"
-BLOCK, SPELLED = "a block again", "spelled out"
-CHANGES = (UNCHANGED, LOAD_5, LOAD_10, BLOCK, SPELLED)
-# A variant counts as 5 % slower where its reference is between these, and known as well as that.
+BLOCK, DECOMPOSED = "one block more", "decomposed"
+CHANGES = (UNCHANGED, LOAD_5, LOAD_10, BLOCK, DECOMPOSED)
+# A variant counts as 5 % slower if its reference and the width of its interval are within these.
 SLOWER_BY_5 = (1.045, 1.06)
 WIDEST_REFERENCE = 0.02
-# The sizes of models: by the milliseconds of an inference on one core, and the seconds of a check.
+# Size classes: the most milliseconds of an inference on one core, and of a check in seconds.
 SIZES = ((10.0, 1.2), (40.0, 3.0), (100.0, 8.0))
-# The share of unchanged models that should pass, by machine and cores.
+# Expected share of unchanged models that pass, by machine and cores.
 MIN_PASSED = {(QUIET, 1): 0.97, (QUIET, 2): 0.95, (TAKEN, 1): 0.95, (TAKEN, 2): 0.85}
-# The share of those 5 % slower that should be found.
+# Expected share of 5 % slowdowns that are found.
 MIN_FOUND = {(QUIET, 1): 0.95, (TAKEN, 1): 0.85}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one comparison is made under: the machine, and what of which model has changed."""
+    """The conditions of one comparison: machine, cores, model, and change."""
 
     machine: str
     cores: int
@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One comparison: its verdict, those of p50 and p95, and the ratio of p50 with its interval."""
+    """One comparison: the verdicts of the case, p50 and p95; the ratio of p50 and its interval."""
 
     setting: Setting
     verdict: str
@@ -50,10 +50,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The true ratio of a variant, from a long duet on the machine as it is.
+    """The true ratio of a variant, from a long duet without added noise.
 
-    `rows` are those of the load; `before_ms` is an inference of the model itself. A model that has
-    no place for a change has a reference without a ratio.
+    `rows` is the size of the load; `before_ms` is the time of the model itself. The reference has
+    no ratio if the change does not apply to the model.
     """
 
     model: str
@@ -78,7 +78,7 @@ class Reference:
 class RealModel:
     """A model of the collection: its nodes, and the time of an inference on one core.
 
-    `rebuild_seconds` is what its twin takes to be rebuilt, which a check does first.
+    `rebuild_seconds` is the time to rebuild its twin, which a check does first.
     """
 
     name: str
@@ -89,7 +89,7 @@ class RealModel:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything that was found."""
+    """Everything that one run measured."""
 
     models: Sequence[RealModel]
     references: Sequence[Reference]
@@ -107,7 +107,7 @@ class Found:
         return [each for each in self.comparisons if each.setting.change == UNCHANGED]
 
     def slower_by_5(self) -> list[Compared]:
-        """The comparisons whose truth is known to be about 5 %, whatever was changed."""
+        """The comparisons with variants that are known to be about 5 % slower."""
         known = {(r.model, r.cores, r.change) for r in self.references if r.is_5_slower}
         return [
             each
@@ -117,7 +117,7 @@ class Found:
 
 
 def compared_of(row: dict[str, object]) -> Compared:
-    """A comparison as its row has it, where the setting is not a thing of its own."""
+    """The comparison of a row; a row holds the setting in the same object."""
     names = ("machine", "cores", "model", "change")
     setting = Setting(**{name: row.pop(name) for name in names})  # type: ignore[arg-type]  # JSON
     return Compared(setting, **row)  # type: ignore[arg-type]  # the same
@@ -209,7 +209,7 @@ def model_table(found: Found) -> str:
 
 
 def variant_table(found: Found) -> str:
-    """A line for each variant: how much slower it is, and what was said of it."""
+    """A line for each variant, with its reference and its verdicts."""
     rows = []
     for each in found.references:
         if each.ratio is None:
@@ -272,7 +272,7 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 
 
 def _time_expectations(found: Found) -> Iterable[Expectation]:
-    """The median of all checks of unchanged models on the machine as it is, by size."""
+    """The median time of a comparison without a change and without noise, by size class."""
     for (name, is_in), (_, limit) in zip(_sizes(), SIZES, strict=False):
         models = {model.name for model in found.models if is_in(model.one_core_ms)}
         here = [
@@ -287,7 +287,7 @@ def _time_expectations(found: Found) -> Iterable[Expectation]:
 
 
 def _sizes() -> list[tuple[str, Callable[[float], bool]]]:
-    """The size classes, and whether a model of so many milliseconds is in each."""
+    """The size classes, each with a test of the milliseconds of a model."""
     classes: list[tuple[str, Callable[[float], bool]]] = []
     low = 0.0
     for high, _ in SIZES:

@@ -1,7 +1,7 @@
-"""Slower variants of a model, made of its graph: a load beside it, a block more, or long spelling.
+"""Slower variants of a model: with a load beside it, with one block more, or decomposed operators.
 
-Each function takes the twin of a model and returns another twin, or None where the model has no
-place for the change. How much slower a variant really is shows when it is run: real.py measures it.
+Each function takes the twin of a model and returns another twin, or None if the change does not
+apply. These functions only change the graph; real.py measures how much slower a variant is.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-# The load is a chain of so many products of a matrix of this width.
+# The load is a chain of this many matrix products of this width.
 LOAD_DEPTH = 8
 LOAD_WIDTH = 64
 LOAD_NAME = "benchmark_load"
-# The names of what is added begin so, which no model does by itself.
+# Prefix of the names of everything that is added.
 PREFIX = "benchmark_"
-# A block that is repeated has at most this part of all MACs, and at least this part.
+# Limits of the share of MACs of a block that is repeated.
 MOST_SHARE, LEAST_SHARE = 0.12, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the static profile says of one node."""
+    """MACs and output shape of one node, from the static profile."""
 
     macs: int
     shape: tuple[int | None, ...] | None
 
 
 def add_load(twin: ModelProto, rows: int) -> ModelProto:
-    """The model, and beside it a chain of products whose mean is one more output.
+    """Adds a chain of matrix products beside the model; its mean is one more output.
 
-    The chain begins at the first number of the first input, so that no engine computes it when it
-    loads the model. Its time grows with `rows`, and the kernels of the model stay as they are.
+    The chain depends on the first number of the first input, so no engine can fold it into a
+    constant. Its time grows with `rows`. The kernels of the model itself stay the same.
     """
     made = _copy(twin)
     graph = made.graph
@@ -57,7 +57,7 @@ def add_load(twin: ModelProto, rows: int) -> ModelProto:
         helper.make_node("Expand", [f"{LOAD_NAME}_real", f"{LOAD_NAME}_size"], [f"{LOAD_NAME}_0"]),
     ]
     for index in range(LOAD_DEPTH):
-        # Numbers of the size that keeps that of what they are multiplied with.
+        # This scale keeps the products from growing or vanishing.
         values = random.standard_normal((LOAD_WIDTH, LOAD_WIDTH)) / np.sqrt(LOAD_WIDTH)
         weight = f"{LOAD_NAME}_weight_{index}"
         graph.initializer.append(numpy_helper.from_array(values.astype(np.float32), weight))
@@ -79,10 +79,10 @@ def add_load(twin: ModelProto, rows: int) -> ModelProto:
 def repeat_block(
     twin: ModelProto, costs: Mapping[str, Cost], share: float = 0.05
 ) -> ModelProto | None:
-    """The model with one of its blocks twice, in a row: the one whose MACs are nearest to `share`.
+    """Repeats one block of the model: the one whose share of the MACs is nearest to `share`.
 
-    A block is a run of nodes that takes one value and makes one of the same shape; it may also read
-    what was made before it, as a mask. The second copy has weights of its own.
+    A block is a run of nodes that replaces one value by another of the same shape. It may also
+    read earlier values that later nodes still use, such as a mask. The copy has its own weights.
     """
     total = sum(cost.macs for cost in costs.values())
     best: tuple[float, int, _Block] | None = None
@@ -95,16 +95,16 @@ def repeat_block(
     return None if best is None else _repeated(twin, best[2])
 
 
-def spell_out(twin: ModelProto) -> ModelProto | None:
-    """The model with its activations and layer norms written as arithmetic that no engine fuses."""
+def decompose(twin: ModelProto) -> ModelProto | None:
+    """Replaces activations and layer norms by arithmetic that the engine does not fuse."""
     made = _copy(twin)
     nodes: list[NodeProto] = []
     constants: dict[str, TensorProto] = {}
     count = 0
     opset = next(each.version for each in twin.opset_import if not each.domain)
     for node in twin.graph.node:
-        spell = None if node.domain else _SPELLINGS.get(node.op_type)
-        steps = None if spell is None else spell(_Steps(node, constants, opset))
+        rewrite = None if node.domain else _DECOMPOSITIONS.get(node.op_type)
+        steps = None if rewrite is None else rewrite(_Steps(node, constants, opset))
         nodes += [node] if steps is None else steps
         count += steps is not None
     if not count:
@@ -121,12 +121,12 @@ def _copy(proto: ModelProto) -> ModelProto:
     return made
 
 
-# -- a block more
+# -- one block more
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The nodes from `start` until before `stop`, which take `before` and make `after`."""
+    """The nodes from `start` up to `stop`, which turn the value `before` into `after`."""
 
     start: int
     stop: int
@@ -136,7 +136,7 @@ class _Block:
 
 
 def _blocks(graph: GraphProto, costs: Mapping[str, Cost], most_macs: float) -> Iterator[_Block]:
-    """Every block of a graph, but no larger ones than wanted and none with a graph inside."""
+    """Every block of a graph with at most `most_macs` and without nested graphs."""
     nodes = list(graph.node)
     uses = _Uses.of(graph)
     for start in range(len(nodes)):
@@ -157,7 +157,7 @@ def _blocks(graph: GraphProto, costs: Mapping[str, Cost], most_macs: float) -> I
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """How many nodes read each value, which is the last of them, and what is output or constant."""
+    """Who reads each value: the number of nodes and the last one; outputs and constants."""
 
     count: Mapping[str, int]
     last: Mapping[str, int]
@@ -176,7 +176,7 @@ class _Uses:
 
 
 class _Part:
-    """A run of nodes: what it takes from before, and what of it is read beyond."""
+    """A run of nodes, with the values that it reads from before and that later nodes read."""
 
     def __init__(self, uses: _Uses) -> None:
         self.uses = uses
@@ -201,7 +201,7 @@ class _Part:
         self.leaving |= {name for name in made if uses.count.get(name) or name in uses.outputs}
 
     def ends(self, stop: int) -> tuple[str | None, str | None]:
-        """The one value that it takes and nothing reads after `stop`, and the one that it makes."""
+        """The input that nothing reads after `stop` and the only output; None if not unique."""
         uses = self.uses
         ended = [name for name in self.taken if uses.last[name] < stop and name not in uses.outputs]
         before = ended[0] if len(ended) == 1 else None
@@ -269,11 +269,11 @@ def _repeated(twin: ModelProto, block: _Block) -> ModelProto:
     return made
 
 
-# -- operators spelled out
+# -- decomposed operators
 
 
 class _Steps:
-    """The nodes that stand for one, as they are added."""
+    """The nodes that replace one node."""
 
     def __init__(self, node: NodeProto, constants: dict[str, TensorProto], opset: int) -> None:
         self.node = node
@@ -304,33 +304,33 @@ class _Steps:
         return name
 
     def done(self, last: str) -> list[NodeProto]:
-        """All of them; the last takes the place of the node's output."""
+        """All nodes, after the value `last` has taken the name of the replaced output."""
         (node,) = [each for each in self.nodes if last in each.output]
         node.output[0] = self.node.output[0]
         return self.nodes
 
 
-def _spell_relu(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_relu(steps: _Steps) -> list[NodeProto] | None:
     if steps.opset < 8:
-        # Max takes operands of one shape only.
+        # Before opset 8, Max does not broadcast.
         return None
     return steps.done(steps.add("Max", steps.node.input[0], steps.number(0.0)))
 
 
-def _spell_clip(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_clip(steps: _Steps) -> list[NodeProto] | None:
     inputs = steps.node.input
     if len(inputs) != 3 or not all(inputs):
         return None
     return steps.done(steps.add("Min", steps.add("Max", inputs[0], inputs[1]), inputs[2]))
 
 
-def _spell_sigmoid(steps: _Steps) -> list[NodeProto]:
+def _decompose_sigmoid(steps: _Steps) -> list[NodeProto]:
     negative = steps.add("Neg", steps.node.input[0])
     below = steps.add("Add", steps.add("Exp", negative), steps.number(1.0))
     return steps.done(steps.add("Reciprocal", below))
 
 
-def _spell_gelu(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_gelu(steps: _Steps) -> list[NodeProto] | None:
     x = steps.node.input[0]
     if any(each.name == "approximate" and each.s == b"tanh" for each in steps.node.attribute):
         return None
@@ -339,7 +339,7 @@ def _spell_gelu(steps: _Steps) -> list[NodeProto] | None:
     return steps.done(steps.add("Mul", x, steps.add("Add", half, steps.add("Mul", half, inner))))
 
 
-def _spell_layer_norm(steps: _Steps) -> list[NodeProto] | None:
+def _decompose_layer_norm(steps: _Steps) -> list[NodeProto] | None:
     inputs = steps.node.input
     is_last = steps.attribute("axis", -1.0) < 0 and len(steps.node.output) == 1
     if not is_last or steps.opset < 18 or len(inputs) != 3:
@@ -354,10 +354,10 @@ def _spell_layer_norm(steps: _Steps) -> list[NodeProto] | None:
     return steps.done(steps.add("Add", scaled, shift))
 
 
-_SPELLINGS: Mapping[str, Callable[[_Steps], Sequence[NodeProto] | None]] = {
-    "Clip": _spell_clip,
-    "Gelu": _spell_gelu,
-    "LayerNormalization": _spell_layer_norm,
-    "Relu": _spell_relu,
-    "Sigmoid": _spell_sigmoid,
+_DECOMPOSITIONS: Mapping[str, Callable[[_Steps], Sequence[NodeProto] | None]] = {
+    "Clip": _decompose_clip,
+    "Gelu": _decompose_gelu,
+    "LayerNormalization": _decompose_layer_norm,
+    "Relu": _decompose_relu,
+    "Sigmoid": _decompose_sigmoid,
 }

@@ -1,4 +1,4 @@
-"""The benchmark of real models: what its variants compute, its plan, and what it makes of both."""
+"""The benchmark of real models: its variants, its plan, and its tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from real_results import (
     expectations,
     tables,
 )
-from real_variants import LOAD_DEPTH, LOAD_NAME, LOAD_WIDTH, Cost, add_load, repeat_block, spell_out
+from real_variants import LOAD_DEPTH, LOAD_NAME, LOAD_WIDTH, Cost, add_load, decompose, repeat_block
 from results import Result, from_json
 from verdicts import chain
 
@@ -103,40 +103,40 @@ def test_a_load_changes_no_output_and_grows_with_its_rows() -> None:
     assert len(proto.graph.node) == 1, "the twin itself was changed"
 
 
-def test_what_is_spelled_out_computes_the_same_without_the_operators() -> None:
+def test_decomposed_operators_compute_the_same() -> None:
     proto = onnx.parser.parse_model(ACTIVATED)
-    spelled = spell_out(proto)
-    assert spelled is not None
-    kinds = {node.op_type for node in spelled.graph.node}
+    decomposed = decompose(proto)
+    assert decomposed is not None
+    kinds = {node.op_type for node in decomposed.graph.node}
     assert not kinds & {node.op_type for node in proto.graph.node}
     x = numbers(2, 8)
-    assert np.allclose(evaluate(proto, x=x)[0], evaluate(spelled, x=x)[0], atol=1e-6)
-    assert spell_out(onnx.parser.parse_model(PLAIN)) is None
+    assert np.allclose(evaluate(proto, x=x)[0], evaluate(decomposed, x=x)[0], atol=1e-6)
+    assert decompose(onnx.parser.parse_model(PLAIN)) is None
 
 
 @pytest.mark.parametrize("op", ["Relu", "Sigmoid"])
 def test_no_constant_is_added_that_no_node_reads(op: str) -> None:
-    """The engine refuses such a constant in a file of an old version."""
+    """The engine refuses unused constants in files of an old version."""
     text = PLAIN.replace("y = Gather (table, tokens)", f"e = Gather (table, tokens) y = {op} (e)")
-    spelled = spell_out(onnx.parser.parse_model(text))
-    assert spelled is not None
-    read = {name for node in spelled.graph.node for name in node.input}
-    assert {tensor.name for tensor in spelled.graph.initializer} <= read
+    decomposed = decompose(onnx.parser.parse_model(text))
+    assert decomposed is not None
+    read = {name for node in decomposed.graph.node for name in node.input}
+    assert {tensor.name for tensor in decomposed.graph.initializer} <= read
 
 
-def test_an_activation_stays_where_its_arithmetic_would_be_another() -> None:
+def test_an_operator_stays_if_its_arithmetic_would_differ() -> None:
     old = onnx.parser.parse_model(ACTIVATED.replace('"" : 20', '"" : 17'))
-    spelled = spell_out(old)
-    assert spelled is not None
-    assert "LayerNormalization" in {node.op_type for node in spelled.graph.node}
+    decomposed = decompose(old)
+    assert decomposed is not None
+    assert "LayerNormalization" in {node.op_type for node in decomposed.graph.node}
     tanh = ACTIVATED.replace("Gelu (cut)", 'Gelu <approximate = "tanh"> (cut)')
-    spelled = spell_out(onnx.parser.parse_model(tanh))
-    assert spelled is not None
-    assert "Gelu" in {node.op_type for node in spelled.graph.node}
+    decomposed = decompose(onnx.parser.parse_model(tanh))
+    assert decomposed is not None
+    assert "Gelu" in {node.op_type for node in decomposed.graph.node}
 
 
 def products(count: int) -> onnx.ModelProto:
-    """So many products by matrices of their own; after each the same mask is added."""
+    """A chain of matrix products; after each product the same mask is added."""
     weights, nodes = [], ["mask = Abs (x)", "x0 = Neg (x)"]
     for index in range(count):
         values = ", ".join(f"{value:.1f}" for value in np.eye(4).ravel() * (index + 2))
@@ -159,7 +159,7 @@ def costs(proto: onnx.ModelProto) -> dict[str, Cost]:
 
 @pytest.mark.parametrize(("share", "weights"), [(0.05, 1), (0.10, 2)])
 def test_a_block_again_is_applied_to_its_own_result(share: float, weights: int) -> None:
-    """It reads the same mask, and its weights are copies."""
+    """The copy reads the same mask and has its own weights."""
     proto = products(20)
     repeated = repeat_block(proto, costs(proto), share)
     assert repeated is not None
@@ -200,7 +200,7 @@ def test_a_model_of_one_product_has_no_block_to_repeat() -> None:
 @pytest.mark.parametrize("overhead", [0.0, 0.008, 0.02])
 @pytest.mark.parametrize("wanted", [0.0525, 0.10])
 def test_a_load_is_found_in_a_few_trials(overhead: float, wanted: float) -> None:
-    """Its time grows with its rows, from what its nodes take by themselves."""
+    """The time of a load grows with its rows, above a fixed overhead."""
     rows = 700
     for _ in range(real.LOAD_TRIALS):
         slower = overhead + rows * 2e-5
@@ -253,7 +253,7 @@ def test_unchanged_comparisons_are_enough_for_a_rate(
 
 
 class FakeBench(Bench):
-    """Says that all passed, and keeps that."""
+    """A bench whose comparisons all pass without a measurement."""
 
     def compare(self, setting: Setting) -> Compared:
         made = compared(setting)
@@ -347,7 +347,7 @@ RESULT = result_of(COMPARED, REFERENCES, {"slow": 60.0, "quick": 2.0})
 
 
 def test_what_is_5_percent_slower_is_told_by_its_reference_alone() -> None:
-    """The load of `slow` took 8 %, so it counts for nothing; its block took 4.7 %."""
+    """The load of `slow` takes 8 % and does not count; its extra block takes 4.7 % and counts."""
     told = {each.what: (each.found, each.outcome) for each in expectations(RESULT)}
     assert told == {
         "unchanged, called slower": ("1 of 4", "missed"),
@@ -397,5 +397,5 @@ def test_the_tables_have_a_line_for_each_place_size_model_and_variant() -> None:
     assert lines["real variants"] == [
         "| quick | load of 5 % | 1 | +5.2 % | +5.2 % to +5.2 % | 1 of 1 | 0 of 1 | 0 of 1 |",
         "| slow | load of 5 % | 1 | +8.0 % | +8.0 % to +8.0 % | 0 of 1 | 1 of 1 | 0 of 1 |",
-        "| slow | a block again | 1 | +4.7 % | +4.7 % to +4.7 % | 0 of 1 | 1 of 1 | 0 of 1 |",
+        "| slow | one block more | 1 | +4.7 % | +4.7 % to +4.7 % | 0 of 1 | 1 of 1 | 0 of 1 |",
     ]
