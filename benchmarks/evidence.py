@@ -4,13 +4,13 @@
     make evidence ARGS=--list                  what there is, what is stored, how long it takes
     make evidence ARGS="--only static suite"   these alone
     make evidence ARGS=--quick                 a small form of each: shown, not stored
-    make evidence ARGS=--full                  the long form of each, some five hours
+    make evidence ARGS=--full                  the long form of each, some seven hours
     make evidence ARGS=--tables                the figures again from what is stored: no run
 
 Each benchmark is a process of its own, one after the other, for they measure. What it found is
 stored in benchmarks/results as soon as it has ended. When all have, the pages are written: whatever
 stands between `<!-- evidence: NAME -->` and `<!-- end -->`. One that was interrupted goes on where
-it was, if it keeps what it has (`verdicts`, `scale`, `soak`).
+it was, if it keeps what it has (`verdicts`, `real`, `scale`, `soak`).
 
 What was missed stands in the tables as missed. This ends with 1 where a benchmark could not run.
 """
@@ -141,6 +141,14 @@ BENCHMARKS = (
         quick=Form("--aa 1 --slower 1 --cores 1 --quiet", 0.5),
         usual=Form("--aa 25 --slower 12", 40),
         full=Form("--aa 100 --slower 50", 110),
+        keeps_folder=True,
+    ),
+    Benchmark(
+        "real",
+        "how often is a verdict on a real architecture right, and how long does it take?",
+        quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
+        usual=None,
+        full=Form("", 120),
         keeps_folder=True,
     ),
     Benchmark(
@@ -354,7 +362,7 @@ def _options() -> argparse.Namespace:
     how.add_argument("--list", action="store_true", help="what there is, and what is stored")
     how.add_argument("--tables", action="store_true", help="write the pages again, run nothing")
     how.add_argument("--quick", action="store_true", help="small forms: shown, and not stored")
-    how.add_argument("--full", action="store_true", help="long forms, some five hours")
+    how.add_argument("--full", action="store_true", help="long forms, some seven hours")
     return parser.parse_args()
 
 
