@@ -4,6 +4,7 @@
     python benchmarks/real.py --models lstm squeezenet       these alone
     python benchmarks/real.py --repetitions 1 --slower 1     fewer comparisons
     python benchmarks/real.py --cores 1 --quiet              one core count, without added noise
+    python benchmarks/real.py --changes "load of 5 %"        one kind of slower variant alone
     python benchmarks/real.py --folder f                     keep what is found, and go on from it
     python benchmarks/real.py --keep-rounds rounds.npz       keep the times of every round too
 
@@ -68,7 +69,7 @@ from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import DuetRound, Ratio
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import BlockPair
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest
@@ -108,6 +109,14 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=names, metavar="NAME", default=names)
     parser.add_argument("--repetitions", type=int, help="comparisons of each unchanged model")
     parser.add_argument("--slower", type=int, default=2, help="comparisons of each variant")
+    parser.add_argument(
+        "--changes",
+        nargs="+",
+        choices=CHANGES[1:],
+        metavar="CHANGE",
+        default=CHANGES[1:],
+        help=", ".join(CHANGES[1:]),
+    )
     parser.add_argument("--cores", default="1,2")
     parser.add_argument("--quiet", action="store_true", help="without added noise")
     parser.add_argument("--suite", type=int, default=len(names), help="cases that share the level")
@@ -126,7 +135,7 @@ def main() -> int:
             reference
             for model in options.models
             for count in cores
-            for reference in bench.references(model, count)
+            for reference in bench.references(model, count, options.changes)
         ]
         plan = plan_comparisons(machines, references, repetitions_of(options), options.slower)
         made = bench.run(plan, options.at_most)
@@ -230,8 +239,7 @@ class Bench:
         if setting.change in LOADS:
             rows = next(
                 each.rows
-                for each in self.references(setting.model, setting.cores)
-                if each.change == setting.change
+                for each in self.references(setting.model, setting.cores, [setting.change])
             )
         twin = self.changed(setting.model, setting.change, rows)
         if twin is None:
@@ -279,12 +287,14 @@ class Bench:
         self._keep("models", asdict(found))
         return found
 
-    def references(self, model: str, cores: int) -> list[Reference]:
+    def references(
+        self, model: str, cores: int, changes: Sequence[str] = CHANGES[1:]
+    ) -> list[Reference]:
         """The reference of each variant of a model on this number of cores, measured once."""
         kept = [Reference(**row) for row in self._read("references")]  # type: ignore[arg-type]  # as they were written
         known = {(each.model, each.cores, each.change): each for each in kept}
         found: list[Reference] = []
-        for change in CHANGES[1:]:
+        for change in changes:
             reference = known.get((model, cores, change))
             if reference is None:
                 reference = self.refer(model, cores, change, found)
@@ -351,8 +361,8 @@ def compare(
     """Judges the latency of one case as a check does; also returns the raw rounds."""
     started = time.monotonic()
     pair, place = load_pair(before, after, setting.cores)
-    setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
-    rounds = run_duet(pair, setup, gate.is_decided, place, gate)
+    setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS), stretch_seconds=STRETCH_SECONDS)
+    rounds = run_duet(pair, setup, gate.is_decided, place, gate).rounds
     metrics = latency_metrics(rounds, gate)
     verdict = CaseComparison(place.case, metrics, ()).verdict
     seconds = time.monotonic() - started
@@ -382,8 +392,7 @@ def duet(
     def is_precise(pairs: Sequence[BlockPair]) -> bool:
         if precision is None:
             return False
-        times = [(a.times_ns, b.times_ns) for a, b in pairs]
-        ratio = duet_ratio(times, REFERENCE_CONFIDENCE)
+        ratio = duet_ratio(pairs, REFERENCE_CONFIDENCE)
         if ratio.low is None or ratio.high is None:
             return False
         wanted = max(precision, REFERENCE_PART * abs(ratio.value - 1.0))
@@ -391,7 +400,7 @@ def duet(
 
     pair, place = load_pair(before, after, cores)
     setup = Setup(policy=SamplingPolicy(max_seconds=max_seconds))
-    return run_duet(pair, setup, is_precise, place)
+    return run_duet(pair, setup, is_precise, place).rounds
 
 
 def load_pair(before: Path, after: Path, cores: int) -> tuple[tuple[Model, Model], Place]:
@@ -401,8 +410,8 @@ def load_pair(before: Path, after: Path, cores: int) -> tuple[tuple[Model, Model
 
 
 def ratio_of(rounds: Sequence[DuetRound]) -> Ratio:
-    times = [(each.before.times_ns, each.after.times_ns) for each in rounds]
-    return duet_ratio(times, REFERENCE_CONFIDENCE)
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    return duet_ratio(pairs, REFERENCE_CONFIDENCE)
 
 
 def median_ms(rounds: Sequence[DuetRound]) -> float:
