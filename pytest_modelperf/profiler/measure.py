@@ -51,6 +51,9 @@ _LAYER_SHARE = 0.25
 # A second session may stand beside the first where so many times its weights are free.
 _SESSION_FACTOR = 3
 
+# Others have disturbed a block in which they took so much of the time of its processors.
+_DISTURBED_SHARE = 0.05
+
 _NS_PER_S = 1_000_000_000
 _BESIDE = " beside"
 
@@ -133,6 +136,13 @@ class Rig:
     def close_as(self, name: str) -> None:
         self.worker.ask("close", "as a session was closed", side=name)
 
+    def _is_disturbed(self, noise: Noise) -> bool:
+        """Whether others ran on its processors; else a thread waited for none but our own."""
+        others_ns = noise.others_ns
+        if others_ns is None or self.worker.processors is None:
+            return False
+        return others_ns >= _DISTURBED_SHARE * noise.wall_ns * len(self.worker.processors)
+
     def block(self, count: int, max_ns: int) -> Block:
         return self.blocks((self.side,), count, max_ns)[0]
 
@@ -151,6 +161,7 @@ class Rig:
         )
         noise = Noise(**answer["noise"])
         turns = answer["turns"] or {}
+        has_running = bool(turns) and (self.cores == 1 or self._is_disturbed(noise))
         return tuple(
             Block(
                 times_ns=tuple(times_ns.tolist()),
@@ -160,7 +171,7 @@ class Rig:
                 if turns
                 else _starts_ns(answer, times_ns),
                 switches=_numbers(turns[side]["switches"]) if turns else None,
-                running_ns=_numbers(turns[side]["running"]) if turns else None,
+                running_ns=_numbers(turns[side]["running"]) if has_running else None,
             )
             for side in sides
             for times_ns in [np.frombuffer(answer["times"][side], np.int64)]

@@ -35,7 +35,7 @@ class SamplingPolicy:
     min_samples: int = 130
     min_block: int = 12
     min_slow_block: int = 12
-    slow_block_seconds: float = 0.06
+    slow_block_seconds: float = 0.03
     max_block: int = 400
     # The time of a block, for each side, before it is known how rounds differ.
     block_seconds: float = 0.03
@@ -44,7 +44,7 @@ class SamplingPolicy:
     window_seconds: float = 0.005
     min_window: int = 5
     min_slow_window: int = 5
-    slow_window_seconds: float = 0.025
+    slow_window_seconds: float = 0.0125
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
     steadiness: float = 0.02

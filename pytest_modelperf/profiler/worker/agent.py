@@ -264,7 +264,10 @@ class Agent:
             if len(infers) > 1:
                 firsts = [streams[0] for streams in infers]
                 order = random.Random(seed)  # noqa: S311  # an order, no secret
-                taken = time_in_turn(firsts, count, max_ns, self._clock, order, self._turn_watch())
+                watch = self._turn_watch()
+                taken = time_in_turn(firsts, count, max_ns, self._clock, order, watch)
+                if watch is not None:
+                    watch.close()
                 times = [side.times for side in taken]
             elif len(infers[0]) > 1:
                 all_times, per_second = time_at_once(infers[0], count, max_ns, self._clock)

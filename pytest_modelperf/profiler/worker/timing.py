@@ -9,6 +9,7 @@ import array
 import contextlib
 import gc
 import itertools
+import os
 import random
 import resource
 import threading
@@ -54,28 +55,62 @@ class TurnWatch:
     """What the system did to this process during one turn.
 
     Another process that takes a processor away shows as an involuntary switch of one of our
-    threads. A thread that never gave its processor up by itself either ran or waited for one, so
-    its own processor time is the time of the turn without that waiting. That holds for a model that
-    runs on one thread, this one; `is_single` says so.
+    threads. What is left of a turn without the waiting for a processor is its running time:
+
+    - on one processor, the processor time of this process, unless this thread gave the processor
+      up by itself: until then the process ran or waited;
+    - on several, the time of the turn without what this thread waited in the queue of a processor
+      (`schedstat`, proc(5)). The other threads take over its work meanwhile, or wait for it.
+
+    `running` stays empty on a system that tells neither.
     """
 
     def __init__(self, *, is_single: bool) -> None:
         self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if is_single else None
-        self._switches = self._given_up = self._spent_ns = 0
+        self._queue = None if is_single else _open_schedstat()
+        self._switches = self._given_up = self._spent_ns = self._waited_ns = 0
+
+    def close(self) -> None:
+        if self._queue is not None:
+            os.close(self._queue)
 
     def begin(self) -> None:
         self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        if self._queue is not None:
+            self._waited_ns = _waited_ns(self._queue)
         if self._of_thread is not None:
             self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
-            self._spent_ns = time.thread_time_ns()
+            self._spent_ns = time.process_time_ns()
 
     def end(self, taken: Taken, time_ns: int) -> None:
         if self._of_thread is not None:
-            spent_ns = time.thread_time_ns() - self._spent_ns
+            spent_ns = time.process_time_ns() - self._spent_ns
             has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
+        if self._queue is not None:
+            taken.running.append(max(time_ns - _waited_ns(self._queue) + self._waited_ns, 1))
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         taken.switches.append(switches - self._switches)
+
+
+def _open_schedstat() -> int | None:
+    """A file that tells how long this thread waited for a processor; None where there is none."""
+    path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+    try:
+        queue = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        _waited_ns(queue)
+    except (OSError, ValueError, IndexError):
+        os.close(queue)
+        return None
+    return queue
+
+
+def _waited_ns(queue: int) -> int:
+    """The second of three numbers: the time on a processor, waiting for one, and the slices."""
+    return int(os.pread(queue, 64, 0).split()[1])
 
 
 def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
