@@ -171,6 +171,40 @@ def test_an_engine_that_runs_one_at_a_time_is_not_run_otherwise() -> None:
     assert "one request at a time" in two["error"]["message"]
 
 
+class Streaming(OneAtATime):
+    """An engine that has an option for so many requests at once."""
+
+    loaded: dict[str, str]
+
+    def stream_options(self, streams: int, options: object) -> dict[str, str]:  # noqa: ARG002
+        return {"streams": str(streams)}
+
+    def load(self, model: object, threads: int, options: dict[str, str]) -> Streaming:  # type: ignore[override]  # noqa: ARG002
+        self.loaded = options
+        return self
+
+    prepare_another = OneAtATime.prepare
+
+
+@pytest.mark.parametrize(
+    ("streams", "options", "loaded"),
+    [
+        (1, {}, {}),
+        (3, {"a": "1"}, {"a": "1", "streams": "3"}),
+        (3, {"streams": "2"}, {"streams": "2"}),
+    ],
+)
+def test_a_session_of_several_requests_is_loaded_with_the_options_for_them_unless_set(
+    streams: int, options: dict[str, str], loaded: dict[str, str]
+) -> None:
+    agent, engine = Agent(), Streaming()
+    agent.use_engine(engine)  # type: ignore[arg-type]  # the same
+    agent.handle({"command": "inputs", "inputs": {}})
+    place = {"command": "open", "side": "a", "model": "m", "folder": None, "threads": 1}
+    assert "ok" in agent.handle({**place, "options": options, "streams": streams})
+    assert engine.loaded == loaded
+
+
 def test_an_engine_that_has_a_clock_is_timed_by_it() -> None:
     agent = Agent()
     agent.use_engine(timed)  # type: ignore[arg-type]  # the same

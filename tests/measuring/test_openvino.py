@@ -167,6 +167,10 @@ def test_threads_and_options_reach_the_runtime(tmp_path: Path) -> None:
     assert str(compiled.get_property("PERFORMANCE_HINT")).endswith("THROUGHPUT")
 
 
+def test_requests_that_run_at_once_have_a_stream_each() -> None:
+    assert engine.stream_options(3, {}) == {"NUM_STREAMS": "3"}
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

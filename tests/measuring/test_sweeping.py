@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
+import importlib
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.errors import UsageError
@@ -15,9 +21,11 @@ from pytest_modelperf.hookspecs import (
     import_plugin,
     make_plugin_manager,
 )
-from pytest_modelperf.measurements import Block, Progress
-from pytest_modelperf.profiler.measure import Rig, Setup
+from pytest_modelperf.measurements import Progress
+from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
+from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.records import Outcome
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.sweeping import SweepSource, sweep_models
@@ -170,32 +178,49 @@ def test_models_at_different_batches_cannot_be_compared(
         sweep_models(sources, ProfileRequest())
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
-def test_real_engines_run_several_requests_on_one_session(
-    engine: str, tmp_path: Path, extensions: Extensions, monkeypatch: pytest.MonkeyPatch
+# -- real engines
+
+
+@pytest.fixture(params=["onnxruntime", "openvino"])
+def real_engine(request: pytest.FixtureRequest) -> EngineModule:
+    name = str(request.param)
+    pytest.importorskip(name, reason=f"needs the extra {name}")
+    return BUILT_IN[name]
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_requests_of_one_session_run_at_once_and_each_has_outputs_of_its_own(
+    models: Path, real_engine: EngineModule, streams: int
 ) -> None:
-    model = parse(
-        "g (float[512,512] x) => (float[512,512] y) { [product] y = MatMul(x, w) }",
-        weights={"w": ones(512, 512)},
-    )
-    (tmp_path / "large.onnx").write_bytes(model.SerializeToString())
-    under_way: dict[int, list[float]] = {1: [], 3: []}
-    take = Rig.blocks
+    x = np.arange(32, dtype=np.float32).reshape(2, 16)
+    agent = Agent()
+    agent.use_engine(importlib.import_module(real_engine.module))
+    agent.do_inputs({"x": ("float32", "float32", x.shape, x.tobytes())})
+    agent.do_open("a", str(models / "base.onnx"), None, 1, {}, streams=streams)
+    together = threading.Barrier(streams, timeout=60)
 
-    def watched(
-        rig: Rig, sides: Sequence[str], count: int, max_ns: int, seed: int = 0
-    ) -> tuple[Block, ...]:
-        (block,) = taken = take(rig, sides, count, max_ns, seed)
-        # How many are under way is what comes a second times how long it stays (Little's law).
-        # A block that warms up can have fewer inferences than there are streams.
-        if len(block.times_ns) >= rig.streams:
-            mean_ns = statistics.fmean(block.times_ns)
-            under_way[rig.streams].append(block.per_second * mean_ns / 1e9)
-        return taken
+    def infer(request: Callable[[], Any]) -> npt.NDArray[Any]:
+        together.wait()
+        told = request()
+        (y,) = told.values() if isinstance(told, Mapping) else told
+        return np.asarray(y)
 
-    monkeypatch.setattr(Rig, "blocks", watched)
-    found = sweep(tmp_path, ["large.onnx"], extensions, engine, batch=(512,), streams=(1, 3))
-    assert [point.reason for point in found.sides[0].points] == [None, None]
-    # Whatever else the machine does, it does to both factors of a block.
-    assert statistics.median(under_way[1]) == pytest.approx(1)
-    assert statistics.median(under_way[3]) == pytest.approx(3, abs=0.5)
+    with ThreadPoolExecutor(streams) as threads:
+        found = list(threads.map(infer, agent._infer["a"]))
+    assert len(found) == streams
+    for y in found:
+        # Exact in bfloat16 too, which some processors compute in.
+        np.testing.assert_array_equal(y, x @ ones(16, 8))
+    assert not any(np.shares_memory(a, b) for a, b in itertools.combinations(found, 2))
+
+
+def test_a_real_engine_has_a_rate_at_every_number_of_streams(
+    models: Path, extensions: Extensions, real_engine: EngineModule
+) -> None:
+    found = sweep(models, ["base.onnx"], extensions, real_engine.name, streams=(1, 3))
+    (side,) = found.sides
+    assert [(point.id, point.reason) for point in side.points] == [
+        ("b1-c1", None),
+        ("b1-c1-s3", None),
+    ]
+    assert all(point.throughput is not None for point in side.points)
