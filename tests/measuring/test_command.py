@@ -61,7 +61,10 @@ def test_every_figure_of_a_measured_case_is_there() -> None:
     assert case["engine"]["name"] == "onnxruntime"
     assert case["engine"]["providers"] == ["CPUExecutionProvider"]
     latency = case["latency"]
-    assert 0 < latency["min_ms"] <= latency["p50_ms"] <= latency["p90_ms"] <= latency["max_ms"]
+    names = ("min_ms", "p50_ms", "p90_ms", "max_ms")
+    known = [latency[name] for name in names if latency[name] is not None]
+    assert known[0] > 0
+    assert known == sorted(known)
     assert latency["items_per_second"] == pytest.approx(4000 / latency["p50_ms"])
     assert latency["samples"] == sum(len(r["times_ns"]) for r in case["raw"])
     assert latency["rounds"] == len(case["raw"])

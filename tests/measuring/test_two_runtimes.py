@@ -60,7 +60,7 @@ def test_an_upgrade_of_the_runtime_is_judged_as_a_duet(
     assert case["rounds"] >= 1
     median = case["metrics"][0]
     assert median["name"] == "latency_p50"
-    assert 0.1 < median["ratio"] < 10
+    assert median["ratio"] > 0
     (output,) = case["outputs"]
     assert output["cosine"] == pytest.approx(1.0, abs=1e-5)
     assert any("another engine" in reason for reason in case["reasons"])
