@@ -42,7 +42,7 @@ from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
 from tests.measuring.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
-from tests.measuring.test_worker import ends, on_linux
+from tests.measuring.test_worker import children, ends, on_linux
 from tests.plugin import conftest as plugin_conftest
 from tests.plugin.project import read_json
 from tests.plugin.timed_models import (
@@ -107,12 +107,6 @@ def nothing_is_left(
     assert all(map(ends, children() - before))
     with measuring_alone(partial(pytest.fail, "the lock is still held")):
         pass
-
-
-def children() -> set[int]:
-    """The processes that this one has started; none where the platform does not tell."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for path in lists for pid in path.read_text().split()}
 
 
 @pytest.fixture

@@ -413,7 +413,8 @@ def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "failed: *",
-            "no answer for * s in round 1 *: the worker was ended.*",
+            # In round 1, or before it where the worker is slow to begin.
+            "no answer for * s *: the worker was ended.*",
             "*with --modelperf-timeout.",
         ]
     )
