@@ -67,7 +67,7 @@ def test_an_exception_is_the_failure_of_its_case() -> None:
 
 def test_a_function_has_no_graph_to_count() -> None:
     (case,) = measure_function("tests.measuring.functions:work", ProfileRequest(), SETUP).cases
-    assert case.latency.p50_ms is not None
+    assert case.latency.samples >= 1
     with pytest.raises(UsageError, match="has no graph"):
         _ = case.static
 
