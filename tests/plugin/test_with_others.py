@@ -71,21 +71,18 @@ NOTES_TURNS = """
 """
 
 
-def test_workers_of_xdist_measure_in_turn(models: pytest.Pytester) -> None:
+def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
+    models: pytest.Pytester,
+) -> None:
     models.makeconftest(NOTES_TURNS)
     models.makepyfile(FOUR)
-    run_with(models, "xdist", "-n", "2", SHORT).assert_outcomes(passed=4)
+    result = run_with(models, "xdist", "-n", "2", "-v", SHORT)
+    result.assert_outcomes(passed=4)
     files = list(models.path.glob("turns-*.txt"))
     assert len(files) == 2
     lines = [line.split() for file in files for line in file.read_text().splitlines()]
     words = [word for _, word in sorted(lines, key=lambda line: int(line[0]))]
     assert words == ["begins", "ends"] * 4
-
-
-def test_under_xdist_the_controller_alone_tells_and_knows_all(models: pytest.Pytester) -> None:
-    models.makepyfile(FOUR)
-    result = run_with(models, "xdist", "-n", "2", "-v", SHORT)
-    result.assert_outcomes(passed=4)
     text = result.stdout.str()
     assert text.count("= model performance =") == 1
     assert len(re.findall(r"^test_\w+\[b\d-c1\] +new ", text, re.MULTILINE)) == 4
