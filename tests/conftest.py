@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from pytest_modelperf.profiler.worker.lock import LOCK_VARIABLE
 
@@ -28,7 +28,7 @@ pytest_plugins = ["pytester"]
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No test depends on how long something takes, and a machine may be busy.
-settings.register_profile("unhurried", deadline=None)
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
