@@ -371,7 +371,7 @@ this run could see p95 latency +4.1 % or more: stored times tell little: record
   compare with the older model itself
 """)
     assert "max-seconds" not in failure(stored)
-    step = summary(stored).partition("this run: 1 %.\n")[2]
+    step = summary(stored).partition("in at most 5 %.\n")[2]
     assert step == snapshot("""\
 inconclusive: stored times tell little: record what has no trusted twin again
               with --modelperf-update-baseline when less else runs here, or give
@@ -526,7 +526,8 @@ encoder.onnx::b2-c2   new
 encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %
 
 1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1
-  passed, 1 unchanged. False-alarm bound for this run: 1 %.
+  passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at
+  its tolerance passes in at most 5 %.
 regressed: each failure names the command that accepts it
 inconclusive: give more time with --modelperf-max-seconds, or use a quieter
               machine (modelperf doctor tells how quiet this one is)
@@ -549,7 +550,8 @@ encoder.onnx::b8-c1   over budget (p95)                                       14
 encoder.onnx::b2-c2   new                                                               4.089 G  25.61 M
 encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %            4.089 G  25.61 M
 
-1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %.
+1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its
+  tolerance passes in at most 5 %.
 regressed: each failure names the command that accepts it
 inconclusive: give more time with --modelperf-max-seconds, or use a quieter machine (modelperf doctor tells how quiet this one is)
 new: record what is new with pytest --modelperf --modelperf-update-baseline=new
@@ -561,7 +563,8 @@ def test_a_quiet_summary_has_only_what_did_not_pass() -> None:
 case                 verdict         p50   change         interval       p95
 ────────────────────────────────────────────────────────────────────────────
 encoder.onnx::b8-c2  regressed  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms
-1 regressed, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %.
+1 regressed, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model
+  exactly at its tolerance passes in at most 5 %.
 """)
     assert summary(SAME, verbosity=-1) == "1 unchanged.\n"
 
@@ -595,7 +598,7 @@ encoder.onnx::b1-c1  inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %
 
 1,980 passed and unchanged cases are not shown: -v lists them
 1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. False-alarm bound for
-  this run: 1 %.
+  this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
 regressed: each failure names the command that accepts it
 inconclusive: give more time with --modelperf-max-seconds, or use a quieter
               machine (modelperf doctor tells how quiet this one is)
@@ -885,7 +888,7 @@ linux-x86&#95;64-zen4-2c, onnxruntime 1.31.1, 3 cases in 4.3 s
 | <code>encoder.onnx::b1-c2</code> | unchanged |  | 4.089 G | 25.61 M |
 | <code>encoder.onnx::b64-c2</code> | failed |  | 4.089 G | 25.61 M |
 
-1 over budget, 1 failed, 1 unchanged. False-alarm bound for this run: 1 %.
+1 over budget, 1 failed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
 
 - note: a note
 

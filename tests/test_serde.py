@@ -248,11 +248,13 @@ def test_a_comparison_as_json(linear: Profile) -> None:
                             "after": 8,
                             "ratio": 1.0,
                             "interval": None,
+                            "confidence": None,
                             "detectable": None,
                             "allowed": 0.0,
                             "limit": None,
                             "after_interval": None,
                             "gated": True,
+                            "awaited": True,
                             "verdict": "passed",
                         }
                     ],
