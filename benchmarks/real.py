@@ -89,15 +89,15 @@ MAX_SECONDS = 10.0
 BEFORE_SEED, AFTER_SEED = 0, 1
 # A reference duet ends when the half-width of its interval is below the precision or below this
 # part of the slowdown, or when the time is over.
-REFERENCE_PRECISION = 0.004
+REFERENCE_PRECISION = 0.008
 REFERENCE_PART = 0.1
 REFERENCE_CONFIDENCE = 0.95
-MAX_REFERENCE_SECONDS = 20.0
+MAX_REFERENCE_SECONDS = 12.0
 # Slow models get more time, because each round takes longer.
-REFERENCE_SECONDS_A_MS = 0.2
+REFERENCE_SECONDS_A_MS = 0.1
 # The slowdown of each load, the relative precision that is good enough, and the most trials.
 LOADS = {LOAD_5: 0.0525, LOAD_10: 0.10}
-LOAD_PRECISION = 0.08
+LOAD_PRECISION = 0.13
 LOAD_TRIALS = 4
 # Rough speed of one core, for the first trial of a load.
 _MACS_A_MS = 3e7
