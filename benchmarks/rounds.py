@@ -113,15 +113,16 @@ def record(setting: Setting) -> list[Pair]:
 
 
 def store(path: Path, rounds: Sequence[Pair]) -> None:
-    """Every turn of every round. What was not known is left out."""
+    """Every turn of every round; -1 for what was not known of a turn."""
     arrays: dict[str, npt.NDArray[np.int64]] = {
         "turns": np.array([len(before.times_ns) for before, _ in rounds])
     }
     for index, side in enumerate(_SIDES):
         for name in _KEPT:
-            found = [getattr(pair[index], name) for pair in rounds]
-            if all(values is not None for values in found):
-                arrays[f"{side}_{name}"] = np.concatenate([np.array(v, np.int64) for v in found])
+            found = [
+                getattr(pair[index], name) or (-1,) * len(pair[index].times_ns) for pair in rounds
+            ]
+            arrays[f"{side}_{name}"] = np.concatenate([np.array(v, np.int64) for v in found])
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]  # numpy's types miss the names
 
 
@@ -130,14 +131,22 @@ def load(path: Path) -> list[Pair]:
         ends = np.cumsum(stored["turns"])[:-1]
         sides = []
         for side in _SIDES:
-            known = {
-                name: [tuple(part.tolist()) for part in np.split(stored[f"{side}_{name}"], ends)]
-                for name in _KEPT
-                if f"{side}_{name}" in stored
-            }
-            count = len(stored["turns"])
-            sides.append([Turns(**{k: v[i] for k, v in known.items()}) for i in range(count)])
+            parts = {name: np.split(stored[f"{side}_{name}"], ends) for name in _KEPT}
+            sides.append(
+                [
+                    Turns(
+                        times_ns=tuple(parts["times_ns"][i].tolist()),
+                        switches=_known(parts["switches"][i]),
+                        running_ns=_known(parts["running_ns"][i]),
+                    )
+                    for i in range(len(stored["turns"]))
+                ]
+            )
     return list(zip(*sides, strict=True))
+
+
+def _known(values: npt.NDArray[np.int64]) -> tuple[int, ...] | None:
+    return tuple(values.tolist()) if (values >= 0).all() else None
 
 
 # -- what a figure of a round decides

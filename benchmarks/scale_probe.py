@@ -157,9 +157,10 @@ class InstantWorker:
         wall_ns = int(sum(each.sum() for each in times.values()))
         begun_ns = self._pass_ns(wall_ns)
         starts = begun_ns + np.cumsum(sum(times.values())) - sum(times.values())
+        told = {"starts": starts.tobytes(), "switches": b"", "running": b""}
         return {
             "times": {side: each.tobytes() for side, each in times.items()},
-            "starts": {side: starts.tobytes() for side in sides} if len(sides) > 1 else None,
+            "turns": dict.fromkeys(sides, told) if len(sides) > 1 else None,
             "begun_ns": begun_ns,
             "per_second": None,
             "noise": {"wall_ns": wall_ns},

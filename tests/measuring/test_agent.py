@@ -22,6 +22,8 @@ from pytest_modelperf.profiler.worker.agent import Agent, error_kind
 from pytest_modelperf.profiler.worker.meter import throttled_ns
 from pytest_modelperf.profiler.worker.process import choose_processors
 from pytest_modelperf.profiler.worker.timing import (
+    Taken,
+    TurnWatch,
     paused_gc,
     time_at_once,
     time_in_turn,
@@ -82,6 +84,46 @@ def test_the_last_turn_is_whole() -> None:
         [clock.takes(10), clock.takes(10)], 100, 25, clock, random.Random(0)
     )
     assert len(before.times) == len(after.times) == 2
+
+
+def turns_of(infers: list[Callable[[], object]], *, is_single: bool, count: int = 5) -> list[Taken]:
+    """Turns on the machine's own clock, each of them watched."""
+    watch = TurnWatch(is_single=is_single)
+    try:
+        return time_in_turn(infers, count, 10**12, time.perf_counter_ns, random.Random(0), watch)
+    finally:
+        watch.close()
+
+
+def spin() -> int:
+    return sum(range(20_000))
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_a_turn_runs_no_longer_than_it_takes(is_single: bool) -> None:  # noqa: FBT001  # a parameter of the test
+    for taken in turns_of([spin, spin], is_single=is_single):
+        assert len(taken.switches) == len(taken.starts) == len(taken.times) == 5
+        assert min(taken.switches) >= 0
+        # A system that does not tell leaves it empty.
+        assert len(taken.running) in {0, 5}
+        pairs = zip(taken.running, taken.times, strict=False)
+        assert all(0 < running <= time_ns for running, time_ns in pairs)
+
+
+def test_a_pause_that_a_model_takes_by_itself_is_its_own_time() -> None:
+    """A thread that sleeps waits for no processor, whatever its processor time is."""
+    event = threading.Event()
+    (taken,) = turns_of([lambda: event.wait(0.002)], is_single=True)
+    assert taken.running.tolist() in ([], taken.times.tolist())
+
+
+def test_turns_of_an_engine_with_its_own_clock_are_not_watched() -> None:
+    clock = Clock()
+    before, after = time_in_turn(
+        [clock.takes(3), clock.takes(5)], 4, 10**9, clock, random.Random(0)
+    )
+    assert not before.switches
+    assert not after.running
 
 
 # -- several at once

@@ -7,11 +7,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
+import numpy as np
 import pytest
 
-from pytest_modelperf.measurements import Block, Load, Noise
+from pytest_modelperf.measurements import Block, EngineFacts, Load, Noise
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measure import Rig
+from pytest_modelperf.profiler.measure import Rig, Setup, Subject
+from pytest_modelperf.profiler.worker.gateway import Worker
 
 
 @dataclass
@@ -122,3 +124,55 @@ def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
     duet = SharedDuet(before, after)
     assert [duet.open() for _ in range(4)] == [(Load(10), Load(20))] * 4
     assert loaded == ["before", "after", "after", "before"] * 2
+
+
+# -- what is watched of a turn
+
+
+@dataclass
+class Answering:
+    """A worker that tells the same of each block; `others_ns` is what others ran meanwhile."""
+
+    others_ns: int | None
+    processors: tuple[int, ...] | None = (0, 1)
+
+    def ask(self, command: str, *_: object, **__: object) -> dict[str, object]:
+        assert command == "block"
+        one = np.array([100, 110], np.int64).tobytes()
+        turns = {"starts": one, "switches": one, "running": one}
+        return {
+            "times": {"before": one, "after": one},
+            "turns": {"before": turns, "after": turns},
+            "begun_ns": 0,
+            "per_second": None,
+            "noise": {"wall_ns": 1000, "others_ns": self.others_ns},
+        }
+
+
+def rig_of(worker: Answering, cores: int) -> Rig:
+    return Rig(cast("Worker", worker), Setup(), cores, Subject(model="m"), EngineFacts("e"))
+
+
+@pytest.mark.parametrize(
+    ("cores", "others_ns", "knows"),
+    [
+        (1, 0, True),
+        (1, None, True),
+        (2, 0, False),
+        (2, 99, False),
+        (2, 100, True),
+        (2, None, False),
+    ],
+)
+def test_waiting_on_several_cores_counts_only_where_others_ran_there(
+    cores: int, others_ns: int | None, *, knows: bool
+) -> None:
+    """Else a thread waited for nobody but our own, and that is the model's time."""
+    for block in rig_of(Answering(others_ns), cores).blocks(("before", "after"), 2, 1000):
+        assert block.switches == (100, 110)
+        assert block.running_ns == ((100, 110) if knows else None)
+
+
+def test_an_unpinned_worker_knows_no_processors_that_others_ran_on() -> None:
+    (block, _) = rig_of(Answering(1000, processors=None), 2).blocks(("before", "after"), 2, 1000)
+    assert block.running_ns is None
