@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from results import Expectation, Result, markdown
+from verdicts import CONFIDENCE, highest_rate
 
 QUIET, TAKEN = "quiet", "40 % taken"
 UNCHANGED, LOAD_5, LOAD_10 = "no change", "load of 5 %", "load of 10 %"
@@ -127,6 +128,7 @@ def tables(result: Result) -> dict[str, str]:
     found = Found.of(result)
     return {
         "real": setting_table(found),
+        "real short": f"{setting_table(found)}\n\n{totals(found)}",
         "real times": time_table(found),
         "real models": model_table(found),
         "real variants": variant_table(found),
@@ -158,6 +160,24 @@ def setting_table(found: Found) -> str:
         "+5 %: found", "passed", "open", "median s",
     )  # fmt: skip
     return markdown(header, rows, "l" + "r" * (len(header) - 1))
+
+
+def totals(found: Found) -> str:
+    """What a reader would add up."""
+    same, slower = found.unchanged(), found.slower_by_5()
+    most = 100 * highest_rate(_count(same, "regressed"), len(same))
+    text = (
+        f"{len(found.models)} models. Of {len(same)} comparisons of a model with its like "
+        f"{_count(same, 'regressed')} raised an alarm, which shows the rate of false alarms to be "
+        f"at most {most:.2g} % ({100 * CONFIDENCE:g} % confidence). "
+        f"{_count(same, 'passed')} passed."
+    )
+    if slower:
+        text += (
+            f" Of {len(slower)} slower models {_count(slower, 'regressed')} were found and "
+            f"{_count(slower, 'passed', 'improved')} passed."
+        )
+    return text
 
 
 def time_table(found: Found) -> str:

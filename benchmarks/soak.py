@@ -17,12 +17,12 @@ that streams through memory; both cores busy; bursts on both. So does the way to
 Where a twin was not shown to run like its model, the case is held against stored samples instead,
 for which docs/statistics.md promises no level; these are counted for themselves.
 
-What is expected: a run of duets may call something worse with a chance of at most 1 %, which the
-figures that it judges share, p50 and p95 of each case. That is its chance where everything is
-slower by just what is allowed, 3 %. Here nothing is slower, so of n runs far fewer than n / 100
-should raise an alarm; n / 100, and at least one, are let pass. The same holds for what is called
-improved. The intervals keep the same level on either side, so of all of n runs n / 50 should not
-hold 1, as far as the models are equally fast. A twin is trusted within 1 %, so that is only shown.
+What is expected: a run of duets may call something worse with a chance of at most 1 %, which its
+cases share. That is its chance where everything is slower by just what is allowed, 3 %. Here
+nothing is slower, so of n runs far fewer than n / 100 should raise an alarm; n / 100, and at least
+one, are let pass. The same holds for what is called improved. At least 90 % of the comparisons
+should be decided. The interval beside a pass has a confidence of 90 %, so up to a tenth of these do
+not hold 1; that is only shown, for a twin may be off by more than an interval is wide.
 Nothing may fail. After a run no process of it may be left, no file and no lock. Over many
 comparisons in one process, after a quarter of the runs, its threads and open files stay as many,
 and its memory grows by no more than 2 MB in 100.

@@ -19,6 +19,8 @@ WAYS = ("twin", "older model", "one process")
 NOISES = ("none", "a core busy", "memory", "both busy", "bursts")
 STORED = "stored samples"
 MAX_GROWTH_BYTES = 2_000_000
+# The share of comparisons that is to be decided, whatever the neighbours do.
+MIN_DECIDED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,13 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
         count = sum(run.has_called(verdict) for run in runs)
         what, expected = f"runs with something called {verdict}", f"at most {most} of {len(runs)}"
         found.append(Expectation(what, expected, str(count), count <= most))
-    failed = sum(case.failure is not None for case in cases_of(runs))
+    cases = cases_of(runs)
+    decided = sum(case.verdict in VERDICTS[:-1] for case in cases)
+    share, told = f"at least {100 * MIN_DECIDED:g} %", f"{decided} of {len(cases)}"
+    found.append(
+        Expectation("comparisons decided", share, told, decided >= MIN_DECIDED * len(cases))
+    )
+    failed = sum(case.failure is not None for case in cases)
     left = ", ".join(what for run in runs for what in run.left)
     found += [
         Expectation("comparisons that failed", "none", str(failed), not failed),

@@ -37,7 +37,7 @@ from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown
 
 KINDS = ("new", "recording", "unchanged", "duet")
-MAX_SECONDS_A_CASE = 1.5
+MAX_SECONDS_A_CASE = 1.2
 MAX_GROWTH = 1.2
 MAX_SESSION_SECONDS = 3600
 

@@ -444,11 +444,11 @@ def test_a_session_is_held_against_the_smallest_of_its_kind() -> None:
             "verdicts": ["new"] * cases,
         }
 
-    rows = [session("recording", 99, 2), session("new", 13, 10), session("new", 4, 4)]
+    rows = [session("recording", 99, 2), session("new", 11, 10), session("new", 3.4, 4)]
     expected = suite.expectations(result_of({"sessions": rows}))
     assert [(each.found, each.outcome) for each in expected] == [
-        ("1.30 s", "met"),
-        ("1.30 times", "missed"),
+        ("1.10 s", "met"),
+        ("1.29 times", "missed"),
     ]
 
 
