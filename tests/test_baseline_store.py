@@ -684,6 +684,22 @@ def test_of_a_twin_that_was_not_shown_to_be_near_only_a_recording_can_tell(
     assert "record it again" in (unclear.reason or "")
 
 
+def test_whatever_is_broken_in_a_fidelity_of_schema_2_is_a_baseline_error() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 2
+    fidelity = document["cases"]["b1-c1"]["fidelity"]
+    del fidelity["has_same_plan"]
+    fidelity["is_trusted"] = False
+    data = json.dumps(document).encode()
+    for path in [p for p in _places(document) if p[:3] == ("cases", "b1-c1", "fidelity")]:
+        others: tuple[Any, ...] = ({"x": []}, [], [1.0], "text", [[]])
+        for other in others:
+            if path[-1] == "reason" and isinstance(other, str):
+                continue
+            with pytest.raises(BaselineError):
+                decode_model(_with(data, path, other), _MODEL)
+
+
 def test_whatever_is_broken_in_a_file_of_schema_1_is_a_baseline_error() -> None:
     data = SCHEMA_1.encode()
     for path in _places(json.loads(data)):

@@ -117,8 +117,11 @@ def _fidelity_2_to_3(field: Field) -> dict[str, object]:
     kept = {key: each.value for key, each in entries.items()}
     if entries["is_trusted"].flag():
         return {**kept, "has_same_plan": None}
-    interval = entries["interval"].optional(lambda bounds: [b.number() for b in bounds.items()])
-    is_near = interval is not None and _NEAR[0] <= min(interval) and max(interval) <= _NEAR[1]
+    bounds = entries["interval"].optional(lambda field: [b.number() for b in field.items()])
+    # How many there must be is asked when all is read.
+    is_near = bool(bounds) and all(_NEAR[0] <= bound <= _NEAR[1] for bound in bounds or ())
+    # What is replaced is looked at all the same.
+    entries["reason"].optional(Field.text)
     reason = None if is_near else _RECORD_AGAIN
     return {**kept, "is_trusted": is_near, "reason": reason, "has_same_plan": None}
 
