@@ -44,7 +44,7 @@ Pair = tuple[Turns, Turns]
 STORED = Path(__file__).with_name("rounds")
 ROUNDS = 60
 MAX_SECONDS = 120.0
-# Of a fast model and of a slow one.
+# Blocks of a fast model and of a slow one.
 BLOCKS = {"fast": 20, "slow": 200}
 DRAWN = 4_000
 # The median of a case in a suite of twenty.
@@ -55,7 +55,7 @@ _KEPT = ("times_ns", "switches", "running_ns")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What was recorded: a model, its cores, and what else the machine did."""
+    """One recording: a model, its cores, and what else the machine did."""
 
     model: str
     cores: int

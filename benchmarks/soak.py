@@ -17,7 +17,7 @@ that streams through memory; both cores busy; bursts on both. So does the way to
 Where a twin was not shown to run like its model, the case is held against stored samples instead,
 for which docs/statistics.md promises no level; these are counted for themselves.
 
-What is expected: a run of duets may call something worse with a chance of at most 1 %, which its
+Expected: a run of duets may call something worse with a chance of at most 1 %, which its
 cases share. That is its chance where everything is slower by just what is allowed, 3 %. Here
 nothing is slower, so of n runs far fewer than n / 100 should raise an alarm; n / 100, and at least
 one, are let pass. The same holds for what is called improved. At least 90 % of the comparisons

@@ -36,6 +36,8 @@ from pytest_modelperf.units import printable
 
 # Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
 PROCESSES = 5
+# The times of layer types that are stored are only shown.
+_LAYER_RUNS = 5
 # What a baseline depends on, and is to name.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
@@ -83,7 +85,11 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     machine = _machine(facts)
     # More rounds of one process tell less than the processes differ by.
     policy = coarsened(setup.policy, setup.policy.precision)
-    policy = replace(policy, max_seconds=setup.policy.max_seconds / PROCESSES)
+    policy = replace(
+        policy,
+        max_seconds=setup.policy.max_seconds / PROCESSES,
+        min_layer_runs=_LAYER_RUNS,
+    )
     shared = replace(setup, policy=policy)
     profiles = [_measure(model, shared, place, takes_layers=True)]
     stand_in = twin.bind(model)

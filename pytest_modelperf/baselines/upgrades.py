@@ -118,9 +118,9 @@ def _fidelity_2_to_3(field: Field) -> dict[str, object]:
     if entries["is_trusted"].flag():
         return {**kept, "has_same_plan": None}
     bounds = entries["interval"].optional(lambda field: [b.number() for b in field.items()])
-    # How many there must be is asked when all is read.
+    # The decoder checks later that there are two.
     is_near = bool(bounds) and all(_NEAR[0] <= bound <= _NEAR[1] for bound in bounds or ())
-    # What is replaced is looked at all the same.
+    # The old reason is replaced, and must still be valid.
     entries["reason"].optional(Field.text)
     reason = None if is_near else _RECORD_AGAIN
     return {**kept, "is_trusted": is_near, "reason": reason, "has_same_plan": None}

@@ -41,8 +41,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.stats import summarize
 
-# Runs of a profiled session: the median of a layer wants 20, and more where they cost little.
-MIN_LAYER_RUNS = 20
+# The most runs of a profiled session, where they cost little.
 MAX_LAYER_RUNS = 100
 # Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
 MAX_KERNEL_CALLS = 200_000
@@ -311,6 +310,7 @@ class Profiled:
 def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     """The same for several models in one worker, whose runs take turns."""
     rig = models[0].rig
+    fewest = rig.setup.policy.min_layer_runs
     nodes = sum(model.nodes for model in models)
     has_room = _has_room(rig, sum(model.weight_bytes for model in models))
     beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
@@ -324,8 +324,8 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
         models=[_profiled(model, beside.get(model.rig.side)) for model in models],
         threads=rig.cores,
         options=dict(rig.setup.options),
-        min_runs=MIN_LAYER_RUNS,
-        max_runs=max(MIN_LAYER_RUNS, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
+        min_runs=fewest,
+        max_runs=max(fewest, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
         max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
     )
     # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.

@@ -48,6 +48,8 @@ class SamplingPolicy:
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
     steadiness: float = 0.02
+    # Inferences of a profiled session, however slow they are.
+    min_layer_runs: int = 20
 
     def fewest_in_block(self, seconds: float) -> int:
         """The least of a block, of inferences that take so long."""

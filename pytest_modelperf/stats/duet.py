@@ -43,7 +43,7 @@ _MOST_ROUNDS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DuetRule:
-    """What is allowed, how often each answer may be wrong, and after which rounds to look.
+    """The tolerance, the error levels of both answers, and the rounds after which to look.
 
     `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any of the
     looks. `pass_level` bounds the chance that a ratio of at least that is called not worse.

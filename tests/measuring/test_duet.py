@@ -12,7 +12,8 @@ import pytest
 
 from pytest_modelperf.measurements import Block, EngineFacts, Load, Noise
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measure import Rig, Setup, Subject
+from pytest_modelperf.profiler.measure import Rig, Setup, Subject, run_kernels
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
 
 
@@ -176,3 +177,26 @@ def test_waiting_on_several_cores_counts_only_where_others_ran_there(
 def test_an_unpinned_worker_knows_no_processors_that_others_ran_on() -> None:
     (block, _) = rig_of(Answering(1000, processors=None), 2).blocks(("before", "after"), 2, 1000)
     assert block.running_ns is None
+
+
+@dataclass
+class Profiling:
+    """A worker that keeps what it was asked, and whose engine tells no kernels."""
+
+    asked: dict[str, object] = field(default_factory=dict)
+
+    def ask(self, command: str, *_: object, **arguments: object) -> object:
+        if command == "layers":
+            self.asked = arguments
+        return {"available_bytes": 0} if command == "memory" else None
+
+
+@pytest.mark.parametrize(("fewest", "nodes", "most"), [(20, 10, 100), (5, 10, 100), (5, 10**6, 5)])
+def test_a_policy_says_how_often_a_profiled_session_runs_at_least(
+    fewest: int, nodes: int, most: int
+) -> None:
+    worker = Profiling()
+    setup = Setup(policy=SamplingPolicy(min_layer_runs=fewest))
+    rig = Rig(cast("Worker", worker), setup, 1, Subject(model="m"), EngineFacts("e"))
+    assert run_kernels(rig, None, nodes, weight_bytes=1) is None
+    assert (worker.asked["min_runs"], worker.asked["max_runs"]) == (fewest, most)

@@ -55,7 +55,7 @@ class TurnWatch:
     """What the system did to this process during one turn.
 
     Another process that takes a processor away shows as an involuntary switch of one of our
-    threads. What is left of a turn without the waiting for a processor is its running time:
+    threads. The running time of a turn leaves out the waiting for a processor:
 
     - on one processor, the processor time of this process, unless this thread gave the processor
       up by itself: until then the process ran or waited;
