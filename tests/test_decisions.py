@@ -282,6 +282,24 @@ def test_an_answer_stands_whatever_comes_after(values: list[float], level: float
         assert judge_duet([*pairs, *duet_with([9.0, -9.0] * 10)], rule, is_last=True) == first
 
 
+@given(
+    st.integers(4, 40),
+    st.integers(0, 10**6),
+    st.floats(-0.15, 0.15),
+    st.sampled_from([0.005, 4e-4]),
+)
+def test_an_answer_stands_where_no_more_rounds_come(
+    rounds: int, seed: int, shift: float, level: float
+) -> None:
+    """The last look spends what is left of the level, and takes no answer back."""
+    rule = DuetRule(level=level)
+    pairs = duet_with(np.random.default_rng(seed).normal(shift, 0.015, rounds).tolist())
+    now = judge_duet(pairs, rule)
+
+    if not now.is_open:
+        assert judge_duet(pairs, rule, is_last=True) == now
+
+
 @pytest.mark.parametrize("rounds", [4, 6, 7, 11, 20, 25])
 def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
     """Neither less, which would leave open what is known, nor more."""
@@ -292,7 +310,7 @@ def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
     schedule = schedule_of(RULE, units, early, rounds)
     ended = judge(medians("quiet")[:, :rounds], 1.03, schedule)
 
-    assert schedule.rounds[-1] == rounds
+    assert schedule.in_order()[-1][0].rounds == rounds
     assert 0.5 * RULE.level < ended.worse <= most_by_chance(RULE.level)
     assert 0.5 * RULE.pass_level < ended.not_worse <= most_by_chance(RULE.pass_level)
     if rounds not in RULE.looks:

@@ -85,10 +85,13 @@ class Schedule:
     passes: tuple[Look, ...]
     patience: int = 0
 
-    @property
-    def rounds(self) -> tuple[int, ...]:
-        """After how many rounds there is a look of either kind."""
-        return tuple(sorted({look.rounds for look in (*self.alarms, *self.passes)}))
+    def in_order(self) -> Sequence[tuple[Look, bool]]:
+        """All looks in turn, and whether each is one for alarms; these come first.
+
+        There may be two after the same round: a planned one, and the last one.
+        """
+        looks = [(look, True) for look in self.alarms] + [(look, False) for look in self.passes]
+        return sorted(looks, key=lambda each: each[0].rounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ def judge_duet(
     """
     differences = _differences(pairs, percent)
     schedule = _schedule(pairs, differences, rule, percent, is_last=is_last)
-    if not schedule.rounds:
+    if not schedule.in_order():
         return _undecided(pairs, differences, rule, percent)
     ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin)
     return _describe(ended, schedule, rule)
@@ -159,25 +162,19 @@ def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Se
         level=np.zeros(count),
         bounds=Bounds(np.zeros(count), np.full(count, -np.inf), np.full(count, np.inf)),
     )
-    alarms = {look.rounds: look for look in schedule.alarms}
-    passes = {look.rounds: look for look in schedule.passes}
-    for rounds in schedule.rounds:
-        still_open = np.flatnonzero(ended.answer == 0)
-        if not still_open.size:
+    for look, is_alarm in schedule.in_order():
+        rows = np.flatnonzero(ended.answer == 0)
+        if not rows.size:
             break
-        if rounds in alarms:
-            look = alarms[rounds]
-            found = find_bounds(differences[still_open, : look.units], look.level)
+        found = find_bounds(differences[rows, : look.units], look.level)
+        if is_alarm:
             shown = np.select([found.low > margin, found.high < -margin], [_WORSE, _BETTER], 0)
-            _keep(ended, still_open, look, found, shown)
-            still_open = still_open[shown == 0]
-        if rounds in passes and still_open.size:
-            look = passes[rounds]
-            found = find_bounds(differences[still_open, : look.units], look.level)
-            waits = (found.centre < -margin) & (rounds < schedule.patience)
+        else:
+            waits = (found.centre < -margin) & (look.rounds < schedule.patience)
             shown = np.where((found.high < margin) & ~waits, _NOT_WORSE, 0)
-            decided = np.flatnonzero(shown) if alarms else np.arange(len(still_open))
-            _keep(ended, still_open[decided], look, _rows(found, decided), shown[decided])
+        # An open comparison is described by its last look for alarms, if it has one.
+        kept = np.flatnonzero((shown != 0) | is_alarm | (not schedule.alarms))
+        _keep(ended, rows[kept], look, _rows(found, kept), shown[kept])
     return ended
 
 
