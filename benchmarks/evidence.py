@@ -147,7 +147,7 @@ BENCHMARKS = (
         "real",
         "how often is a verdict on a real architecture right, and how long does it take?",
         quick=Form("--models lstm --repetitions 1 --slower 1 --cores 1 --quiet", 2),
-        usual=Form('--repetitions 5 --slower 1 --changes "load of 5 %"', 45),
+        usual=Form('--repetitions 2 --slower 1 --changes "load of 5 %"', 40),
         full=Form("", 120),
         keeps_folder=True,
     ),

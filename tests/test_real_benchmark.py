@@ -228,7 +228,7 @@ def test_models_and_changes_take_turns_and_what_has_no_place_is_left_out() -> No
         for model in ("a", "b")
         for change, ratio in ((LOAD_5, 1.05), (BLOCK, None))
     ]
-    plan = plan_comparisons([QUIET, TAKEN], references, 2, 1)
+    plan = plan_comparisons([QUIET, TAKEN], [("a", 1), ("b", 1)], references, 2, 1)
     assert plan[: len(plan) // 2] == [
         Setting(QUIET, 1, "a", UNCHANGED),
         Setting(QUIET, 1, "b", UNCHANGED),

@@ -452,9 +452,9 @@ def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 45.0, 9), (20.0, 20.0, 4)]
+    ("stretch", "seconds", "rounds"), [(None, 10.0, 3), (60.0, 60.0, 10), (20.0, 20.0, 4)]
 )
-def test_where_nobody_gave_a_time_a_slow_model_has_that_of_nine_rounds(
+def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
     stretch: float | None, seconds: float, rounds: int
 ) -> None:
     bench = slow_duet(400, 900)
