@@ -235,7 +235,7 @@ def sample_duet(
         take=bench.pair_block,
         close=bench.close,
         turns_ns=lambda pair: [a + b for a, b in _turns(pair)],
-        figures=lambda pair: [_log(b) - _log(a) for a, b in _turns(pair)],
+        figures=lambda pair: [_log(b) - _log(a) for a, b in _own_turns(pair)],
         estimate=lambda _: None,
         is_enough=lambda pairs, _: is_decided(pairs),
         median_samples=stats.needed_samples(_MEDIAN),
@@ -249,6 +249,14 @@ def sample_duet(
 
 def _turns(pair: BlockPair) -> list[tuple[int, int]]:
     return list(zip(pair[0].times_ns, pair[1].times_ns, strict=True))
+
+
+def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
+    """The turns without the waiting for a processor, where both sides know it."""
+    before, after = (block.running_ns for block in pair)
+    if before is None or after is None:
+        return _turns(pair)
+    return list(zip(before, after, strict=True))
 
 
 def _log(time_ns: int) -> float:

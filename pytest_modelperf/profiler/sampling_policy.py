@@ -19,7 +19,8 @@ class SamplingPolicy:
 
     Slow inferences vary less than fast ones, and what is left of a warm-up cancels in a pair. So a
     duet of a slow model has fewer of them in a block and in a window than `min_block` and
-    `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold.
+    `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. Where inferences
+    were seen to vary by more than `steady_spread`, a few have no median to rely on.
     """
 
     max_seconds: float = 10.0
@@ -37,6 +38,7 @@ class SamplingPolicy:
     min_block: int = 12
     min_slow_block: int = 12
     slow_block_seconds: float = 0.03
+    steady_spread: float = 0.03
     max_block: int = 400
     # The time of a block, for each side, before it is known how rounds differ.
     block_seconds: float = 0.03
@@ -52,8 +54,10 @@ class SamplingPolicy:
     # Inferences of a profiled session, however slow they are.
     min_layer_runs: int = 20
 
-    def fewest_in_block(self, seconds: float) -> int:
-        """The least of a block, of inferences that take so long."""
+    def fewest_in_block(self, seconds: float, spread: float = 0.0) -> int:
+        """The least of a block, of inferences that take so long and vary so much."""
+        if spread > self.steady_spread:
+            return self.min_block
         wanted = math.ceil(self.slow_block_seconds / seconds)
         return max(min(wanted, self.min_block), self.min_slow_block)
 

@@ -230,9 +230,10 @@ class Loop(Generic[_Taken]):
         """How many inferences the next block may have, and how long they may take."""
         policy = self._policy
         rounds = max(policy.min_rounds - len(self._trials), 1)
+        spread = statistics.median(trial.spread for trial in self._trials) if self._trials else 0.0
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
-            policy.fewest_in_block(self._seconds_a_side(turn_ns)),
+            policy.fewest_in_block(self._seconds_a_side(turn_ns), spread),
             # Longer blocks are the cheaper way to the samples that are wanted in any case.
             math.ceil((policy.min_samples - self._samples()) / rounds),
         )

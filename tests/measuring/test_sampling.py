@@ -433,13 +433,22 @@ def test_slow_inferences_have_short_blocks_and_warm_ups(ms: int, block: int, win
     assert POLICY.fewest_in_window(ms / 1000) == POLICY.min_window
 
 
-def slow_duet(inference_ms: int, load_ms: int) -> FakeDuetBench:
+def slow_duet(inference_ms: int, load_ms: int, jitter: float = 0.01) -> FakeDuetBench:
     clock = FakeClock()
     before, after = (
-        FakeBench(clock, steady(inference_ms * MS), load_ns=load_ms * MS, jitter=0.01, seed=seed)
+        FakeBench(clock, steady(inference_ms * MS), load_ns=load_ms * MS, jitter=jitter, seed=seed)
         for seed in (1, 2)
     )
     return FakeDuetBench(before, after)
+
+
+def test_slow_inferences_that_vary_much_have_whole_blocks() -> None:
+    """A few of them have no median: a neighbour makes one of three take twice as long."""
+    policy = replace(DUET_POLICY, max_seconds=60.0)
+    first, *others = run_duet(slow_duet(50, 50, jitter=0.3), never_decided, policy)
+
+    assert len(first.before.times_ns) == DUET_POLICY.min_slow_block
+    assert all(len(each.before.times_ns) >= DUET_POLICY.min_block for each in others)
 
 
 def test_a_slow_model_has_as_many_rounds_as_decide_a_duet() -> None:
