@@ -191,7 +191,7 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "*::test_model[[]b1-c1] REGRESSED *",
-            "regressed: p50 latency +* % (* % interval *), allowed +3 %*",
+            "regressed: p50 latency +* % (* % interval *",
             "metric *before* *now* *change* *allowed*",
             "p50 latency * ms * ms * regressed",
             "MACs * 128 * 128 * passed",
