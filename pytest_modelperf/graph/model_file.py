@@ -271,8 +271,18 @@ def _parse(data: Buffer, name: str, path: Path | None, seen: SeenFile | None = N
     for magic, what in _OTHER_FORMATS.items():
         if data[: len(magic)] == magic:
             raise ModelError(f"{name} is not an ONNX model but {what}.")
-    if _is_text(data[:_HEAD_BYTES]):
-        raise ModelError(f"{name} is not an ONNX model but a text. Give the path of an ONNX model.")
+    try:
+        proto = _read_proto(data, name)
+    except ModelError:
+        if _is_text(data[:_HEAD_BYTES]):
+            raise ModelError(
+                f"{name} is not an ONNX model but a text. Give the path of an ONNX model."
+            ) from None
+        raise
+    return ModelFile(printable(path.name) if path else name, path, proto, data, seen)
+
+
+def _read_proto(data: Buffer, name: str) -> onnx.ModelProto:
     slim = slim_model(data, name)
     if len(slim) > MAX_PROTO_BYTES:
         raise ModelError(
@@ -288,11 +298,11 @@ def _parse(data: Buffer, name: str, path: Path | None, seen: SeenFile | None = N
         ) from error
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise ModelError(f"{name} is not an ONNX model: it holds no graph.")
-    return ModelFile(printable(path.name) if path else name, path, proto, data, seen)
+    return proto
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether it has no byte that texts do without; each message of protobuf begins with such."""
+    """Whether it has no byte that texts do without. A small message can be such a text too."""
     return all(byte >= ord(" ") or byte in b"\t\n\r" for byte in head)
 
 

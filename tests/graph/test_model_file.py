@@ -169,6 +169,16 @@ def test_what_is_no_model_is_refused_with_what_it_seems_to_be(
     assert "model.onnx" in str(caught.value)
 
 
+def test_a_model_may_have_no_byte_that_texts_lack() -> None:
+    model = onnx.ModelProto()
+    model.graph.node.add().op_type = "R" * 32
+    data = model.SerializeToString()
+    assert data.decode("ascii").isprintable() or b"\n" in data
+    assert min(data) >= ord("\t")
+
+    assert open_model(data).proto.graph.node[0].op_type == "R" * 32
+
+
 def test_a_model_without_a_graph_is_refused() -> None:
     with pytest.raises(ModelError, match="holds no graph"):
         open_model(onnx.ModelProto(ir_version=8, producer_name="nobody"))
