@@ -130,8 +130,8 @@ _MEDIAN = 50.0
 class Tolerances:
     """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %.
 
-    `named` are the tails that the user named: a comparison waits until these are shown. Of any
-    other tail it tells what the rounds of the median show.
+    `named` are the tails that the user named. A comparison waits until these are shown; any other
+    tail gets no rounds beyond those of the median.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -159,7 +159,7 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     """One share for the median, or one for each of several percentiles.
 
     `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "p99": 0.1}`. Percentiles that are
-    not named keep their default; a tail may never move less than the median.
+    not named keep their default, and a default tail may move at least as far as the median.
     """
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
