@@ -1,12 +1,14 @@
 """Look for inputs that break a reader, guided by what each reaches.
 
-    python fuzz/run.py [--seconds 20] [--keep] [--seeds FOLDER] [TARGET...]
+    python fuzz/run.py [--seconds 20 | --executions N] [--seed N] [--keep] [--seeds FOLDER]
+                       [TARGET...]
 
 Each target has a process of its own for so many seconds, which begins with the inputs in `corpus`
-and `found`. A target ends at the first input that breaks it: that input is kept in `crashes`, and
-the exit code is 1. With `--keep` what reached something new joins the corpus, which is made as
-small as it can be. Without atheris, which is there for Python 3.11 to 3.13 on Linux, the inputs are
-only replayed, and a line says so.
+and `found`. With `--executions` and `--seed` the same tree is given the same inputs each time. A
+target ends at the first input that breaks it: that input is kept in `crashes`, and the exit code is
+1. With `--keep` what reached something new joins the corpus, which is made as small as it can be.
+Without atheris, which is there for Python 3.11 to 3.13 on Linux, the inputs are only replayed, and
+a line says so.
 """
 
 from __future__ import annotations
@@ -68,19 +70,37 @@ class Result:
         )
 
 
-def fuzz(target: str, seconds: int, grown: Path, seeds: Path | None) -> Result:
-    """Look for so many seconds; inputs that reached something new are written to `grown`."""
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How long a target is looked at, and where the search begins."""
+
+    seconds: int
+    executions: int | None
+    seed: int
+    seeds: Path | None
+
+    def arguments(self) -> list[str]:
+        length = (
+            f"-max_total_time={self.seconds}"
+            if self.executions is None
+            else f"-runs={self.executions}"
+        )
+        return [length, f"-seed={self.seed}"]
+
+
+def fuzz(target: str, search: Search, grown: Path) -> Result:
+    """Look for inputs; those that reached something new are written to `grown`."""
     crashes = CRASHES / target
     crashes.mkdir(parents=True, exist_ok=True)
     done = _run_guided(
         target,
-        f"-max_total_time={seconds}",
+        *search.arguments(),
         f"-timeout={MAX_SECONDS}",
         f"-report_slow_units={MAX_SECONDS}",
         f"-artifact_prefix={crashes}{os.sep}",
         "-print_final_stats=1",
         str(grown),
-        *_folders(target, seeds),
+        *_folders(target, search.seeds),
     )
     reached = _REACHED.findall(done.stdout)
     executions = _EXECUTIONS.search(done.stdout)
@@ -135,8 +155,13 @@ def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as scratch:
         return subprocess.run(
             [sys.executable, "-m", module, *arguments],
-            # A process that breaks leaves its temporary files.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TMPDIR": scratch},
+            # A process that breaks leaves its temporary files. The order of a set is no chance.
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "TMPDIR": scratch,
+                "PYTHONHASHSEED": "0",
+            },
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -191,6 +216,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=int, default=SECONDS, help="for each target (%(default)s)"
     )
+    parser.add_argument(
+        "--executions", type=int, metavar="N", help="so many inputs each, however long they take"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="where chance begins (0: anywhere)"
+    )
     parser.add_argument("--keep", action="store_true", help="let new inputs join the corpus")
     parser.add_argument(
         "--seeds", type=Path, metavar="FOLDER", help="inputs to begin with, by target"
@@ -212,10 +243,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1 if replay(options.targets) else 0
     crashes = 0
+    search = Search(options.seconds, options.executions, options.seed, options.seeds)
     for target in options.targets:
         with tempfile.TemporaryDirectory() as grown:
             try:
-                result = fuzz(target, options.seconds, Path(grown), options.seeds)
+                result = fuzz(target, search, Path(grown))
                 _say(result.line())
                 if result.crash is not None:
                     crashes += 1

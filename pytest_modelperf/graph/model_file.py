@@ -179,7 +179,8 @@ class ModelFile:
             else:
                 full.MergeFromString(b"".join(self.piece(*span) for span in skipped.spans))
         try:
-            if tensor.data_type == TensorProto.INT64 and tensor.int64_data:
+            is_listed = bool(tensor.int64_data) and not full.HasField("raw_data")
+            if tensor.data_type == TensorProto.INT64 and is_listed:
                 # What shapes come as; several times as fast as the general way.
                 return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
             # onnx types the result as the union of all that numpy can hold.

@@ -355,3 +355,15 @@ def test_a_small_typed_tensor_of_another_length_is_refused() -> None:
 
     with pytest.raises(ModelError, match="'t'"):
         load_model(open_model(model))
+
+
+def test_of_a_small_tensor_with_raw_and_listed_numbers_the_raw_ones_count() -> None:
+    """As onnx and the engines read it."""
+    model = parse("g (float[2, 3] x) => (y) { y = Reshape (x, t) }")
+    target = model.graph.initializer.add(name="t", data_type=TensorProto.INT64, dims=[1])
+    target.int64_data.append(5)
+    target.raw_data = np.array([6], np.int64).tobytes()
+
+    file = open_model(model)
+
+    assert file.read_tensor(file.proto.graph.initializer[0]).tolist() == [6]
