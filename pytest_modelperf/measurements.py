@@ -47,8 +47,8 @@ class Turns:
     """The inferences of one side of a round, and what disturbed each of them.
 
     `switches` counts how often another process took a processor away during the inference.
-    `running_ns` is the time of the inference without the time that its thread waited for a
-    processor. Both are None where the worker cannot tell.
+    `running_ns` is the time of the inference without what waiting for a processor cost it. Both
+    are None where the worker cannot tell.
     """
 
     times_ns: tuple[int, ...]

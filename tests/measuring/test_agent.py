@@ -25,6 +25,7 @@ from pytest_modelperf.profiler.worker.timing import (
     Taken,
     TurnWatch,
     paused_gc,
+    running_ns,
     time_at_once,
     time_in_turn,
     time_one,
@@ -86,9 +87,9 @@ def test_the_last_turn_is_whole() -> None:
     assert len(before.times) == len(after.times) == 2
 
 
-def turns_of(infers: list[Callable[[], object]], *, is_single: bool, count: int = 5) -> list[Taken]:
+def turns_of(infers: list[Callable[[], object]], cores: int, count: int = 5) -> list[Taken]:
     """Turns on the machine's own clock, each of them watched."""
-    watch = TurnWatch(is_single=is_single)
+    watch = TurnWatch(cores)
     try:
         return time_in_turn(infers, count, 10**12, time.perf_counter_ns, random.Random(0), watch)
     finally:
@@ -99,9 +100,9 @@ def spin() -> int:
     return sum(range(20_000))
 
 
-@pytest.mark.parametrize("is_single", [True, False])
-def test_a_turn_runs_no_longer_than_it_takes(is_single: bool) -> None:  # noqa: FBT001  # a parameter of the test
-    for taken in turns_of([spin, spin], is_single=is_single):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_turn_runs_no_longer_than_it_takes(cores: int) -> None:
+    for taken in turns_of([spin, spin], cores):
         assert len(taken.switches) == len(taken.starts) == len(taken.times) == 5
         assert min(taken.switches) >= 0
         # A system that does not tell leaves it empty.
@@ -113,8 +114,47 @@ def test_a_turn_runs_no_longer_than_it_takes(is_single: bool) -> None:  # noqa: 
 def test_a_pause_that_a_model_takes_by_itself_is_its_own_time() -> None:
     """A thread that sleeps waits for no processor, whatever its processor time is."""
     event = threading.Event()
-    (taken,) = turns_of([lambda: event.wait(0.002)], is_single=True)
+    (taken,) = turns_of([lambda: event.wait(0.002)], cores=1)
     assert taken.running.tolist() in ([], taken.times.tolist())
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**10), st.integers(1, 64))
+def test_waiting_costs_a_turn_between_its_share_and_all_of_it(
+    time_ns: int, waited_ns: int, cores: int
+) -> None:
+    ran_ns = running_ns(time_ns, waited_ns, cores)
+    assert 1 <= ran_ns <= time_ns
+    assert ran_ns >= (time_ns - waited_ns) // 2
+    assert ran_ns <= max(time_ns - waited_ns // (2 * cores), 1)
+
+
+@pytest.mark.parametrize(
+    ("waited_ns", "cores", "ran_ns"),
+    [
+        pytest.param(0, 2, 1000, id="nobody waited"),
+        pytest.param(400, 1, 600, id="the only thread waited"),
+        pytest.param(400, 2, 700, id="between 600 and 800"),
+        pytest.param(1600, 2, 100, id="both threads waited nearly all the time"),
+    ],
+)
+def test_the_running_time_is_the_middle_of_what_waiting_can_cost(
+    waited_ns: int, cores: int, ran_ns: int
+) -> None:
+    assert running_ns(1000, waited_ns, cores) == ran_ns
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="a file of Linux")
+def test_a_thread_that_ends_in_a_turn_is_no_error() -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+
+    def end_the_thread() -> None:
+        over.set()
+        thread.join()
+
+    (taken,) = turns_of([end_the_thread], cores=2, count=2)
+    assert len(taken.running) == 2
 
 
 def test_turns_of_an_engine_with_its_own_clock_are_not_watched() -> None:

@@ -288,7 +288,7 @@ class Agent:
         """None for an engine with a clock of its own: it simulates what it runs on."""
         if self._clock is not self._machine_clock:
             return None
-        return TurnWatch(is_single=self._cores == 1)
+        return TurnWatch(self._cores)
 
     def do_layers(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
         self,

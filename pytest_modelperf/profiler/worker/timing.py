@@ -15,6 +15,7 @@ import resource
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 Clock = Callable[[], int]
@@ -59,25 +60,27 @@ class TurnWatch:
 
     - on one processor, the processor time of this process, unless this thread gave the processor
       up by itself: until then the process ran or waited;
-    - on several, the time of the turn without what this thread waited in the queue of a processor
-      (`schedstat`, proc(5)). The other threads take over its work meanwhile, or wait for it.
+    - on several, the turn without a share of what all threads waited in the queue of a processor
+      (`schedstat`, proc(5)): see `running_ns`.
 
     `running` stays empty on a system that tells neither.
     """
 
-    def __init__(self, *, is_single: bool) -> None:
-        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if is_single else None
-        self._queue = None if is_single else _open_schedstat()
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+        self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if cores == 1 else None
+        self._queues = _open_queues() if cores > 1 else []
+        self._waits_ns = [0] * len(self._queues)
         self._switches = self._given_up = self._spent_ns = self._waited_ns = 0
 
     def close(self) -> None:
-        if self._queue is not None:
-            os.close(self._queue)
+        for queue in self._queues:
+            os.close(queue)
 
     def begin(self) -> None:
         self._switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        if self._queue is not None:
-            self._waited_ns = _waited_ns(self._queue)
+        if self._queues:
+            self._waited_ns = self._wait_so_far()
         if self._of_thread is not None:
             self._given_up = resource.getrusage(self._of_thread).ru_nvcsw
             self._spent_ns = time.process_time_ns()
@@ -87,25 +90,47 @@ class TurnWatch:
             spent_ns = time.process_time_ns() - self._spent_ns
             has_slept = resource.getrusage(self._of_thread).ru_nvcsw != self._given_up
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
-        if self._queue is not None:
-            taken.running.append(max(time_ns - _waited_ns(self._queue) + self._waited_ns, 1))
+        if self._queues:
+            waited_ns = self._wait_so_far() - self._waited_ns
+            taken.running.append(running_ns(time_ns, waited_ns, self._cores))
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         taken.switches.append(switches - self._switches)
 
+    def _wait_so_far(self) -> int:
+        """What all threads have waited for a processor since they began."""
+        for index, queue in enumerate(self._queues):
+            # A thread that has ended waits no more.
+            with contextlib.suppress(ProcessLookupError):
+                self._waits_ns[index] = _waited_ns(queue)
+        return sum(self._waits_ns)
 
-def _open_schedstat() -> int | None:
-    """A file that tells how long this thread waited for a processor; None where there is none."""
-    path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+
+def running_ns(time_ns: int, waited_ns: int, cores: int) -> int:
+    """A turn without what the waiting of all threads together cost it.
+
+    Where a thread waits, the others take over its work, and the turn loses that wait divided by
+    the cores; or they wait for it, and the turn loses all of it. The truth is between the two, and
+    this is the middle.
+    """
+    taken_over = time_ns - waited_ns // cores
+    waited_for = max(time_ns - waited_ns, 0)
+    return max((taken_over + waited_for) // 2, 1)
+
+
+def _open_queues() -> list[int]:
+    """A file for each thread that tells how long it waited; none where the system does not tell."""
+    queues: list[int] = []
     try:
-        queue = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        _waited_ns(queue)
+        for thread in Path("/proc/self/task").iterdir():
+            # One that has ended since is no thread of the engine.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                queues.append(os.open(thread / "schedstat", os.O_RDONLY))
+                _waited_ns(queues[-1])
     except (OSError, ValueError, IndexError):
-        os.close(queue)
-        return None
-    return queue
+        for queue in queues:
+            os.close(queue)
+        return []
+    return queues
 
 
 def _waited_ns(queue: int) -> int:
