@@ -19,7 +19,7 @@ from pytest_modelperf.baseline_records import (
 from pytest_modelperf.compare import compare_cases, compare_with_stored
 from pytest_modelperf.dueling import Pair, Told, fight
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.gates import Gate, stored_metrics
+from pytest_modelperf.gates import Gate, describe_modes, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
@@ -296,7 +296,10 @@ def _compare_in_turn(
     static = compare_cases(old.profile, new.profile)
     notes = [note for side in (old, new) for note in _notes_of(side)]
     notes += [*_other_shapes(pair), *_machine_factor(before, duel.rounds, place)]
-    notes += _longer_than_usual(duel.rounds, pair.after_setup)
+    notes += [
+        *describe_modes(duel.rounds, gate),
+        *_longer_than_usual(duel.rounds, pair.after_setup),
+    ]
     compared = replace(
         static,
         before=side_run(old.profile.measured),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from pytest_modelperf.stats import (
     LOOKS,
     DuetRule,
     duet_ratio,
+    has_modes,
     judge_duet,
     judge_percentile,
     judge_stored,
@@ -167,6 +168,17 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
             )
         )
     return tuple(metrics)
+
+
+def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
+    """That the inferences come in kinds, where that decides how the median is judged."""
+    pairs = [(each.before.block, each.after.block) for each in rounds]
+    if has_modes(pairs, gate.tolerance):
+        typical = 100 * (duet_ratio(pairs, gate.confidence).value - 1)
+        yield (
+            "the inferences come in modes, and one side takes the slow one more often: the typical "
+            f"pair differs by {typical:+.1f} %; p50 is judged by the medians of the rounds"
+        )
 
 
 def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Metric, ...]:

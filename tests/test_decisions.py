@@ -24,6 +24,7 @@ from pytest_modelperf.stats import (
     FEWEST_PROCESSES,
     LOOKS,
     DuetRule,
+    has_modes,
     judge_duet,
     judge_percentile,
     judge_stored,
@@ -233,6 +234,43 @@ def test_what_is_simulated_is_what_runs(setting: str, percent: float, ratio: flo
         assert math.log(decision.low) == pytest.approx(ended.bounds.low[i], abs=1e-6)
         assert math.log(decision.high) == pytest.approx(ended.bounds.high[i], abs=1e-6)
         assert decision.is_open == (ended.answer[i] == 0)
+
+
+def duet_with_modes(slow_before: float, slow_now: float, seed: int = 0) -> list[Pair]:
+    """Rounds of 400 inferences, of which these shares take seven times as long."""
+    random = np.random.default_rng(seed)
+
+    def block(share: float) -> Turns:
+        is_slow = random.random(400) < share
+        times = 10**6 * np.where(is_slow, 7.0, 1.0) * np.exp(random.normal(0.0, 0.02, 400))
+        return turns(np.rint(times).astype(int).tolist())
+
+    return [(block(slow_before), block(slow_now)) for _ in range(LOOKS[-1])]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "answer"),
+    [(0.4, 0.6, Answer.WORSE), (0.6, 0.4, Answer.BETTER), (0.4, 0.4, Answer.NOT_WORSE)],
+)
+def test_a_median_that_moved_to_another_mode_is_seen(
+    before: float, now: float, answer: Answer
+) -> None:
+    """The typical pair has a quick and a slow inference, in either order: it shows nothing."""
+    pairs = duet_with_modes(before, now)
+    decision = judge_duet(pairs, RULE, is_last=True)
+    assert decision.answer is answer
+    assert has_modes(pairs, RULE.tolerance) == (before != now)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_noise_alone_seldom_looks_like_modes(setting: str) -> None:
+    # A delay that is drawn can be longer than a number of nanoseconds holds.
+    before, after = (np.minimum(side[:60], 10.0) for side in duets(setting))
+    found = [
+        has_modes(as_pairs(old, new), RULE.tolerance)
+        for old, new in zip(before, after, strict=True)
+    ]
+    assert np.mean(found) <= 0.15
 
 
 def test_an_answer_follows_from_its_interval() -> None:

@@ -1,7 +1,7 @@
 """The statistics of measured times: estimates, and the tests that verdicts rest on."""
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.duet import DuetRule, judge_duet, looks_worse
+from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
@@ -26,6 +26,7 @@ __all__ = [
     "detectable_change",
     "duet_ratio",
     "estimate_percentile",
+    "has_modes",
     "judge_duet",
     "judge_percentile",
     "judge_stored",

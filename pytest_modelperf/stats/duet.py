@@ -22,6 +22,7 @@ from pytest_modelperf.stats.estimates import (
     Floats,
     PairedTurns,
     bounded_exp,
+    difference_of_medians,
     logs,
     needed_samples,
     paired_difference,
@@ -38,6 +39,9 @@ from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
 # What is detectable is what is found so often.
 POWER = 0.9
+# Fewer rounds do not tell whether a model has modes, and this is the chance to say so wrongly.
+_FEWEST_FOR_MODES = 4
+_MODES_LEVEL = 0.05
 _MOST_ROUNDS = 10_000
 
 
@@ -135,7 +139,7 @@ def judge_duet(
     An answer that was given at an earlier look stands. With `is_last` there will be no further
     round, and what is left of both levels is spent.
     """
-    differences = _differences(pairs, percent)
+    differences = _differences(pairs, percent, rule.tolerance)
     schedule = _schedule(pairs, differences, rule, percent, is_last=is_last)
     if not schedule.in_order():
         return _undecided(pairs, differences, rule, percent)
@@ -145,7 +149,7 @@ def judge_duet(
 
 def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) -> bool:
     """Whether a percentile would be called worse if an alarm cost no more than a pass."""
-    differences = _differences(pairs, percent)
+    differences = _differences(pairs, percent, rule.tolerance)
     if _count_units(pairs, differences, percent, len(pairs)) < 2:
         return False
     bounds = find_bounds(differences.values[np.newaxis], rule.pass_level)
@@ -253,15 +257,38 @@ class _Differences:
     ends: Sequence[int]
 
 
-def _differences(pairs: Sequence[PairedTurns], percent: float) -> _Differences:
-    """The median has a difference for each round, in which drift cancels.
+def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
+    """Whether the medians of the sides differ otherwise than the typical pair does.
+
+    They do where inferences come in two kinds, and one side takes the slow kind more often: the
+    typical pair has one of each kind, in either order. The two must be shown to differ, and by
+    more than the tolerance, for by chance they often do.
+    """
+    if len(pairs) < _FEWEST_FOR_MODES:
+        return False
+    found = np.array([difference_of_medians(pair) - paired_difference(pair) for pair in pairs])
+    centre = abs(float(found.mean()))
+    half = float(t_critical(_MODES_LEVEL, len(pairs) - 1) * standard_error(found))
+    return centre > max(half, math.log1p(tolerance))
+
+
+def _median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
+    """What each round shows of the median: the typical pair, in which drift cancels.
+
+    Of a model with modes it is the difference of the medians.
+    """
+    figure = difference_of_medians if has_modes(pairs, tolerance) else paired_difference
+    return np.array([figure(pair) for pair in pairs], dtype=np.float64)
+
+
+def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float) -> _Differences:
+    """The median has a difference for each round.
 
     Of a tail neighbouring rounds are taken together until each side has as many samples as have
     one beyond the percentile. What is left over waits for further rounds.
     """
     if percent == MEDIAN:
-        each = [paired_difference(pair) for pair in pairs]
-        return _Differences(np.array(each, dtype=np.float64), range(1, len(pairs) + 1))
+        return _Differences(_median_differences(pairs, tolerance), range(1, len(pairs) + 1))
     share = percent / 100.0
     # Without the slack 1 / (1 - 0.95) is a little more than 20.
     least = math.ceil(1.0 / (1.0 - share) - 1e-6)

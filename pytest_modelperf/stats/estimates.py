@@ -215,11 +215,7 @@ def paired_difference(pair: PairedTurns) -> float:
     from the times, so the choice favours no side. docs/statistics.md has the figures behind it.
     """
     before, after = pair
-    old_ns, new_ns = before.times_ns, after.times_ns
-    knows_running = before.running_ns is not None and after.running_ns is not None
-    if before.running_ns is not None and after.running_ns is not None:
-        old_ns, new_ns = before.running_ns, after.running_ns
-    old, new = logs(old_ns), logs(new_ns)
+    old, new = _own_logs(pair)
     differences = new - old
     if before.switches is None or after.switches is None:
         return float(np.median(differences))
@@ -228,9 +224,28 @@ def paired_difference(pair: PairedTurns) -> float:
     if np.mean(both_alone) >= _UNDISTURBED_SHARE:
         return float(np.median(differences[both_alone]))
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
-    if knows_running or fewest < _FEWEST_UNDISTURBED:
+    if knows_running(pair) or fewest < _FEWEST_UNDISTURBED:
         return float(np.median(differences))
     return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
+
+
+def difference_of_medians(pair: PairedTurns) -> float:
+    """The log of the median of the second side over that of the first, in one round."""
+    old, new = _own_logs(pair)
+    return float(np.median(new) - np.median(old))
+
+
+def knows_running(pair: PairedTurns) -> bool:
+    """Whether both sides know what waiting for a processor cost each turn."""
+    return all(side.running_ns is not None for side in pair)
+
+
+def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
+    """The times of both sides without that cost, where both know it."""
+    before, after = pair
+    if before.running_ns is not None and after.running_ns is not None:
+        return logs(before.running_ns), logs(after.running_ns)
+    return logs(before.times_ns), logs(after.times_ns)
 
 
 def logs(times: npt.ArrayLike) -> Floats:

@@ -12,6 +12,7 @@ from pytest_modelperf.baseline_records import Fidelity, StoredLatency, StoredPro
 from pytest_modelperf.gates import (
     FidelityGate,
     Gate,
+    describe_modes,
     latency_metrics,
     stored_metrics,
 )
@@ -44,6 +45,42 @@ def blocks(made: list[DuetRound]) -> list[tuple[Block, Block]]:
 
 def metric(ratio: float, name: str = "latency_p50", count: int = 13) -> Metric:
     return next(m for m in latency_metrics(rounds(ratio, count), Gate()) if m.name == name)
+
+
+def with_modes(made: list[DuetRound], slow_before: int, slow_now: int) -> list[DuetRound]:
+    """The same rounds, in which so many of ten inferences of a side take seven times as long."""
+    random = np.random.default_rng(2)
+
+    def slowed(side: Round, slow: int) -> Round:
+        times = side.block.times_ns
+        is_slow = random.permutation(np.arange(len(times)) % 10 < slow)
+        slower = tuple(7 * ns if chosen else ns for ns, chosen in zip(times, is_slow, strict=True))
+        return replace(side, block=replace(side.block, times_ns=slower))
+
+    return [
+        DuetRound(before=slowed(each.before, slow_before), after=slowed(each.after, slow_now))
+        for each in made
+    ]
+
+
+def test_a_median_in_another_mode_is_judged_by_the_medians_and_that_is_said() -> None:
+    made = with_modes(rounds(1.0), 4, 6)
+    found = next(m for m in latency_metrics(made, Gate()) if m.name == "latency_p50")
+    assert found.verdict is Verdict.REGRESSED
+    assert found.ratio == pytest.approx(7.0, rel=0.05)
+    assert found.before is not None
+    assert found.after is not None
+    # What is shown and what is judged are one figure.
+    assert found.after / found.before == pytest.approx(found.ratio, rel=0.05)
+    (note,) = describe_modes(made, Gate())
+    assert note.startswith("the inferences come in modes")
+
+
+def test_modes_that_are_taken_as_often_as_before_are_not_spoken_of() -> None:
+    made = with_modes(rounds(1.0), 4, 4)
+    found = next(m for m in latency_metrics(made, Gate()) if m.name == "latency_p50")
+    assert found.verdict is Verdict.PASSED
+    assert not list(describe_modes(made, Gate()))
 
 
 @pytest.mark.parametrize(
