@@ -664,7 +664,10 @@ def test_the_trace_can_go_to_standard_output_alone(model: str) -> None:
         ),
         (
             ["--trace", "no/such/t.json"],
-            "cannot write no/such/t.json: No such file or directory.",
+            (
+                "--trace: cannot write no/such/t.json: there is no folder no/such. Make it with "
+                "mkdir -p no/such, or give another place."
+            ),
         ),
     ],
 )

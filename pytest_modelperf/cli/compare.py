@@ -20,14 +20,9 @@ from pytest_modelperf.cli.options import (
     parse_interpreter,
     read_request,
 )
-from pytest_modelperf.cli.output import (
-    ProgressLine,
-    check_writable,
-    leaves_stdout,
-    terminal_style,
-    write,
-)
+from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -99,12 +94,11 @@ def compare(  # noqa: PLR0913  # one parameter per option
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--html": html_file, "--markdown": markdown_file}
-    is_shown = leaves_stdout(targets)
+    is_shown = check_outputs(targets, before, after, input_file)
     if html_file is not None:
         from pytest_modelperf.report.html import check_html_extra
 
         check_html_extra("--html")
-    check_writable(*targets.values())
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     if static:

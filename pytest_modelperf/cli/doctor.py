@@ -13,8 +13,9 @@ from pytest_modelperf.cli.options import (
     one_size_options,
     read_request,
 )
-from pytest_modelperf.cli.output import STDOUT, ProgressLine, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs
 
 
 @click.command(short_help="Say how noisy this machine is.")
@@ -48,7 +49,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
     """  # noqa: D301  # click: keep the lines of the paragraph
-    check_writable(json_file)
+    is_shown = check_outputs({"--json": json_file}, model)
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs)
     if len(list(request.bindings())) > 1:
@@ -74,5 +75,5 @@ def doctor(  # noqa: PLR0913  # one parameter per option
         from pytest_modelperf.serde import dump_checkups
 
         write(json_file, dump_checkups(machine, checkups))
-    if json_file != STDOUT:
+    if is_shown:
         click.echo(render_checkups(machine, checkups, terminal_style()), nl=False)

@@ -17,15 +17,10 @@ from pytest_modelperf.cli.options import (
     profiling_options,
     read_request,
 )
-from pytest_modelperf.cli.output import (
-    ProgressLine,
-    check_writable,
-    leaves_stdout,
-    terminal_style,
-    write,
-)
+from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.cli.profile_store import Keeping, profile_dir_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -138,7 +133,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
         "--html": html_file,
         "--trace": trace_file,
     }
-    is_shown = leaves_stdout(targets)
+    is_shown = check_outputs(targets, model, input_file)
     if static:
         _check_static(trace_file, input_file, has_roofline=roofline or measures_peaks)
 
@@ -157,7 +152,6 @@ def profile(  # noqa: PLR0913  # one parameter per option
         raise UsageError(f"the column {timed[0]!r} needs a run of the model: leave --static out.")
     order = sort or (("macs" if static else "ms") if top else None)
 
-    check_writable(*targets.values())
     keeping = Keeping.of(model, name, profile_dir, replaces=replaces, static=static)
     extensions = load_extensions(plugins)
     reads_weights = sparsity or any(column.needs_weights for _, column in chosen)

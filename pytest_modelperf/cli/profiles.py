@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from pytest_modelperf.cli.options import load_extensions, model_options, read_request
-from pytest_modelperf.cli.output import STDOUT, check_writable, terminal_style, write
+from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs, is_stdout
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def profiles(  # noqa: PLR0913  # one parameter per option
         )
     if show != FLOPS and (cores != _USUAL_CORES or engine != _USUAL_ENGINE):
         raise UsageError("--cores and --engine are for the roofline of flops: add --show flops.")
-    check_writable(json_file)
+    check_outputs({"--json": json_file}, model)
     store = open_store(model, profile_dir)
     if removed:
         _remove(store, removed)
@@ -207,7 +208,7 @@ def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
 
 def _put(text: str, document: str, json_file: str | None) -> None:
     """The text on standard output, unless the document goes there."""
-    if json_file != STDOUT:
+    if json_file is None or not is_stdout(json_file):
         click.echo(text, nl=False)
     if json_file is not None:
         write(json_file, document)

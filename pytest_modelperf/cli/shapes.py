@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 import click
 
@@ -12,6 +12,7 @@ from pytest_modelperf.cli.options import (
     parse_dims,
     parse_inputs,
 )
+from pytest_modelperf.output_files import check_outputs
 from pytest_modelperf.units import printable, shorten_list
 
 _MOST_NAMED = 5
@@ -19,7 +20,9 @@ _MOST_NAMED = 5
 
 @click.command(short_help="Write a model with the shape of every tensor.")
 @click.argument("model", type=click.Path())
-@click.option("-o", "--output", required=True, metavar="OUT", help="The model to write.")
+@click.option(
+    "-o", "--output", required=True, metavar="OUT", help="The model to write; - for stdout."
+)
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
 @one_size_options
 @click.option(
@@ -44,6 +47,8 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     modelperf shapes model.onnx -o shaped.onnx --batch 8
     modelperf shapes model.onnx -o probed.onnx --names conv1_out,fc_out
     """  # noqa: D301  # click: keep the lines of the paragraph
+    has_stdout = check_outputs({"-o": output}, model)
+
     from pytest_modelperf.graph.binding import Binding
     from pytest_modelperf.graph.load import load_model
     from pytest_modelperf.graph.model_file import open_model
@@ -56,12 +61,17 @@ def shapes(  # noqa: PLR0913  # one parameter per option
         Binding(batch, sizes, parse_inputs(inputs)),
         operators.shape_rules,
     )
-    written = write_shaped_model(bound, Path(output), names)
+    written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
-    click.echo(
-        f"{output}: {known} of {written.tensors} tensors have a shape"
+    # Where the model itself is on standard output, nothing else may be.
+    tell = partial(click.echo, err=not has_stdout)
+    tell(
+        f"{printable(output)}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
     )
+    if written.left_beside:
+        left = shorten_list([*map(printable, written.left_beside)], _MOST_NAMED)
+        tell(f"weights stay in {left}: put that beside the model to run it")
     if written.unknown:
         named = shorten_list([*map(printable, written.unknown)], _MOST_NAMED)
-        click.echo(f"without one: {named}")
+        tell(f"without one: {named}")

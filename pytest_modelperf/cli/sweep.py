@@ -19,14 +19,9 @@ from pytest_modelperf.cli.options import (
     read_request,
     sweeping_options,
 )
-from pytest_modelperf.cli.output import (
-    ProgressLine,
-    check_writable,
-    leaves_stdout,
-    terminal_style,
-    write,
-)
+from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs
 
 if TYPE_CHECKING:
     from pytest_modelperf.sweeps import Sweep
@@ -93,7 +88,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
-    is_shown = leaves_stdout(targets)
+    is_shown = check_outputs(targets, model, against, input_file)
     if against is None and against_python is not None:
         raise UsageError("--against-python is for the model of --against: give both, or neither.")
     counts = parse_numbers("--streams", streams)
@@ -104,7 +99,6 @@ def sweep(  # noqa: PLR0913  # one parameter per option
         from pytest_modelperf.report.html import check_html_extra
 
         check_html_extra("--html")
-    check_writable(*targets.values())
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.cli.output import (
-    STDOUT,
-    check_writable,
-    leaves_stdout,
-    terminal_style,
-    write,
-)
-from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.plain_files import written_text
+from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs, written_text
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -84,7 +76,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
     modelperf trace profile.json --chrome trace.json --csv operators.csv
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--chrome": chrome_file, "--json": json_file, "--csv": csv_file}
-    _check_targets(file, targets)
+    is_shown = check_outputs(targets, file)
 
     from pytest_modelperf.profile_files.opening import open_profile
     from pytest_modelperf.trace_summary import TraceSummarizer
@@ -110,7 +102,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
             f"{printable(file)} does not tell which layers its operators are. Measure the model: "
             "modelperf profile MODEL"
         )
-    if STDOUT not in targets.values():
+    if is_shown:
         from pytest_modelperf.report.trace_text import TraceView, render_trace
 
         view = TraceView(Grouping(by), top or None)
@@ -128,21 +120,6 @@ def trace(  # noqa: PLR0913  # one parameter per option
         write(csv_file, render_trace_csv(summaries))
 
 
-def _check_targets(file: str, targets: dict[str, str | None]) -> None:
-    leaves_stdout(targets)
-    for option, target in targets.items():
-        if target not in (None, STDOUT) and _is_same(file, target):
-            raise UsageError(f"{option} would overwrite {printable(file)}: give another file.")
-    check_writable(*targets.values())
-
-
-def _is_same(file: str, target: str | None) -> bool:
-    try:
-        return target is not None and Path(file).samefile(target)
-    except OSError:
-        return False
-
-
 @contextmanager
 def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callable[[Event], None]]:
     """What adds an event to the trace that is written there, which is whole at the end."""
@@ -151,26 +128,8 @@ def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callab
         return
     from pytest_modelperf.report.chrome_trace import TraceWriter
 
-    try:
-        with _opened(target) as stream:
-            writer = TraceWriter(stream)
-            yield writer.write
-            notes = [printable(note) for note in source.notes()]
-            writer.finish({"schema": 1, "of": source.about, "notes": notes})
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        name = "standard output" if target == STDOUT else printable(target)
-        raise OutputError(f"cannot write {name}: {reason}.") from error
-
-
-@contextmanager
-def _opened(target: str) -> Iterator[TextIO]:
-    if target == STDOUT:
-        yield sys.stdout
-        # What it does not take is to be told here, and not as the program ends.
-        sys.stdout.flush()
-        return
-    with written_text(Path(target)) as stream:
-        yield stream
+    with written_text(target) as stream:
+        writer = TraceWriter(stream)
+        yield writer.write
+        notes = [printable(note) for note in source.notes()]
+        writer.finish({"schema": 1, "of": source.about, "notes": notes})

@@ -15,14 +15,9 @@ from pytest_modelperf.cli.options import (
     read_request,
     variant_options,
 )
-from pytest_modelperf.cli.output import (
-    ProgressLine,
-    check_writable,
-    leaves_stdout,
-    terminal_style,
-    write,
-)
+from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import check_outputs
 
 if TYPE_CHECKING:
     from pytest_modelperf.variants import Variant, VariantKind, WhatIf
@@ -132,7 +127,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
-    is_shown = leaves_stdout(targets)
+    is_shown = check_outputs(targets, model, input_file)
     if all(text is None for text in (prune, prune_channels, quantize, precision)):
         prune, quantize = _USUAL_SHARES, _USUAL_QUANTIZATION
         click.echo(
@@ -148,7 +143,6 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.speedups import check_asked
 
     check_asked(variants, estimates)
-    check_writable(*targets.values())
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)

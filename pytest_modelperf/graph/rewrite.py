@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import filecmp
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,33 +18,39 @@ from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, external_files
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Shape, Tensor
+from pytest_modelperf.output_files import Target, cannot_write, has_folder
 from pytest_modelperf.units import printable
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a written model holds: tensors, those without a complete shape, and outputs added."""
+    """What a written model holds: tensors, those without a complete shape, and outputs added.
+
+    `left_beside` are the files of its weights that could not be put beside it.
+    """
 
     tensors: int
     unknown: tuple[str, ...]
     new_outputs: tuple[str, ...]
+    left_beside: tuple[str, ...]
 
 
-def write_shaped_model(bound: BoundModel, path: Path, names: Sequence[str] = ()) -> Written:
+def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> Written:
     """Write the model with all known shapes, and the tensors `names` as further outputs."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     new_outputs = _add_outputs(bound, proto.graph, names)
     unknown = _add_shapes(bound, proto.graph)
     chunks = restored_chunks(proto, bound.file, "with its shapes")
-    try:
-        _copy_external_data(bound, path)
-        write_chunks(bound.file, path, chunks)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}."
-        ) from error
-    return Written(len(bound.tensors), unknown, new_outputs)
+    # Nothing lies beside a pipe or a device.
+    left_beside = () if has_folder(target) else tuple(sorted(external_files(bound.file)))
+    if not left_beside:
+        try:
+            _copy_external_data(bound, Path(target))
+        except OSError as error:
+            raise cannot_write(os.fspath(target), error) from error
+    write_chunks(bound.file, target, chunks)
+    return Written(len(bound.tensors), unknown, new_outputs, left_beside)
 
 
 def _add_outputs(

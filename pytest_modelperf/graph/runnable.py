@@ -13,11 +13,9 @@ from pathlib import Path
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from pytest_modelperf.errors import OutputError
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Graph, Node
-from pytest_modelperf.units import printable
 
 
 def needs_copy(bound: BoundModel) -> bool:
@@ -37,12 +35,7 @@ def write_runnable(bound: BoundModel, path: Path) -> None:
     proto = as_it_runs(bound)
     _name_nodes(proto.graph)
     chunks = restored_chunks(proto, bound.file, "with the names of its nodes")
-    try:
-        write_chunks(bound.file, path, chunks)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {printable(str(path))}: {error.strerror or error}."
-        ) from error
+    write_chunks(bound.file, path, chunks)
 
 
 def nodes_by_name(bound: BoundModel) -> dict[str, Node]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import onnx
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
 from pytest_modelperf.graph.wire import Chunk, chunk_size, restore_model
+from pytest_modelperf.output_files import Target, written_bytes
 from pytest_modelperf.units import format_bytes
 
 _PIECE_BYTES = 1 << 20
@@ -34,21 +31,11 @@ def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tup
     return chunks
 
 
-def write_chunks(file: ModelFile, path: Path, chunks: Sequence[Chunk]) -> None:
-    """Write to a temporary file first, so that the model may be written over itself."""
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as target:
-        try:
-            for piece in _pieces(file, chunks):
-                target.write(piece)
-            target.close()
-            Path(target.name).chmod(0o666 & ~_umask())
-            Path(target.name).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(target.name).unlink()
-            raise
+def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> None:
+    """Write them in one step, so that the model may be written over itself."""
+    with written_bytes(target) as stream:
+        for piece in _pieces(file, chunks):
+            stream.write(piece)
 
 
 def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
@@ -61,9 +48,3 @@ def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
             source.seek(chunk[0])
             for start in range(chunk[0], chunk[1], _PIECE_BYTES):
                 yield source.read(min(_PIECE_BYTES, chunk[1] - start))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

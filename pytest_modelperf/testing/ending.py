@@ -14,9 +14,9 @@ import pytest
 
 from pytest_modelperf import __version__, options
 from pytest_modelperf.config import Settings
-from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.plain_files import written_text
+from pytest_modelperf.output_files import cannot_write, check_outputs, is_stdout, written_text
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.units import printable, shorten_list
@@ -234,7 +234,7 @@ class Ending:
                 self._write_text(folder / told.markdown, text)
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
-                self._write_text(Path(summary), text, adds=True)
+                self._add_text(Path(summary), text)
         if told.html is not None:
             from pytest_modelperf.report.html import render_run_page
 
@@ -244,13 +244,17 @@ class Ending:
 
             self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
 
-    def _write_text(self, path: Path, text: str, *, adds: bool = False) -> None:
-        try:
-            added = path.open("a", encoding="utf-8", newline="\n") if adds else None
-            with added or written_text(path) as file:
-                file.write(text)
-        except OSError as error:
-            self.problems.append(f"cannot write {printable(str(path))}: {error.strerror or error}.")
+    def _write_text(self, path: Path, text: str) -> None:
+        with self._noting_problems(), written_text(path) as file:
+            file.write(text)
+
+    def _add_text(self, path: Path, text: str) -> None:
+        with self._noting_problems():
+            try:
+                with path.open("a", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+            except OSError as error:
+                raise cannot_write(str(path), error) from error
 
 
 def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[str]:
@@ -283,25 +287,22 @@ class _Unused:
         return [f"{stored.name}: {case_id}" for stored, gone in self.cases for case_id in gone]
 
 
-def check_targets(settings: Settings, folder: Path) -> None:
+def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> None:
     """Raise where a report could not be written, before anything is measured for it."""
     if settings.html is not None:
         from pytest_modelperf.report.html import check_html_extra
 
         check_html_extra(options.HTML.flag)
+    targets = {}
     for key in ("json", "markdown", "html", "benchmark_json"):
         target = getattr(settings, key)
+        option = f"--modelperf-{key.replace('_', '-')}"
         if target is None:
             continue
-        option = f"--modelperf-{key.replace('_', '-')}"
-        path = folder / target
-        if target == "-":
+        if is_stdout(target):
             raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
-        if not path.parent.is_dir() or path.is_dir():
-            raise OutputError(
-                f"{option}: {printable(str(path))} cannot be written: give a file in a folder "
-                "that is there."
-            )
+        targets[option] = folder / target
+    check_outputs(targets, *inputs)
 
 
 def in_github() -> bool:

@@ -65,9 +65,9 @@ def start(config: pytest.Config) -> None:
             from pytest_modelperf.against import check_against
 
             check_against(settings.against, settings.root)
-        check_targets(settings, config.invocation_params.dir)
         hooks = RunHooks(config, settings)
         hooks.add_models()
+        check_targets(settings, config.invocation_params.dir, hooks.named)
     except ModelPerfError as error:
         message = printable_lines(str(error))
     else:

@@ -17,12 +17,11 @@ import pytest
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
-from pytest_modelperf.plain_files import written_text
+from pytest_modelperf.output_files import cannot_write, written_text
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -212,15 +211,14 @@ class Run:
         told = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
         text = dump_trace(told, others)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise cannot_write(str(folder), error) from error
             with written_text(folder / f"{name}.json") as file:
                 file.write(text)
-        except OSError as error:
-            where = printable(str(error.filename or folder))
-            raise OutputError(
-                f"the trace cannot be written: {where}: {error.strerror}. "
-                "Give another folder with --modelperf-trace."
-            ) from error
+        except OutputError as error:
+            raise OutputError(f"{error} Give another folder with --modelperf-trace.") from error
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
         """Whether a test fails that has this outcome."""

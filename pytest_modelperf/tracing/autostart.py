@@ -27,6 +27,7 @@ VARIABLE = "MODELPERF_TRACE"
 # The process that the file is for. Those that it starts write files of their own beside it.
 OWNER = "MODELPERF_TRACE_PROCESS"
 _RUNTIME = "onnxruntime"
+_STDOUT = "-"
 # After all else that multiprocessing does as a process ends: it goes from high numbers to low ones.
 _LAST = -1_000_000
 
@@ -34,7 +35,11 @@ _LAST = -1_000_000
 def start() -> None:
     """Wait for the runtime, if a trace is asked for."""
     file = os.environ.get(VARIABLE)
-    if file:
+    if file == _STDOUT:
+        # Programs that it starts need not say it once more.
+        del os.environ[VARIABLE]
+        _say("it takes a file: standard output is the program's own.")
+    elif file:
         os.environ.setdefault(OWNER, str(os.getpid()))
         # Absolute from here on, for the program may change its folder.
         sys.meta_path.insert(0, _RuntimeFinder(Path(file).absolute()))

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.output_files import STDOUT, check_output, written_text
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.traces import Category, Event
 from pytest_modelperf.tracing.recorder import Recorder
@@ -61,6 +62,11 @@ def profile(
             "format='frame' writes no file: leave file out, and save what p.frame() returns, as "
             "with p.frame().to_csv(file)."
         )
+    if file == STDOUT:
+        raise UsageError(
+            "a trace takes a file: standard output is the program's own. Give another, or ./- for "
+            "a file of that name."
+        )
     if isinstance(categories, str) or not set(categories) <= set(CATEGORIES):
         raise UsageError(
             f"categories are {categories!r}: they can be 'inference' and 'operator', as in "
@@ -97,7 +103,7 @@ class Profiling:
     # -- recording
 
     def __enter__(self) -> Profiling:  # noqa: PYI034  # Python 3.10 has no Self
-        """Begin. The file is there from now on, and empty until the end."""
+        """Begin. A file that could not be written at the end is an error now."""
         # Imported here: until something is recorded, the runtime need not be loaded.
         from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 
@@ -112,7 +118,7 @@ class Profiling:
                     "nest: with p.record('name')."
                 )
             if self._file is not None:
-                _empty(self._file)
+                check_output(self._file)
             folder = WorkingFolder("trace")
             self._recorder = Recorder(folder.path, self._categories)
             self._remove = weakref.finalize(self._recorder, _remove, self._recorder.spool, folder)
@@ -209,7 +215,8 @@ class Profiling:
         finally:
             self._watch = None
         if self._file is not None:
-            write_trace(self._recording, self._file)
+            with written_text(self._file) as stream:
+                self._recording.write_chrome(stream)
         return [note.text for note in self._recording.found if note.is_loss]
 
     def leave(self) -> None:
@@ -297,36 +304,6 @@ class Profiling:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=Profiling.leave_forked)
-
-
-def write_trace(recording: Recording, file: Path) -> None:
-    """Write a recording as a Chrome trace: beside the file at first, so that it is never half."""
-    place = file.resolve()
-    # A device is no file that another can take the place of.
-    is_plain = not place.exists() or place.is_file()
-    part = place.with_name(f"{place.name}.{os.getpid()}.part") if is_plain else place
-    try:
-        with part.open("w", encoding="ascii") as stream:
-            recording.write_chrome(stream)
-        if is_plain:
-            part.replace(place)
-    except OSError as error:
-        if is_plain:
-            with contextlib.suppress(OSError):
-                part.unlink()
-        raise _unwritable(file, error) from error
-
-
-def _empty(file: Path) -> None:
-    """Leave an empty file: what cannot be written is said before anything runs."""
-    try:
-        file.open("w").close()
-    except OSError as error:
-        raise _unwritable(file, error) from error
-
-
-def _unwritable(file: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write {printable(str(file))}: {error.strerror or error}.")
 
 
 def _remove(spool: Spool, folder: WorkingFolder) -> None:

@@ -174,10 +174,11 @@ def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--modelperf-json=nowhere/run.json", "*--modelperf-json: *nowhere*cannot be written*"),
-        ("--modelperf-markdown=.", "*--modelperf-markdown: *cannot be written*"),
-        ("--modelperf-html=no/run.html", "*--modelperf-html: *run.html*cannot be written*"),
+        ("--modelperf-json=nowhere/run.json", "*--modelperf-json: cannot write *nowhere*mkdir -p*"),
+        ("--modelperf-markdown=.", "*--modelperf-markdown: cannot write *: Is a directory.*"),
+        ("--modelperf-html=no/run.html", "*--modelperf-html: cannot write *run.html*mkdir -p*"),
         ("--modelperf-benchmark-json=-", "*--modelperf-benchmark-json takes a file*"),
+        ("--modelperf-json=/dev/stdout", "*--modelperf-json takes a file*"),
     ],
 )
 def test_a_report_that_has_no_place_is_told_before_anything_runs(
@@ -188,6 +189,23 @@ def test_a_report_that_has_no_place_is_told_before_anything_runs(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert_says_no_internals(result)
+
+
+def test_a_report_is_not_written_over_a_model_that_is_tested(models: pytest.Pytester) -> None:
+    before = (models.path / "base.onnx").read_bytes()
+    result = models.runpytest_inprocess(*COUNTS, "base.onnx", "--modelperf-json=base.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json would overwrite *base.onnx, which is read: give another file."
+    result.stderr.fnmatch_lines([told])
+    assert (models.path / "base.onnx").read_bytes() == before
+
+
+def test_two_reports_are_not_written_to_one_file(models: pytest.Pytester) -> None:
+    options = ("--modelperf-json=run", "--modelperf-html=run")
+    result = models.runpytest_inprocess(*COUNTS, "base.onnx", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json and --modelperf-html would both write *run: *"
+    result.stderr.fnmatch_lines([told])
 
 
 # -- reports

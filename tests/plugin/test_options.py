@@ -135,8 +135,11 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
         (["--modelperf-markdown", "-"], "--modelperf-markdown takes a file: standard output *"),
         (["--modelperf-html", "-"], "--modelperf-html takes a file: standard output has *"),
         (["--modelperf-benchmark-json", "-"], "--modelperf-benchmark-json takes a file: *"),
-        (["--modelperf-json", "no/run.json"], "--modelperf-json: *no/run.json cannot be written*"),
-        (["--modelperf-json", "."], "--modelperf-json: *cannot be written*"),
+        (
+            ["--modelperf-json", "no/run.json"],
+            "--modelperf-json: cannot write *no/run.json: *mkdir*",
+        ),
+        (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
         (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
         (["-o", "modelperf_strict=perhaps"], "the ini key modelperf_strict takes true or false*"),
         (["-o", "modelperf_tolerence=1"], "*'modelperf_tolerence'. Did you mean modelperf_tole*"),

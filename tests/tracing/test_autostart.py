@@ -114,6 +114,13 @@ def test_a_file_that_cannot_be_written_leaves_the_program_alone(model: Path) -> 
     assert done.stderr.startswith("MODELPERF_TRACE: cannot write ")
 
 
+def test_standard_output_is_left_to_the_program(model: Path) -> None:
+    done = run(model.parent, PROGRAM + "print('done')", MODELPERF_TRACE="-")
+    told = "MODELPERF_TRACE: it takes a file: standard output is the program's own.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", told)
+    assert not (model.parent / "-").exists()
+
+
 def test_what_python_reads_as_it_starts_is_one_line() -> None:
     (line,) = START.read_text(encoding="ascii").splitlines()
     # A file of that kind may hold paths; only what begins so is run.

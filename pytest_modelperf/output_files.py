@@ -1,0 +1,289 @@
+"""Where results are written: files in one step, pipes and devices as they are, standard output.
+
+A file is written beside its place and then takes it, so that nobody finds half a result. A pipe or
+a device cannot be replaced: it is opened once, and written into. Files that are open already, such
+as /dev/stdout or the /dev/fd/63 of a shell, go on where they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TextIO, TypeAlias
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.units import printable, shell_path
+
+Target: TypeAlias = str | os.PathLike[str]
+
+STDOUT = "-"
+_STDOUT_NUMBER = 1
+# Linux follows no more links than these.
+_MOST_LINKS = 40
+_STDOUT_NAME = "standard output"
+_CLOSED = "it is closed"
+
+
+@contextmanager
+def written_text(target: Target) -> Iterator[TextIO]:
+    """A text that is written anew; OutputError where it cannot be. Half of it replaces no file."""
+    if is_stdout(target):
+        with _naming(target):
+            yield _open_stdout()
+            # What it does not take is said here, and not as the program ends.
+            sys.stdout.flush()
+        return
+    with written_bytes(target) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+        try:
+            yield text
+        except BaseException:
+            with suppress(OSError):
+                text.detach()
+            raise
+        # The file is closed by who opened it.
+        text.detach()
+
+
+@contextmanager
+def written_bytes(target: Target) -> Iterator[BinaryIO]:
+    """The same for bytes."""
+    with _naming(target):
+        if is_stdout(target):
+            yield _open_stdout().buffer
+            sys.stdout.buffer.flush()
+            return
+        number = _number_of_open_file(target)
+        path = Path(target)
+        if number is not None:
+            with os.fdopen(os.dup(number), "wb") as file:
+                yield file
+        elif _is_file_or_missing(path):
+            with _replaced(path.resolve()) as file:
+                yield file
+        else:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
+                yield file
+
+
+def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) -> bool:
+    """Whether none of the targets, by their options, is standard output: a report can go there.
+
+    UsageError where several of them are, or are the same file, or one of the files that are read.
+    OutputError where one could not be written, before there is anything to write.
+    """
+    given = {option: target for option, target in targets.items() if target is not None}
+    wanting = [option for option, target in given.items() if is_stdout(target)]
+    if len(wanting) > 1:
+        raise UsageError(
+            f"only one of {' and '.join(wanting)} can go to standard output: give a file for the "
+            "others."
+        )
+    files: dict[str, str] = {}
+    for option, target in given.items():
+        if option in wanting:
+            continue
+        if any(each is not None and _is_same(each, target) for each in inputs):
+            raise UsageError(
+                f"{option} would overwrite {_shown(target)}, which is read: give another file."
+            )
+        other = option
+        if not _takes_several(target):
+            other = files.setdefault(os.path.realpath(target), option)
+        if other != option:
+            raise UsageError(
+                f"{other} and {option} would both write {_shown(target)}: give another file to "
+                "one of them."
+            )
+    for option, target in given.items():
+        with _prefixed(option):
+            check_output(target)
+    return not wanting
+
+
+def check_output(target: Target) -> None:
+    """Raise OutputError where nothing could be written, before there is anything to write.
+
+    A pipe is not opened: whoever reads it would take that for the whole result.
+    """
+    with _naming(target):
+        if is_stdout(target):
+            _open_stdout()
+            return
+        number = _number_of_open_file(target)
+        if number is not None:
+            os.fstat(number)
+            return
+        path = Path(target)
+        if not _is_file_or_missing(path):
+            _require_writable(path)
+            if stat.S_ISSOCK(path.stat().st_mode):
+                raise OSError(errno.ENXIO, "Is a socket")
+            return
+        place = path.resolve()
+        if not place.parent.is_dir():
+            folder = str(path.parent)
+            raise OutputError(
+                f"cannot write {_shown(target)}: there is no folder {printable(folder)}. Make it "
+                f"with mkdir -p {shell_path(folder)}, or give another place."
+            )
+        if _can_be_replaced(place):
+            temporary = _temporary_beside(place)
+            temporary.touch(exist_ok=False)
+            temporary.unlink()
+
+
+def is_stdout(target: Target) -> bool:
+    """Whether it is standard output, by any of its names."""
+    return target == STDOUT or _number_of_open_file(target) == _STDOUT_NUMBER
+
+
+def has_folder(target: Target) -> bool:
+    """Whether it is a file, or will be one, beside which others can lie."""
+    if target == STDOUT or _number_of_open_file(target) is not None:
+        return False
+    path = Path(target)
+    return path.is_file() or not path.exists()
+
+
+def cannot_write(name: str, error: OSError) -> OutputError:
+    """What to say of a target, or of another file, that could not be written."""
+    return OutputError(f"cannot write {printable(name)}: {error.strerror or error}.")
+
+
+def _takes_several(target: Target) -> bool:
+    """Whether it takes one result after another, such as /dev/null; a pipe ends with the first."""
+    if _number_of_open_file(target) is not None:
+        return True
+    try:
+        return stat.S_ISCHR(Path(target).stat().st_mode)
+    except OSError:
+        return False
+
+
+@contextmanager
+def _prefixed(option: str) -> Iterator[None]:
+    try:
+        yield
+    except OutputError as error:
+        raise OutputError(f"{option}: {error}") from error
+
+
+def _is_same(read: Target, target: Target) -> bool:
+    try:
+        return Path(read).samefile(target) and not Path(target).is_dir()
+    except OSError:
+        return False
+
+
+def _shown(target: Target) -> str:
+    return printable(os.fspath(target))
+
+
+@contextmanager
+def _naming(target: Target) -> Iterator[None]:
+    """An error of the system as one that names the target."""
+    try:
+        yield
+    except OSError as error:
+        if is_stdout(target):
+            if isinstance(error, BrokenPipeError):
+                # Whoever read it has enough, which is no error.
+                raise
+            raise cannot_write(_STDOUT_NAME, error) from error
+        raise cannot_write(os.fspath(target), error) from error
+
+
+def _open_stdout() -> TextIO:
+    # Python has none where it is closed.
+    found: TextIO | None = sys.stdout
+    if found is None:
+        raise OSError(errno.EBADF, _CLOSED)
+    return found
+
+
+def _number_of_open_file(target: Target) -> int | None:
+    """The number of an open file of this process, which such a path as /dev/fd/63 names."""
+    place = Path(target).absolute()
+    own = {os.path.realpath("/dev/fd"), f"/proc/{os.getpid()}/fd"}
+    for _ in range(_MOST_LINKS):
+        if place.name.isdecimal() and os.path.realpath(place.parent) in own:
+            return int(place.name)
+        try:
+            place = place.parent / place.readlink()
+        except OSError:
+            break
+    return None
+
+
+def _is_file_or_missing(path: Path) -> bool:
+    """Whether there is a file, or could be one; OSError for a folder."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return True
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return stat.S_ISREG(mode)
+
+
+def _require_writable(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _can_be_replaced(place: Path) -> bool:
+    """Whether another file can take its place; OSError where it may not be written at all."""
+    if not place.exists():
+        return True
+    _require_writable(place)
+    return os.access(place.parent, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def _replaced(place: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place at its end; of what does not come there nothing is left."""
+    if not _can_be_replaced(place):
+        try:
+            with place.open("wb") as file:
+                yield file
+        except BaseException:
+            # Half a result could be taken for a whole one.
+            os.truncate(place, 0)
+            raise
+        return
+    temporary = _temporary_beside(place)
+    try:
+        with temporary.open("xb") as file:
+            yield file
+        if place.exists():
+            temporary.chmod(stat.S_IMODE(place.stat().st_mode))
+        _move(temporary, place)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _temporary_beside(place: Path) -> Path:
+    # Without the name of the file: with more letters it could be too long.
+    return place.with_name(f".modelperf-{secrets.token_hex(4)}.tmp")
+
+
+def _move(temporary: Path, place: Path) -> None:
+    try:
+        temporary.replace(place)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        # A file that a container mounts keeps its place, and takes other content alone.
+        shutil.copyfile(temporary, place)
+        temporary.unlink()

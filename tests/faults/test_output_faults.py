@@ -1,0 +1,232 @@
+"""Whatever lies where a result is to go: it is written there as it has to be, or left alone."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import onnx
+import pytest
+
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.output_files import check_output, written_bytes, written_text
+from tests.command import environment, run
+from tests.plugin.project import write_dense
+from tests.small_models import save_beside
+
+pytestmark = pytest.mark.usefixtures("no_waiting")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a model."""
+    monkeypatch.chdir(tmp_path)
+    write_dense(tmp_path / "m.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def pipe(folder: Path) -> Path:
+    path = folder / "pipe"
+    os.mkfifo(path)
+    return path
+
+
+@contextmanager
+def read_from(pipe: Path) -> Iterator[list[bytes]]:
+    """What another process reads of a named pipe from its opening to its end."""
+    read: list[bytes] = []
+    program = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read())"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen([*command, pipe], stdout=subprocess.PIPE) as reader:
+        yield read
+        read.append(reader.communicate()[0])
+
+
+def spawn(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """The command as a process of its own, whose output are bytes."""
+    command = [sys.executable, "-m", "pytest_modelperf", *arguments]
+    return subprocess.run(command, capture_output=True, check=False, env=environment())
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -- pipes and devices
+
+
+def test_a_named_pipe_is_not_opened_before_there_is_something_to_write(pipe: Path) -> None:
+    # Nobody reads it: to open it would be to wait.
+    check_output(pipe)
+
+
+def test_whoever_reads_a_named_pipe_gets_the_whole_report(pipe: Path) -> None:
+    with read_from(pipe) as read:
+        done = run("profile", "--static", "m.onnx", "--json", "pipe")
+    assert (done.exit_code, done.err) == (0, "")
+    assert json.loads(read[0])["model"]["path"] == "m.onnx"
+    assert pipe.is_fifo()
+
+
+def test_whoever_reads_a_named_pipe_gets_the_whole_model(folder: Path, pipe: Path) -> None:
+    with read_from(pipe) as read:
+        done = run("shapes", "m.onnx", "-o", "pipe")
+    assert (done.exit_code, done.err) == (0, "")
+    run("shapes", "m.onnx", "-o", "file.onnx")
+    assert read == [(folder / "file.onnx").read_bytes()]
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_takes_one_document(pipe: Path) -> None:
+    done = run("profile", "--static", "m.onnx", "--json", pipe.name, "--csv", pipe.name)
+    assert done.exit_code == 2
+    assert done.err.startswith("Error: --json and --csv would both write pipe: ")
+
+
+@pytest.mark.parametrize("arguments", [("shapes", "-o"), ("profile", "--static", "--json")])
+def test_a_device_stays_a_device(folder: Path, arguments: tuple[str, ...]) -> None:
+    command, *options = arguments
+    (folder / "null").symlink_to(os.devnull)
+    done = run(command, "m.onnx", *options, "null")
+    assert (done.exit_code, done.err) == (0, "")
+    assert Path(os.devnull).is_char_device()
+    assert names(folder) == ["m.onnx", "null"]
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_a_model_can_go_to_standard_output(folder: Path, target: str) -> None:
+    done = spawn("shapes", "m.onnx", "-o", target)
+    assert done.returncode == 0
+    assert done.stderr.decode() == f"{target}: 3 of 3 tensors have a shape\n"
+    onnx.checker.check_model(onnx.load_model_from_string(done.stdout), full_check=True)
+    assert names(folder) == ["m.onnx"]
+    assert Path("/dev/stdout").is_symlink() or not Path("/dev/stdout").exists()
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_a_report_on_standard_output_stands_there_alone(folder: Path, target: str) -> None:
+    with (folder / "out").open("wb") as out:
+        command = [sys.executable, "-m", "pytest_modelperf", "profile", "--static", "m.onnx"]
+        subprocess.run([*command, "--json", target], stdout=out, check=True, env=environment())
+    assert json.loads((folder / "out").read_bytes())["model"]["path"] == "m.onnx"
+
+
+def test_an_open_file_of_the_shell_goes_on_where_it_is(folder: Path) -> None:
+    with (folder / "log").open("ab") as log:
+        log.write(b"before\n")
+        log.flush()
+        with written_bytes(f"/dev/fd/{log.fileno()}") as file:
+            file.write(b"result\n")
+        log.write(b"after\n")
+    assert (folder / "log").read_bytes() == b"before\nresult\nafter\n"
+
+
+def test_the_weights_of_a_model_are_not_put_beside_a_pipe(folder: Path, pipe: Path) -> None:
+    (folder / "in").mkdir()
+    model = onnx.load(folder / "m.onnx")
+    save_beside(model, folder / "in" / "outside.onnx", "w.bin")
+    with read_from(pipe) as read:
+        done = run("shapes", "in/outside.onnx", "-o", "pipe")
+    assert (done.exit_code, done.err) == (0, "")
+    assert "weights stay in w.bin: put that beside the model to run it\n" in done.out
+    assert onnx.load_model_from_string(read[0]).graph.initializer
+    assert names(folder) == ["in", "m.onnx", "pipe"]
+
+
+# -- what must not be written over
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("shapes", "m.onnx", "-o"), "-o"),
+        (("profile", "--static", "m.onnx", "--json"), "--json"),
+        (("compare", "--static", "other.onnx", "m.onnx", "--markdown"), "--markdown"),
+        (("sweep", "other.onnx", "--against", "m.onnx", "--csv"), "--csv"),
+        (("whatif", "m.onnx", "--html"), "--html"),
+        (("doctor", "m.onnx", "--json"), "--json"),
+        (("profiles", "m.onnx", "--json"), "--json"),
+        (("trace", "m.onnx", "--chrome"), "--chrome"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+@pytest.mark.parametrize("name", ["m.onnx", "link.onnx"])
+def test_no_command_writes_over_what_it_reads(
+    folder: Path, arguments: tuple[str, ...], option: str, name: str
+) -> None:
+    before = (folder / "m.onnx").read_bytes()
+    (folder / "link.onnx").symlink_to("m.onnx")
+    done = run(*arguments, name)
+    told = f"Error: {option} would overwrite {name}, which is read: give another file.\n"
+    assert done == (2, "", told)
+    assert (folder / "m.onnx").read_bytes() == before
+
+
+# -- files
+
+
+def test_a_file_is_the_old_one_until_the_new_one_is_whole(folder: Path) -> None:
+    target = folder / "report"
+    target.write_text("old")
+    target.chmod(0o640)
+    with written_text(target) as file:
+        file.write("new")
+        file.flush()
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert names(folder) == ["m.onnx", "report"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(folder: Path) -> None:
+    (folder / "link").symlink_to("file")
+    for text in ("first", "second"):
+        with written_text("link") as file:
+            file.write(text)
+        assert (folder / "file").read_text() == text
+    assert (folder / "link").is_symlink()
+
+
+def test_a_file_that_keeps_its_place_takes_other_content(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file does that a container mounts."""
+
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self), None, str(target))
+
+    target = folder / "report"
+    target.write_text("old and long")
+    number = target.stat().st_ino
+    monkeypatch.setattr(Path, "replace", refuse)
+    with written_text(target) as file:
+        file.write("new")
+    assert (target.read_text(), target.stat().st_ino) == ("new", number)
+    assert names(folder) == ["m.onnx", "report"]
+
+
+def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    for target, reason in {
+        ".": "Is a directory",
+        "loop": "Too many levels of symbolic links",
+        "socket": "Is a socket",
+        "m.onnx/report": "Not a directory",
+        "x" * 300: "File name too long",
+        "no/such/report": r"there is no folder no/such\. Make it with mkdir -p no/such",
+        "/dev/fd/987": "Bad file descriptor",
+    }.items():
+        with pytest.raises(OutputError, match=rf"cannot write {target}: {reason}"):
+            check_output(target)
+    assert names(folder) == ["loop", "m.onnx", "socket"]
