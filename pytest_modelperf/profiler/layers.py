@@ -4,8 +4,8 @@ The time of a kernel is shown at one layer: of those that it stands for the one 
 where none has any, the one whose operator the kernel's is, or else the one with the most operations
 of other kinds, and of several of these the last. What the engine put
 in to change the layout of a tensor is a row for each operator, as are other kernels that stand for
-no layer. What a plain inference takes longer than all of its kernels is the overhead of the
-runtime.
+no layer. The rest of an inference is the overhead of the runtime: its share is told by the same
+runs as the kernels, and the latency, which was measured at another time, is divided by it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     step_ns = _resolution_ns(run.kernels)
     for kernel, place in zip(run.kernels, places.of_kernels(run.kernels), strict=True):
         table.add(kernel, place, _typical_ns(kernel.self_ns, step_ns))
-    return table.finished(run.plain_ns or run.run_ns, latency_ns)
+    return table.finished(run, latency_ns, step_ns)
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
@@ -132,7 +132,7 @@ class _Row:
     def ns(self) -> float:
         return sum(ns for ns, _ in self.times)
 
-    def finished(self, scale: float) -> LayerTime:
+    def finished(self, scale: float, runs_scale: float) -> LayerTime:
         _, main = max(self.times, key=lambda time: time[0])
         known = [kernel.name for _, kernel in self.times]
         return LayerTime(
@@ -143,7 +143,7 @@ class _Row:
             fused=tuple(sorted(self.covered - {self.layer})),
             provider=main.provider,
             precision=main.precision,
-            runs_ns=_sum_by_run([kernel for _, kernel in self.times], scale),
+            runs_ns=_sum_by_run([kernel for _, kernel in self.times], runs_scale),
         )
 
 
@@ -163,23 +163,58 @@ class _Table:
         row.times.append((ns, kernel))
         row.covered |= covered
 
-    def finished(self, plain_ns: Sequence[float], latency_ns: float) -> tuple[LayerTime, ...]:
+    def finished(
+        self, run: KernelRun, latency_ns: float, resolution_ns: int
+    ) -> tuple[LayerTime, ...]:
         rows = sorted(self._rows.values(), key=_position)
         spent = sum(row.ns for row in rows)
-        whole = max(spent, median(plain_ns))
-        scale = latency_ns / whole if whole else 0.0
-        times = tuple(row.finished(scale) for row in rows)
-        rest = latency_ns - math.fsum(time.ns for time in times)
-        kernels = _sum_by_run([kernel for row in rows for _, kernel in row.times], scale)
-        # In one run or another the kernels can take longer than the plain inference beside it.
-        rests = [scale * ns - sum_ns for ns, sum_ns in zip(plain_ns, kernels, strict=False)]
+        sums = _sum_by_run([kernel for row in rows for _, kernel in row.times], 1.0)
+        # Noise can make every run slow and no kernel typically slow. Then the sum of typical
+        # kernels is far from a typical sum, and each has its own scale.
+        typical = _typical_ns(sums, resolution_ns) if sums else spent
+        whole = _Whole.of(run, typical)
+        in_kernels_ns = latency_ns * (1.0 - whole.rest)
+        scale = in_kernels_ns / spent if spent else 0.0
+        runs_scale = in_kernels_ns / typical if typical else 0.0
+        times = tuple(row.finished(scale, runs_scale) for row in rows)
+        has_runs = len(sums) == len(whole.runs_ns)
         overhead = LayerTime(
             kind=RowKind.OVERHEAD,
             kernel="",
-            ns=max(0.0, rest),
-            runs_ns=tuple(rests) if len(kernels) == len(plain_ns) else (),
+            ns=max(0.0, latency_ns - math.fsum(time.ns for time in times)),
+            runs_ns=whole.rests_ns(sums, latency_ns) if has_runs else (),
         )
         return (*times, overhead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What inferences took, and the share of it that their kernels leave over."""
+
+    runs_ns: tuple[float, ...]
+    rest: float
+
+    @classmethod
+    def of(cls, run: KernelRun, kernels_ns: float) -> _Whole:
+        """That of profiled or of plain inferences, whichever leaves less over.
+
+        A profiled inference has the cost of profiling in its rest. A plain one beside it does not,
+        but it has what disturbed it alone.
+        """
+        wholes = [runs for runs in (run.run_ns, run.plain_ns) if runs]
+        runs = min(wholes, key=median, default=())
+        typical = median(runs) if runs else 0.0
+        return cls(runs, max(0.0, 1.0 - kernels_ns / typical) if typical else 0.0)
+
+    def rests_ns(self, sums: Sequence[float], latency_ns: float) -> tuple[float, ...]:
+        """The rest of each run, of so long an inference.
+
+        In one run or another the kernels can take longer than the plain inference beside it.
+        """
+        return tuple(
+            latency_ns * (1.0 - spent / whole) if whole else 0.0
+            for spent, whole in zip(sums, self.runs_ns, strict=True)
+        )
 
 
 def _sum_by_run(kernels: Sequence[Kernel], scale: float) -> tuple[float, ...]:

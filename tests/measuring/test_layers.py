@@ -23,9 +23,13 @@ def _kernel(name: str, op_type: str, *self_us: float, calls: int = 1) -> Kernel:
     return Kernel(name=name, op_type=op_type, self_ns=times, calls=calls, provider="CPU")
 
 
-def _run(*kernels: Kernel, plain_us: float = 0.0) -> KernelRun:
-    plain = (1000 * plain_us or sum(k.self_ns[0] for k in kernels),)
-    return KernelRun(kernels=kernels, run_ns=(1.0,), plain_ns=plain)
+def _run(*kernels: Kernel, plain_us: float = 0.0, profiled_us: float = 0.0) -> KernelRun:
+    """Runs that all took as long; profiled ones at least as long as their kernels."""
+    runs = max((len(k.self_ns) for k in kernels), default=1)
+    spent = sum(k.self_ns[0] for k in kernels)
+    plain = 1000 * plain_us or spent
+    whole = 1000 * profiled_us or max(plain, spent)
+    return KernelRun(kernels=kernels, run_ns=(whole,) * runs, plain_ns=(plain,) * runs)
 
 
 def _step(name: str, op_type: str, inputs: str, outputs: str, **bodies: Plan) -> PlanNode:
@@ -323,6 +327,43 @@ def test_kernels_that_profiling_made_slower_than_the_inference_are_scaled_down()
     model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
     run = _run(_kernel("r", "Relu", 50), _kernel("y", "Sin", 150), plain_us=100)
     assert [round(row.ns) for row in model.rows(run)] == [25_000, 75_000, 0]
+
+
+def test_a_noisy_minute_of_the_plain_inferences_is_no_overhead() -> None:
+    """The profiled runs had quiet: all but 5 % of their own time was in their kernels."""
+    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
+    run = _run(_kernel("r", "Relu", 25), _kernel("y", "Sin", 70), plain_us=180, profiled_us=100)
+    assert [round(row.ns) for row in model.rows(run, latency_us=200)] == [50_000, 140_000, 10_000]
+
+
+def test_noise_that_hits_one_kernel_a_run_is_no_overhead() -> None:
+    """No kernel is typically slow, and each run is: the rest is that of the same run."""
+    model = _Model("g (float[4] x) => (y) { r = Relu (x)  s = Sin (r)  y = Cos (s) }")
+    kernels = [
+        _kernel(name, op, *(100.0 if run % 3 == place else 10.0 for run in range(9)))
+        for place, (name, op) in enumerate([("r", "Relu"), ("s", "Sin"), ("y", "Cos")])
+    ]
+    *layers, overhead = model.rows(_run(*kernels, plain_us=150), latency_us=150)
+    assert overhead.ns == pytest.approx(30_000)
+    assert [row.ns for row in layers] == pytest.approx([40_000] * 3)
+    # Nor is it time that the runs of all layers have together, and none of them has alone.
+    assert {round(sum(run)) for run in zip(*(row.runs_ns for row in layers), strict=True)} == {
+        120_000
+    }
+
+
+def test_the_cost_of_profiling_is_no_overhead() -> None:
+    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
+    run = _run(_kernel("r", "Relu", 20), _kernel("y", "Sin", 70), plain_us=100, profiled_us=300)
+    assert [round(row.ns) for row in model.rows(run)] == [20_000, 70_000, 10_000]
+
+
+def test_kernels_that_do_not_tell_every_run_are_held_against_a_typical_one() -> None:
+    model = _Model("g (float[4] x) => (y) { r = Relu (x)  y = Sin (r) }")
+    run = _run(_kernel("r", "Relu", 20, 20, 20), _kernel("y", "Sin", 70, 70), plain_us=100)
+    rows = model.rows(run)
+    assert [round(row.ns) for row in rows] == [20_000, 70_000, 10_000]
+    assert rows[-1].runs_ns == ()
 
 
 def test_without_any_kernel_all_is_overhead() -> None:
