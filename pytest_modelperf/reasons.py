@@ -67,6 +67,8 @@ class Reason:
         if self.time is None or share is None or abs(share) < _LEAST_SHOWN:
             return self.text
         time = f"{self.time.ns / 1e6:+.{3 if abs(self.time.ns) < 1e6 else 2}f} ms"
+        if self.time.is_within_noise:
+            return f"{self.text}: {time}, within the noise"
         if share < 0:
             return f"{self.text}: {time}"
         return f"{self.text}: explains {100 * share:.0f} % of the difference ({time})"
@@ -112,7 +114,8 @@ def find_reasons(
 
     def order(reason: Reason) -> tuple[int, float]:
         share = 0.0 if reason.time is None else reason.time.share or 0.0
-        return (0 if share >= _LEAST_SHOWN else 1 if share > -_LEAST_SHOWN else 2, -share)
+        explains = reason.time is not None and reason.time.explains(_LEAST_SHOWN)
+        return (0 if explains else 1 if share > -_LEAST_SHOWN else 2, -share)
 
     return tuple(sorted(reasons, key=order))
 
@@ -318,13 +321,7 @@ class _Facts:
         self, text: str, before: Sequence[LayerTime], after: Sequence[LayerTime]
     ) -> list[Reason]:
         time = self.found.time(before, after)
-        if time is None or time.share is None or time.share < _LEAST_SHARE:
-            return []
-        if (
-            time.low_ns is not None
-            and time.high_ns is not None
-            and time.low_ns <= 0 <= time.high_ns
-        ):
+        if time is None or not time.explains(_LEAST_SHARE):
             return []
         old, new = sum(t.ns for t in before), sum(t.ns for t in after)
         verb = "take" if text.endswith(("layers", ",")) and "runtime" not in text else "takes"

@@ -94,6 +94,17 @@ class TimeChange:
     high_ns: float | None = None
     share: float | None = None
 
+    @property
+    def is_within_noise(self) -> bool:
+        """Whether the interval holds 0; where there is none, nothing says so."""
+        if self.low_ns is None or self.high_ns is None:
+            return False
+        return self.low_ns <= 0.0 <= self.high_ns
+
+    def explains(self, least: float) -> bool:
+        """Whether it is a cause: so large a share of the difference, and more than noise."""
+        return self.share is not None and self.share >= least and not self.is_within_noise
+
 
 @dataclass(frozen=True, slots=True)
 class LayerTypeChange:

@@ -390,6 +390,16 @@ def test_a_function_without_a_graph_has_only_its_runtime() -> None:
 # -- why
 
 
+def test_a_time_within_the_noise_explains_nothing() -> None:
+    """The layer takes 0.2 ms more, and its runs are half a millisecond above or below that."""
+    before = profile(Ran("a"), Ran("b", "Relu", 1.0), runs=[0.0] * 20)
+    after = profile(Ran("a"), Ran("b", "Relu", 1.2, shape=(1, 9)), runs=[-0.5, 0.5] * 10)
+    (reason,) = explained(before, after).reasons
+    assert reason == (
+        "1 of 1 Relu of another shape (first: b, output 1x8 -> 1x9): +0.200 ms, within the noise"
+    )
+
+
 def test_fusions_that_were_lost_are_counted_by_pattern_with_what_they_cost() -> None:
     def net(*, is_fused: bool) -> CaseProfile:
         rows = []

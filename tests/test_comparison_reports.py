@@ -16,6 +16,7 @@ from markdown_it import MarkdownIt
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.measurements import LayerTime, RowKind
 from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.report.comparison_tables import layer_type_time_tables
 from pytest_modelperf.report.markdown import escape_markdown, render_markdown
 from pytest_modelperf.report.text import TextStyle, render_comparison
 from pytest_modelperf.serde import dump_comparison
@@ -223,15 +224,16 @@ params          25.61 M    25.61 M      0 %                       0 %  passed
 peak activa…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type      count  before    now  change  explains
-───────────────────────────────────────────────────────────────────
-Conv               53   20.11  22.40   +2.29      74 %  <
-Relu               49       -   0.51   +0.51      17 %  < was fused
-Transpose      0 -> 4       -   0.31   +0.31      10 %  < new
-layout                   2.58   2.55   -0.03      -1 %
-2 other types            3.41   3.41    0.00       0 %
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 
-total                   26.10  29.18   +3.08
+total                26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change  explains
@@ -266,15 +268,16 @@ params              25.61 M    25.61 M      0 %                       0 %  passe
 peak activations  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type      count  before    now  change       interval  explains
-──────────────────────────────────────────────────────────────────────────────────
-Conv               53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu               49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose      0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-layout                   2.58   2.55   -0.03  -0.12 … +0.06      -1 %
-2 other types            3.41   3.41    0.00                      0 %
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 
-total                   26.10  29.18   +3.08
+total                26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change       interval  explains
@@ -289,6 +292,48 @@ why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
 how: 9 rounds as a duet, 2.1 s
 outputs: the output is equal on the same inputs
 """)
+
+
+def rows_of(case: CaseComparison) -> dict[str, str]:
+    """The first and the last column of the table by layer type."""
+    table = layer_type_time_tables(case)[0]
+    return {row[0]: row[-1] for row in table.rows}
+
+
+def one_type(op: str, before: float, after: float, share: float | None) -> LayerTypeChange:
+    time = TimeChange(ns=(after - before) * NS_PER_MS, share=share)
+    return LayerTypeChange(op, kind(op, 37, before), kind(op, 37, after), time)
+
+
+def test_what_takes_long_has_a_row_and_a_small_part_of_a_small_difference_has_none() -> None:
+    types = (
+        one_type("Gemm", 2.0, 2.2, 0.9),
+        one_type("Slice", 0.010, 0.013, 0.012),
+        one_type("Sqrt", 0.010, 0.013, 0.012),
+        one_type("MatMul", 6.0, 6.001, 0.005),
+        one_type("Erf", 0.3, 0.29, -0.05),
+    )
+    case = replace(SLOWER, layer_types=types)
+    assert list(rows_of(case)) == ["Gemm", "MatMul", "Erf", "2 other types"]
+
+
+def test_of_many_types_the_heaviest_have_a_row_wherever_they_stand() -> None:
+    some = [one_type(f"Op{n}", 0.2, 0.2, 0.0) for n in range(14)]
+    last = one_type("Conv", 9.0, 5.0, -0.9)
+    rows = list(rows_of(replace(SLOWER, layer_types=(*some, last))))
+    assert rows[-2:] == ["Conv", "3 other types"]
+    assert len(rows) == 13
+
+
+def test_a_row_whose_interval_holds_nothing_is_no_cause() -> None:
+    """Neither among the types nor among the layers, however large it is."""
+    unsure, sure = change(0.8, 0.5, width=0.81), change(0.8, 0.5, width=0.79)
+    layer = SLOWER.layers[0]
+    for time, mark in ((unsure, ""), (sure, "<")):
+        types = (replace(SLOWER.layer_types[0], time=time),)
+        case = replace(SLOWER, layer_types=types, layers=(replace(layer, time=time),))
+        assert rows_of(case) == {"Conv": mark}
+        assert ("layers that explain most" in text(case)) == bool(mark)
 
 
 def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
@@ -435,8 +480,9 @@ Time by layer type, in ms:
 | <code>Conv</code> | 53 | 20.11 | 22.40 | +2.29 | +2.20 … +2.38 | 74 % | &#60; |
 | <code>Relu</code> | 49 | &#45; | 0.51 | +0.51 | +0.42 … +0.60 | 17 % | &#60; was fused |
 | <code>Transpose</code> | 0 -&#62; 4 | &#45; | 0.31 | +0.31 | +0.22 … +0.40 | 10 % | &#60; new |
+| <code>MatMul</code> | 1 | 1.20 | 1.19 | -0.01 | -0.10 … +0.08 | 0 % |  |
+| <code>Add</code> | 16 | 2.21 | 2.22 | +0.01 | -0.08 … +0.10 | 0 % |  |
 | <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 | -1 % |  |
-| <code>2 other types</code> |  | 3.41 | 3.41 | 0.00 |  | 0 % |  |
 | **total** |  | **26.10** | **29.18** | **+3.08** |  |  |  |
 
 Layers that explain most, in ms:

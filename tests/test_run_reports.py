@@ -181,15 +181,16 @@ params          25.61 M    25.61 M      0 %                       0 %  passed
 peak activa…  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type      count  before    now  change  explains
-───────────────────────────────────────────────────────────────────
-Conv               53   20.11  22.40   +2.29      74 %  <
-Relu               49       -   0.51   +0.51      17 %  < was fused
-Transpose      0 -> 4       -   0.31   +0.31      10 %  < new
-layout                   2.58   2.55   -0.03      -1 %
-2 other types            3.41   3.41    0.00       0 %
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 
-total                   26.10  29.18   +3.08
+total                26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change  explains
@@ -224,15 +225,16 @@ params              25.61 M    25.61 M      0 %                       0 %  passe
 peak activations  9.188 MiB  12.25 MiB  +33.3 %
 
 time by layer type, in ms
-layer type      count  before    now  change       interval  explains
-──────────────────────────────────────────────────────────────────────────────────
-Conv               53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
-Relu               49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
-Transpose      0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
-layout                   2.58   2.55   -0.03  -0.12 … +0.06      -1 %
-2 other types            3.41   3.41    0.00                      0 %
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
 
-total                   26.10  29.18   +3.08
+total                26.10  29.18   +3.08
 
 layers that explain most, in ms
 layer             type       before   now  change       interval  explains

@@ -34,9 +34,12 @@ from pytest_modelperf.verdicts import (
 
 MARK = "<"
 
-# A row that explains so much is marked; one that explains less than the other is summed up.
+# A row that explains so much is marked.
 _MARKED = 0.1
+# One that has less of the difference and of the whole time than this is summed up with others, and
+# so is a change of less than this of the whole, however much it is of a small difference.
 _SHOWN = 0.01
+_LEAST_OF_WHOLE = 0.001
 _MAX_TYPES = 12
 _MAX_LAYERS = 6
 _LEAST_DECIMALS = 2
@@ -214,11 +217,11 @@ def has_times(case: CaseComparison) -> bool:
 
 def explains_layers(case: CaseComparison) -> bool:
     """Whether there is a layer that explains something worth a row."""
-    return any(_is_culprit(change.time, _SHOWN) for change in case.layers)
+    return any(_is_cause(change.time, _SHOWN) for change in case.layers)
 
 
-def _is_culprit(time: TimeChange | None, least: float) -> bool:
-    return time is not None and time.share is not None and time.share >= least
+def _is_cause(time: TimeChange | None, least: float) -> bool:
+    return time is not None and time.explains(least)
 
 
 def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
@@ -232,10 +235,7 @@ def _layer_type_times(case: CaseComparison, *, has_intervals: bool) -> Table:
     decimals = _decimals(case)
     timed = [change for change in case.layer_types if change.time is not None]
     whole = max(_total(c.before for c in timed), _total(c.after for c in timed))
-    large = [c for c in timed if _is_worth_a_row(c, whole)][:_MAX_TYPES]
-    small = [c for c in timed if c not in large]
-    if len(small) == 1:
-        large, small = [*large, *small], []
+    large, small = _split_by_weight(timed, whole)
     rows = [
         (
             printable(c.op),
@@ -273,7 +273,7 @@ def layer_time_tables(
 
 def _layer_times(case: CaseComparison, options: OptionNames, *, has_intervals: bool) -> Table:
     decimals = _decimals(case)
-    shown = [c for c in case.layers if _is_culprit(c.time, _SHOWN)]
+    shown = [c for c in case.layers if _is_cause(c.time, _SHOWN)]
     rows = tuple(
         (
             _layer_name(c),
@@ -355,13 +355,28 @@ def _decimals(case: CaseComparison) -> int:
     return max(_LEAST_DECIMALS, ms_decimals(_total(c.after for c in case.layer_types)))
 
 
-def _is_worth_a_row(change: LayerTypeChange, whole: float) -> bool:
-    if change.time is None:
-        return False
-    if change.time.share is not None:
-        return abs(change.time.share) >= _SHOWN
-    largest = max(_total([change.before]), _total([change.after]))
-    return largest >= _SHOWN * whole
+def _split_by_weight(
+    changes: Sequence[LayerTypeChange], whole: float
+) -> tuple[list[LayerTypeChange], list[LayerTypeChange]]:
+    """Those with a row of their own, and those that are summed up, both in the given order."""
+    weights = [_weight(change, whole) for change in changes]
+    heaviest = sorted(range(len(changes)), key=lambda place: -weights[place])[:_MAX_TYPES]
+    kept = {place for place in heaviest if weights[place] >= _SHOWN}
+    if len(changes) - len(kept) == 1:
+        kept = set(range(len(changes)))
+    large = [change for place, change in enumerate(changes) if place in kept]
+    return large, [change for place, change in enumerate(changes) if place not in kept]
+
+
+def _weight(change: LayerTypeChange, whole: float) -> float:
+    """The share of the whole time that it takes or of the difference that it has, if larger."""
+    if not whole:
+        return _SHOWN
+    share = max(_total([change.before]), _total([change.after])) / whole
+    time = change.time
+    if time is None or time.share is None or abs(time.ns) < _LEAST_OF_WHOLE * whole:
+        return share
+    return max(share, abs(time.share))
 
 
 def _layer_count(change: LayerTypeChange) -> str:
@@ -392,7 +407,7 @@ def _percent_of(share: float) -> str:
 
 
 def _mark(time: TimeChange | None, news: str) -> str:
-    mark = MARK if _is_culprit(time, _MARKED) else ""
+    mark = MARK if _is_cause(time, _MARKED) else ""
     return " ".join(part for part in (mark, news) if part)
 
 
