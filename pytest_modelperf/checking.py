@@ -26,6 +26,7 @@ from pytest_modelperf.comparing import (
     Details,
     Side,
     baseline_side,
+    cannot_run_apart,
     compare_case,
     describe_engine,
     settle,
@@ -45,11 +46,12 @@ from pytest_modelperf.limits import Budget
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import Measurement, Progress
 from pytest_modelperf.measuring import measure_case, measure_function
-from pytest_modelperf.options import UpdateMode
+from pytest_modelperf.options import BASELINE_PYTHON, UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
 from pytest_modelperf.rigging import WAITING, Model, Place, Watch, check_cores
@@ -298,7 +300,10 @@ class _Work:
             return self._compare_sides(replace(before, setup=self._setup_before()))
 
     def _settle(self, stored: Baseline) -> Compared | None:
-        """What the baseline says where its twin need not be rebuilt."""
+        """What the baseline says where its twin need not be rebuilt.
+
+        UsageError where the baseline is to run in a Python of its own, and has no twin that may.
+        """
         case = stored.model.case(self.place.case.id)
         if self.run_of.is_static:
             if case is None or case.static is None:
@@ -307,6 +312,13 @@ class _Work:
             return Compared(compare_with_stored(self.place.case, case.static, static))
         machine = stored.machine(self.run_of.machine.key)
         before = Side(self.source, self._setup_before(), stored.model, machine)
+        idle = cannot_run_apart(before, self.model, self.check.setup, self.place.case)
+        if idle is not None:
+            raise UsageError(
+                f"{idle}. Give the older model itself with --modelperf-against, record the "
+                "baseline again with --modelperf-update-baseline when less else runs here, or "
+                "leave out --modelperf-baseline-python."
+            )
         return settle(before, self.model, self.check.setup, self.place)
 
     def _compare_sides(self, before: Side) -> Compared:
@@ -340,7 +352,7 @@ class _Work:
         python = self.run_of.baseline_python
         if python is None:
             return self.check.setup
-        return replace(self.check.setup, spec=f"popen//python={python}")
+        return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
 
     @property
     def _timed(self) -> list[Budget]:

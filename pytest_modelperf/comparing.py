@@ -18,7 +18,7 @@ from pytest_modelperf.baseline_records import (
 )
 from pytest_modelperf.compare import compare_cases, compare_with_stored
 from pytest_modelperf.dueling import Pair, Told, fight
-from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.gates import Gate, describe_modes, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
@@ -109,12 +109,23 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     old_facts = before.facts or read_facts(pairs[0].before, total, watch)
     new_facts = read_facts(pairs[0].after, total, watch)
     gate = gate.divided(total)
-    found: list[Compared] = []
-    for pair in pairs:
-        for cores in request.cores:
-            case = Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims)
-            place = Place(case, len(found) + 1, total, watch)
-            found.append(compare_case(pair, before, gate, place, details))
+    cases = [
+        (pair, Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims))
+        for pair in pairs
+        for cores in request.cores
+    ]
+    for pair, case in cases:
+        # Before the first of them runs: all of it would be lost.
+        idle = cannot_run_apart(before, pair.after, after.setup, case)
+        if idle is not None:
+            raise UsageError(
+                f"{idle}. Give the older model itself as A, record the baseline again, or leave "
+                "out --python-a and --python-b."
+            )
+    found = [
+        compare_case(pair, before, gate, Place(case, number, total, watch), details)
+        for number, (pair, case) in enumerate(cases, 1)
+    ]
     return Comparison(
         old_facts,
         new_facts,
@@ -172,6 +183,18 @@ def compare_case(
     latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
     metrics = (*latency, *static.metrics)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
+
+
+def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
+    """Why a baseline cannot run otherwise than the model now; None where it can, or need not."""
+    if before.baseline is None or before.setup == setup:
+        return None
+    if _missing(case.id, before.baseline.case(case.id), now):
+        return None
+    refusal = before.baseline.twin_refusal(case.id)
+    if refusal is None:
+        return None
+    return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
 
 
 def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:

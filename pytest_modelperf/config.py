@@ -207,7 +207,7 @@ def read_settings(
     place = f"{printable(table_file)}, [tool.{PREFIX}"
     given = _Given(command_line, ini, _read_top(table or {}, f"{place}]"), f"{place}]")
     models = given.table.get(_MODELS, {})
-    return Settings(
+    settings = Settings(
         root=root,
         tolerances=given.value(options.TOLERANCE),
         max_seconds=given.value(options.MAX_SECONDS),
@@ -231,6 +231,41 @@ def read_settings(
         table_file=table_file,
         has_given_seconds=given.has(options.MAX_SECONDS),
     )
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    """UsageError for a setting that could do nothing beside another one.
+
+    What was typed comes before what stands in a file, which is then left out.
+    """
+    if settings.static_only:
+        idle = (options.BASELINE_PYTHON, options.TRACE)
+        reason = f"with {options.STATIC_ONLY.flag} no model runs"
+        _refuse(idle, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
+    if settings.update is UpdateMode.ALL:
+        idle = (options.AGAINST, options.BASELINE_PYTHON)
+        reason = f"{options.UPDATE_BASELINE.flag} records every case and compares none"
+        remedy = (
+            f"Leave one of them out, or record only what is new or improved: "
+            f"{options.UPDATE_BASELINE.flag}=new or =improved."
+        )
+        _refuse(idle, settings, options.UPDATE_BASELINE, reason, remedy)
+
+
+def _refuse(
+    idle: Sequence[Option[str | None]],
+    settings: Settings,
+    other: Option[object],
+    reason: str,
+    remedy: str,
+) -> None:
+    """UsageError for the first of these settings that was given, unless only `other` was typed."""
+    for option in idle:
+        is_left_out = other.key in settings.typed and option.key not in settings.typed
+        if getattr(settings, option.key) is not None and not is_left_out:
+            raise UsageError(f"{option.flag} would do nothing: {reason}. {remedy}")
 
 
 def read_table(pyproject: Path) -> Mapping[str, object] | None:

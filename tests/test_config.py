@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -305,6 +306,44 @@ def test_engine_options_of_a_file_are_left_out_where_another_engine_is_typed() -
     assert _settings(
         {"engine": "onnxruntime", "engine_option": ["a=1"]}, {}, table
     ).engine_options == {"a": "1"}
+
+
+# What is typed, what stands in a table, and what the error begins with; None where there is none.
+_TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
+    (
+        {"static_only": True, "baseline_python": "python3"},
+        {},
+        "--modelperf-baseline-python would do nothing: with --modelperf-static-only",
+    ),
+    ({"static_only": True, "trace": "traces"}, {}, "--modelperf-trace would do nothing"),
+    ({"static_only": True}, {"trace": "traces", "baseline_python": "python3"}, None),
+    ({"trace": "traces"}, {"static_only": True}, "--modelperf-trace would do nothing"),
+    ({}, {"static_only": True, "trace": "traces"}, "--modelperf-trace would do nothing"),
+    (
+        {"update_baseline": "all", "against": "main"},
+        {},
+        "--modelperf-against would do nothing: --modelperf-update-baseline records every case",
+    ),
+    (
+        {"update_baseline": "all", "baseline_python": "python3"},
+        {},
+        "--modelperf-baseline-python would do nothing: --modelperf-update-baseline records",
+    ),
+    ({"update_baseline": "all"}, {"against": "main"}, None),
+    ({"update_baseline": "new", "against": "main", "baseline_python": "python3"}, {}, None),
+]
+
+
+@pytest.mark.parametrize(("typed", "table", "message"), _TOGETHER)
+def test_a_setting_that_another_one_leaves_without_effect_is_an_error(
+    typed: dict[str, object], table: dict[str, object], message: str | None
+) -> None:
+    """But what is typed comes before what stands in a file."""
+    if message is None:
+        _settings(command_line=typed, table=table)
+        return
+    with pytest.raises(UsageError, match=re.escape(message)):
+        _settings(command_line=typed, table=table)
 
 
 _WRONG: Mapping[str, list[object]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,8 @@ def compare(  # noqa: PLR0913  # one parameter per option
     """  # noqa: D301  # click: keep the lines of the paragraph
     targets = {"--json": json_file, "--html": html_file, "--markdown": markdown_file}
     is_shown = check_outputs(targets, before, after, input_file)
+    if static:
+        _check_static({"--python-a": python_a, "--python-b": python_b, "--input-file": input_file})
     if html_file is not None:
         from pytest_modelperf.report.html import check_html_extra
 
@@ -132,6 +135,13 @@ def compare(  # noqa: PLR0913  # one parameter per option
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
     _end_by(result)
+
+
+def _check_static(given: Mapping[str, str | None]) -> None:
+    """Raise for what only a run of the models would use."""
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"{option} is for a run of the models: leave out --static, or it.")
 
 
 def _compare_static(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -296,12 +295,9 @@ def parse_interpreter(option: str, path: str | None) -> str | None:
     """The gateway to a Python interpreter, if one is given."""
     if path is None:
         return None
-    if shutil.which(path) is None:
-        raise UsageError(
-            f"{option} names {printable(path)}, which is no program that can be run. Give the path "
-            "of a Python interpreter, such as old-venv/bin/python."
-        )
-    return f"popen//python={path}"
+    from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+
+    return interpreter_spec(path, option)
 
 
 def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ import pytest
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.measurements import Progress
+from pytest_modelperf.options import BASELINE_PYTHON
 from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.testing.ending import Ending, Known, check_targets, in_github
 from pytest_modelperf.testing.items import OnnxFile, check_item
@@ -65,6 +66,10 @@ def start(config: pytest.Config) -> None:
             from pytest_modelperf.against import check_against
 
             check_against(settings.against, settings.root)
+        if settings.baseline_python is not None:
+            from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+
+            interpreter_spec(settings.baseline_python, BASELINE_PYTHON.flag)
         hooks = RunHooks(config, settings)
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)

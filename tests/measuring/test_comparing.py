@@ -305,6 +305,24 @@ def test_without_a_trusted_twin_what_was_stored_decides(
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize("option", ["--python-a", "--python-b"])
+def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
+    option: str, recording: Recording, tmp_path: Path
+) -> None:
+    baseline = store(trusted(recording, is_trusted=False), tmp_path)
+    result = run("compare", *TIMED, baseline, "equal_200us.onnx", option, sys.executable)
+    assert (result.exit_code, result.out) == (2, "")
+    assert "b1-c1 cannot run in a Python of its own: the twin runs otherwise" in result.err
+    assert "leave out --python-a and --python-b" in result.err
+
+
+@pytest.mark.parametrize("option", ["--python-a", "--python-b", "--input-file"])
+def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
+    result = run("compare", "base.onnx", "equal_200us.onnx", "--static", option, sys.executable)
+    assert (result.exit_code, result.out) == (2, "")
+    assert f"{option} is for a run of the models: leave out --static, or it." in result.err
+
+
 def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturbed(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import onnx
@@ -513,6 +514,23 @@ def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
     case = case_of(recorded)
     assert case["verdict"] in {"passed", "inconclusive"}
     assert case["rounds"] >= 1
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
+    models: pytest.Pytester, recording: Recording
+) -> None:
+    """Its stored times are of another engine than the one that was asked for."""
+    (case,) = recording.cases
+    assert case.fidelity is not None
+    doubted = replace(case.fidelity, is_trusted=False, reason="the twin runs otherwise")
+    store(replace(recording, cases=(replace(case, fidelity=doubted),)), models.path / "baselines")
+    option = f"--modelperf-baseline-python={sys.executable}"
+    result = measured(models, test_of("equal_200us.onnx"), option)
+    result.assert_outcomes(failed=1)
+    assert_says_no_internals(result)
+    message = "the baseline of b1-c1 cannot run in a Python of its own: the twin runs otherwise."
+    result.stdout.fnmatch_lines([f"{message} Give the older model itself with *-against, *"])
 
 
 # -- the fixture

@@ -141,6 +141,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
         ),
         (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
         (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
+        (["--modelperf-baseline-python=python3"], "*would do nothing: with *-static-only *"),
         (["-o", "modelperf_strict=perhaps"], "the ini key modelperf_strict takes true or false*"),
         (["-o", "modelperf_tolerence=1"], "*'modelperf_tolerence'. Did you mean modelperf_tole*"),
         (["-o", "modelperf_prune=true"], "the ini key modelperf_prune can only be typed*"),
@@ -153,6 +154,12 @@ def test_a_setting_that_means_nothing_is_one_line(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert_says_no_internals(result)
+
+
+def test_a_python_that_is_not_there_is_told_before_anything_runs(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-baseline-python=no/python")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --modelperf-baseline-python names no/python, *"])
 
 
 def test_a_page_needs_an_extra_and_says_so_before_anything_runs(

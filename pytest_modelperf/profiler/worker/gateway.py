@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -383,6 +384,16 @@ def is_local(spec: str) -> bool:
     """Whether a gateway leads to a process of this machine that we start ourselves."""
     parts = spec.split("//")
     return parts[0] == LOCAL and not any(part.startswith("via=") for part in parts)
+
+
+def interpreter_spec(path: str, option: str) -> str:
+    """The gateway to a Python interpreter of this machine; UsageError where there is none."""
+    if shutil.which(path) is None:
+        raise UsageError(
+            f"{option} names {printable(path)}, which is no program that can be run. Give the path "
+            "of a Python interpreter, such as old-venv/bin/python."
+        )
+    return f"{LOCAL}//python={path}"
 
 
 def is_this_python(spec: str) -> bool:
