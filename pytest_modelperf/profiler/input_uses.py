@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_modelperf.graph.shape_arithmetic import dim
@@ -216,6 +217,11 @@ def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[flo
 
 _Rule: TypeAlias = Callable[[Node, int], "Demand | None"]
 _ZERO, _ONE = Demand(value=0), Demand(value=1)
+_MAKES, _KEEPS = "how much {} makes", "how much {} keeps"
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean",
+    "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
 
 
 def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:
@@ -298,7 +304,27 @@ def _whole_sequence(node: Node, _: int) -> Demand:
 def _end_of_slice(node: Node, _: int) -> Demand:
     """The end of the longest dimension, so that a slice keeps what follows its start."""
     sizes = [size for size in _shape(node, 0) or () if size is not None]
-    return Demand(value=max(sizes, default=1), decides=_what(node, "how much {} keeps"))
+    return Demand(value=max(sizes, default=1), decides=_what(node, _KEEPS))
+
+
+def _equal_pieces(node: Node, index: int) -> Demand:
+    """The size of each piece where a dimension is split evenly."""
+    size = dim(_shape(node, 0), node.attr_int("axis", 0)) or 1
+    pieces = prod(s or 1 for s in _shape(node, index) or ())
+    return Demand(value=max(size // max(pieces, 1), 1), decides=_what(node, "where {} splits"))
+
+
+def _grid_size(node: Node, _: int) -> Demand:
+    """One point for each transformation of the batch, which is the first of the sizes."""
+    return Demand(low=1, value=dim(_shape(node, 0), 0) or 1, decides=_what(node, _MAKES))
+
+
+def _signal_length(node: Node, _: int) -> Demand:
+    """The length of the signal, which is neither cut nor filled up then."""
+    axis = node.optional_input(2)
+    known = None if axis is None or axis.value is None else int(axis.value.reshape(-1)[0])
+    size = dim(_shape(node, 0), node.attr_int("axis", -2) if known is None else known)
+    return Demand(low=1, value=size or 1, decides=_what(node, _MAKES))
 
 
 def _attention_mask(sequence: int) -> _Rule:
@@ -366,7 +392,7 @@ def _size(text: str, value: float = 1) -> _Rule:
     return lambda node, _: Demand(low=0, value=value, decides=_what(node, text))
 
 
-_LENGTH = _size("how much {} makes")
+_LENGTH = _size(_MAKES)
 
 _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "Gather": {1: _along_axis},
@@ -378,21 +404,33 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "TensorScatter": {2: _cache_position},
     "OneHot": {0: _one_hot, 1: _LENGTH},
     "ai.onnx.ml::ArrayFeatureExtractor": {1: _rows_of(0, -1)},
-    "CropAndResize": {2: _rows_of(0)},
     "RoiAlign": {2: _rows_of(0)},
-    "MaxUnpool": {1: _rows_of(0, -1)},
+    "NegativeLogLikelihoodLoss": {1: _rows_of(0, 1)},
+    "SoftmaxCrossEntropyLoss": {1: _rows_of(0, 1)},
     "RotaryEmbedding": {3: _rows_of(1)},
     # Sizes
     "ConstantOfShape": {0: _LENGTH},
     "Expand": {1: _LENGTH},
-    "Range": {0: Demand(value=0), 1: _LENGTH, 2: _ONE},
+    "Range": {0: _size(_MAKES, 0), 1: _LENGTH, 2: _LENGTH},
     "Reshape": {1: _LENGTH},
-    "Resize": {2: Demand(value=1), 3: _LENGTH},
-    "Upsample": {1: Demand(value=1)},
+    "Resize": {2: _LENGTH, 3: _LENGTH},
+    "Upsample": {1: _LENGTH},
     "Tile": {1: _LENGTH},
     "TopK": {1: _LENGTH},
-    "Pad": {1: _ZERO, 3: _ZERO},
-    "Slice": {1: _ZERO, 2: _end_of_slice, 3: _ZERO, 4: _ONE},
+    "Pad": {1: _size(_MAKES, 0), 3: _ZERO},
+    "Slice": {1: _size(_KEEPS, 0), 2: _end_of_slice, 3: _ZERO, 4: _size(_KEEPS)},
+    "Split": {1: _equal_pieces},
+    "SplitToSequence": {1: _equal_pieces},
+    "MaxUnpool": {1: _rows_of(0, -1), 2: _LENGTH},
+    "AffineGrid": {1: _grid_size},
+    "Col2Im": {1: _LENGTH, 2: _LENGTH},
+    "CropAndResize": {2: _rows_of(0), 3: _LENGTH},
+    "BlackmanWindow": {0: _LENGTH},
+    "HammingWindow": {0: _LENGTH},
+    "HannWindow": {0: _LENGTH},
+    "MelWeightMatrix": {0: _LENGTH, 1: _size(_MAKES, 2)},
+    "DFT": {1: _signal_length, 2: _ONE},
+    "STFT": {1: _LENGTH, 3: _LENGTH},
     "NonMaxSuppression": {
         2: _LENGTH,
         3: Demand(low=0, high=1, value=0.5),
@@ -400,6 +438,10 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     },
     "CenterCropPad": {1: _LENGTH},
     # Axes and the like
+    **{op: {1: _size(_MAKES, 0)} for op in _REDUCTIONS},
+    "SequenceAt": {1: _ZERO},
+    "SequenceErase": {1: _ZERO},
+    "SequenceInsert": {2: _ZERO},
     "CumSum": {1: _ZERO},
     "Squeeze": {1: _ZERO},
     "Unsqueeze": {1: _ZERO},
@@ -438,5 +480,8 @@ _RULES: Mapping[str, Mapping[int, Demand | _Rule]] = {
     "com.microsoft::GatherBlockQuantized": {1: _block_quantized},
     "com.microsoft::GatherND": {1: _gather_nd},
     "com.microsoft::RotaryEmbedding": {1: _rotary_start},
-    "com.microsoft::CropAndResize": {2: _rows_of(0)},
+    "com.microsoft::CropAndResize": {2: _rows_of(0), 3: _LENGTH},
+    "com.microsoft::ExpandDims": {1: _ZERO},
+    "com.microsoft::Pad": {1: _size(_MAKES, 0)},
+    "com.microsoft::WordConvEmbedding": {0: _rows_of(3)},
 }  # fmt: skip

@@ -217,6 +217,37 @@ RUNNABLE: Mapping[str, tuple[str, Mapping[str, Array]]] = {
         "{ y = com.microsoft.RotaryEmbedding(x, p, c, s) }"),
         {"c": table(6), "s": table(6)},
     ),
+    "labels": (
+        ("l (float[99,5] x, int64[99] a, int64[99] b) => (float y, float z)"
+        "{ p = LogSoftmax(x) y = NegativeLogLikelihoodLoss(p, a)"
+        "  z = SoftmaxCrossEntropyLoss(x, b) }"),
+        {},
+    ),
+    "axes": (
+        """a (float[2,3,4] x, float[1,16,1] w, int64[1] r, int32[1] e, int64 d)
+            => (float[q,p,o] y, float[q,p,o,n] z, float[m,l,k] v)
+        { y = ReduceSum(x, r) z = com.microsoft.ExpandDims(x, e) v = DFT(w, , d) }""",
+        {},
+    ),
+    "positions in a sequence": (
+        ("s (float[6,3] x, int64 p) => (float[6,3] y)"
+        "{ s = SequenceConstruct(x) y = SequenceAt(s, p) }"),
+        {},
+    ),
+    "pieces": (
+        ("p (float[6,3] x, int64[2] s) => (float[q,r] y, float[o,p] z)"
+        "{ y, z = Split<axis = 0>(x, s) }"),
+        {},
+    ),
+    "grids and spectra": (
+        """g (float[2,2,3] t, int64[4] g, float[1,16,1] x, int64 n, int64 step, int64 mel)
+            => (float[a,b,c,d] y, float[e,f,h] z, float[i,j,k,l] v, float[m,o] u)
+            <int64 length = {4}, int64 bins = {3}, int64 rate = {8000}, float low = {0},
+             float high = {4000}>
+        { y = AffineGrid(t, g) z = DFT(x, n) v = STFT(x, step, , length)
+          u = MelWeightMatrix(bins, mel, rate, low, high) }""",
+        {},
+    ),
     "types that numpy lacks": (
         """f (bfloat16[9] a, float8e4m3fn[9] b, float8e5m2[9] c)
             => (float[9] x, float[9] y, float[9] z)
@@ -321,6 +352,24 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
         "value with --input k:int64:1:VALUE"
     )
     assert feeds["x"].note is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("(float[2,3] x, int64[4] i) => (float[a,b] y) { y = Pad(x, i) }", 0),
+        ("(float[2,3] x, float[2] i) => (float[a,b] y) { y = Resize(x, , i) }", 1),
+        ("(float[2,3] x, int64[1] i, int64[1] e) => (float[a,b] y) { y = Slice(x, i, e) }", 0),
+        ("(float[2,3] x, int64[1] i) => (float[a,b] y) { y = ReduceMax(x, i) }", 0),
+        ("(float[6] x, int64[2] i) => (float[a] y, float[b] z) { y, z = Split(x, i) }", 3),
+        ("(int64 i) => (float[a] y) { y = HannWindow(i) }", 1),
+    ],
+)
+def test_every_size_that_was_made_up_is_told(text: str, value: float) -> None:
+    feed = made(f"m {text}")["i"]
+    assert set(feed.array.reshape(-1).tolist()) == {value}
+    assert feed.note is not None
+    assert feed.note.startswith("the input 'i' decides")
 
 
 @pytest.mark.parametrize(
