@@ -262,9 +262,8 @@ class _Bench:
             ],
             threads=self._cores,
             options=dict(self._setup.options),
-            min_runs=MIN_RUNS,
-            max_runs=MAX_RUNS,
-            max_ns=BLOCK_NS,
+            warmup_ns=BLOCK_NS,
+            limits=[(MIN_RUNS, None), (MAX_RUNS, BLOCK_NS)],
         )
         if answers is None:
             raise MeasureError(f"{self._setup.engine.name} tells no times of its kernels.")

@@ -37,7 +37,7 @@ from pytest_modelperf.units import printable
 # Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
 PROCESSES = 5
 # The times of layer types that are stored are only shown.
-_LAYER_RUNS = 5
+_LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
 # What a baseline depends on, and is to name.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
@@ -89,6 +89,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         policy,
         max_seconds=setup.policy.max_seconds / PROCESSES,
         min_layer_runs=_LAYER_RUNS,
+        min_slow_layer_runs=_SLOW_LAYER_RUNS,
     )
     shared = replace(setup, policy=policy)
     profiles = [_measure(model, shared, place, takes_layers=True)]

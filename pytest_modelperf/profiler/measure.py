@@ -310,7 +310,10 @@ class Profiled:
 def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     """The same for several models in one worker, whose runs take turns."""
     rig = models[0].rig
-    fewest = rig.setup.policy.min_layer_runs
+    policy = rig.setup.policy
+    short_ns, whole_ns = (
+        int(share * policy.max_seconds * _NS_PER_S) for share in (_LAYER_SHARE, 1.0)
+    )
     nodes = sum(model.nodes for model in models)
     has_room = _has_room(rig, sum(model.weight_bytes for model in models))
     beside = {model.rig.side: f"{model.rig.side}{_BESIDE}" for model in models if has_room}
@@ -320,13 +323,16 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
     answers = rig.worker.ask(
         "layers",
         "in its profiled session",
-        limit_s=rig.setup.limit_s + rig.setup.policy.max_seconds,
+        limit_s=rig.setup.limit_s + policy.max_seconds,
         models=[_profiled(model, beside.get(model.rig.side)) for model in models],
         threads=rig.cores,
         options=dict(rig.setup.options),
-        min_runs=fewest,
-        max_runs=max(fewest, min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes))),
-        max_ns=int(_LAYER_SHARE * rig.setup.policy.max_seconds * _NS_PER_S),
+        warmup_ns=short_ns,
+        limits=[
+            (policy.min_slow_layer_runs, None),
+            (policy.min_layer_runs, whole_ns),
+            (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
+        ],
     )
     # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
     for name in beside.values():

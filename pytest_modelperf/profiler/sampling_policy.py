@@ -51,8 +51,9 @@ class SamplingPolicy:
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
     steadiness: float = 0.02
-    # Inferences of a profiled session, however slow they are.
+    # Inferences of a profiled session that `max_seconds` has time for, and those of a slow model.
     min_layer_runs: int = 20
+    min_slow_layer_runs: int = 3
 
     def fewest_in_block(self, seconds: float, spread: float = 0.0) -> int:
         """The least of a block, of inferences that take so long and vary so much."""

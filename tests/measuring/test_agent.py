@@ -29,6 +29,7 @@ from pytest_modelperf.profiler.worker.timing import (
     time_at_once,
     time_in_turn,
     time_one,
+    time_within,
 )
 from tests.measuring import timed
 
@@ -85,6 +86,18 @@ def test_the_last_turn_is_whole() -> None:
         [clock.takes(10), clock.takes(10)], 100, 25, clock, random.Random(0)
     )
     assert len(before.times) == len(after.times) == 2
+
+
+@pytest.mark.parametrize(
+    ("each_s", "turns"), [(0.01, 100), (0.1, 20), (0.3, 17), (1.1, 5), (4, 3), (60, 3)]
+)
+def test_slow_inferences_are_profiled_in_the_time_that_was_given(each_s: float, turns: int) -> None:
+    """Three at the least, 20 in 10 seconds, 100 in a quarter of that, of two that take turns."""
+    clock = Clock()
+    infers = [clock.takes(int(each_s * 1e9)) for _ in range(2)]
+    limits = [(3, None), (20, 10**10), (100, 2_500_000_000)]
+    taken = time_within(infers, limits, clock)
+    assert [len(times) for times in taken] == [turns, turns]
 
 
 def turns_of(infers: list[Callable[[], object]], cores: int, count: int = 5) -> list[Taken]:

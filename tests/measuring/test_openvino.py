@@ -363,7 +363,7 @@ def test_the_worker_gets_kernels_beside_the_latency_of_a_plain_session(tmp_path:
     place = {"model": perceptron(tmp_path), "folder": None}
     setting = {"threads": 1, "options": EXACT}
     assert "ok" in agent.handle({"command": "open", "side": "a", **place, **setting})
-    limits = {"min_runs": 4, "max_runs": 4, "max_ns": 10**12}
+    limits = {"warmup_ns": 10**12, "limits": [(4, None)]}
     models = [{**place, "feed": "", "beside": "a"}]
     answer = agent.handle({"command": "layers", "models": models, **setting, **limits})
     (told,) = answer["ok"]

@@ -42,6 +42,7 @@ from pytest_modelperf.profiler.worker.timing import (
     time_at_once,
     time_in_turn,
     time_one,
+    time_within,
 )
 
 if TYPE_CHECKING:
@@ -290,19 +291,18 @@ class Agent:
             return None
         return TurnWatch(self._cores)
 
-    def do_layers(  # noqa: PLR0913, PLR0917  # one for each thing that the other side may say
+    def do_layers(
         self,
         models: Sequence[Mapping[str, Any]],
         threads: int,
         options: Mapping[str, str],
-        min_runs: int,
-        max_runs: int,
-        max_ns: int,
+        warmup_ns: int,
+        limits: Sequence[tuple[int, int | None]],
     ) -> list[dict[str, Any]] | None:
         """Kernel times of profiled sessions, one for each model; None where the engine has none.
 
         They run in turn with one another, and each with the session that is loaded as its
-        `beside`, so that all see the same machine.
+        `beside`, so that all see the same machine. `limits` are those of `time_within`.
         """
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
@@ -316,13 +316,9 @@ class Agent:
         beside = [model["beside"] for model in models if model["beside"] is not None]
         infers += [self._infer[side][0] for side in beside]
         with paused_gc():
-            time_in_turn(infers, _PROFILE_WARMUP, max_ns, self._clock, random.Random(0))  # noqa: S311
-            first = time_in_turn(infers, min_runs, sys.maxsize, self._clock, random.Random(1))  # noqa: S311
-            left = max_ns - sum(sum(side.times) for side in first)
-            count = max_runs - min_runs if left > 0 else 0
-            more = time_in_turn(infers, count, left, self._clock, random.Random(2))  # noqa: S311
+            time_within(infers, [(_PROFILE_WARMUP, warmup_ns)], self._clock)
+            runs = time_within(infers, limits, self._clock)
         self._require_processors()
-        runs = [a.times + b.times for a, b in zip(first, more)]  # noqa: B905  # 3.9 has no strict
         plain = dict(zip(beside, runs[len(models) :]))  # noqa: B905
         reports = []
         for model, session, times in zip(models, profiled, runs):  # noqa: B905

@@ -12,6 +12,7 @@ import itertools
 import os
 import random
 import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -169,6 +170,27 @@ def time_in_turn(  # noqa: PLR0913, PLR0917  # one for each thing that the other
         if clock() > end:
             break
     return sides
+
+
+def time_within(
+    infers: Sequence[Callable[[], Any]],
+    limits: Sequence[tuple[int, int | None]],
+    clock: Clock,
+) -> list[array.array[int]]:
+    """The times of turns, as many as the limits allow.
+
+    A limit is a number of turns in all, and the nanoseconds after which no more are begun for it;
+    with None they are taken however long that is.
+    """
+    taken: list[array.array[int]] = [array.array("q") for _ in infers]
+    begun = clock()
+    for number, (turns, max_ns) in enumerate(limits):
+        count = turns - len(taken[0])
+        left = sys.maxsize if max_ns is None else max_ns - (clock() - begun)
+        if left > 0:
+            more = time_in_turn(infers, count, left, clock, random.Random(number))  # noqa: S311  # an order, no secret
+            taken = [a + b.times for a, b in zip(taken, more)]  # noqa: B905  # 3.9 has no strict
+    return taken
 
 
 def time_at_once(
