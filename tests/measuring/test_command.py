@@ -156,7 +156,17 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         (
             ["--engine-option", "execution_mode=no"],
             2,
-            "execution_mode cannot be 'no': it can be ORT_SEQUENTIAL, ORT_PARALLEL.",
+            "execution_mode cannot be 'no': it can be sequential, parallel.",
+        ),
+        (
+            ["--engine-option", "graph_optimization_level=99"],
+            2,
+            "graph_optimization_level cannot be '99': it can be none, basic, extended, ",
+        ),
+        (
+            ["--engine-option", "enable_mem_pattern=maybe"],
+            2,
+            "enable_mem_pattern cannot be 'maybe': it can be true or false.",
         ),
         (["--json", "no/such/folder.json"], 2, "cannot write no/such/folder.json"),
         (["--max-seconds", "0"], 2, "'--max-seconds': it takes seconds above 0, such as 10; not"),

@@ -488,6 +488,27 @@ def test_a_given_value_that_the_type_cannot_hold_is_refused(dtype: str, value: s
         made(text, f"x:{dtype}:2:{value}")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "opset"),
+    [
+        ("int4", 21),
+        ("uint4", 21),
+        pytest.param("int2", 25, marks=unless_1_23("knows no such type")),
+        pytest.param("uint2", 25, marks=unless_1_23("knows no such type")),
+    ],
+)
+def test_integers_of_a_part_of_a_byte_reach_the_runtime(
+    dtype: str, opset: int, tmp_path: Path
+) -> None:
+    """Of an odd number, so that the last byte is not full."""
+    model = bound(parse(f"n ({dtype}[3,9] x) => (float[3,9] y) {{ y = Cast<to = 1>(x) }}", opset))
+    (output,) = run(model, tmp_path)
+    bits = made(model)["x"].array
+    numbers = bits.view(np.uint8 if dtype.startswith("u") else np.int8)
+    np.testing.assert_array_equal(output.numpy(), numbers)
+    assert len(np.unique(numbers)) > 3
+
+
 # -- what cannot be sent
 
 

@@ -62,7 +62,15 @@ _ONNX_TYPES = {
     "float8e4m3fnuz": 18,
     "float8e5m2": 19,
     "float8e5m2fnuz": 20,
+    "uint4": 21,
+    "int4": 22,
+    "float4e2m1": 23,
+    "float8e8m0": 24,
+    "uint2": 25,
+    "int2": 26,
 }
+# Types of which the runtime holds several in a byte, and the bits of each.
+_PACKED_BITS = {"uint4": 4, "int4": 4, "float4e2m1": 4, "uint2": 2, "int2": 2}
 # Types of tensors as a profile names them, where numpy has another name.
 _PROFILE_TYPES = {"float": "float32", "double": "float64"}
 # Types that tell where or whether, not what is computed.
@@ -163,7 +171,7 @@ class _Session:
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session
         # Values of types that numpy lacks lie on top of these arrays.
-        self._kept: Mapping[str, Array] = {}
+        self._kept: list[Array] = []
         self._infer: Callable[[], Any] = list
 
     def prepare(self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> Callable[[], Any]:
@@ -186,8 +194,9 @@ class _Session:
     ) -> Callable[[], Any]:
         if not any(dtype in _ONNX_TYPES for dtype in dtypes.values()):
             return functools.partial(self._session.run, None, dict(inputs))
-        values = {name: _ort_value(array, dtypes[name]) for name, array in inputs.items()}
-        self._kept = inputs
+        stored = {name: _packed(array, dtypes[name]) for name, array in inputs.items()}
+        self._kept.extend(stored.values())
+        values = {name: _ort_value(array, dtypes[name]) for name, array in stored.items()}
         outputs = [output.name for output in self._session.get_outputs()]
         return functools.partial(self._session.run_with_ort_values, outputs, values)
 
@@ -289,11 +298,19 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
     try:
         setattr(session_options, name, _parsed(text, present))
     except (TypeError, ValueError) as error:
-        members = ", ".join(getattr(type(present), "__members__", ()))
         raise OptionError(
-            f"the session option {name} cannot be {text!r}: "
-            + (f"it can be {members}." if members else f"it is now {present}.")
+            f"the session option {name} cannot be {text!r}: it can be {_choices(present)}."
         ) from error
+
+
+def _choices(present: object) -> str:
+    """What an option can be, by the names that our documentation uses."""
+    if isinstance(present, bool):
+        return "true or false"
+    if isinstance(present, int):
+        return "a whole number"
+    short = {member: name for name, member in _MEMBERS.items()}
+    return ", ".join(short.get(name, name) for name in getattr(type(present), "__members__", ()))
 
 
 def _is_setting(name: str) -> bool:
@@ -337,6 +354,22 @@ def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
     prefix = f"{_PROVIDER}."
     first = {k[len(prefix) :]: v for k, v in options.items() if k.startswith(prefix)}
     return [(name, first if index == 0 else {}) for index, name in enumerate(names)]
+
+
+def _packed(array: Array, dtype: str) -> Array:
+    """The bits as the runtime reads them: several to a byte, the first in its lowest bits.
+
+    The array keeps its shape, from which the runtime takes that of the input; its end is unused.
+    """
+    if dtype not in _PACKED_BITS:
+        return array
+    bits = _PACKED_BITS[dtype]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = np.zeros((-(-array.size // len(shifts)), len(shifts)), np.uint8)
+    codes.reshape(-1)[: array.size] = np.bitwise_and(array.reshape(-1), (1 << bits) - 1)
+    packed = np.zeros(array.shape, np.uint8)
+    packed.reshape(-1)[: len(codes)] = np.bitwise_or.reduce(codes << shifts, axis=1)
+    return packed
 
 
 def _ort_value(array: Array, dtype: str) -> ort.OrtValue:

@@ -367,7 +367,10 @@ def _tensor(array: Array, dtype: str) -> ov.Tensor:
     if dtype == "string":
         return ov.Tensor(array.astype(str))
     if str(array.dtype) != dtype:
-        raise ValueError(f"openvino {_version()} takes no inputs of type {dtype}.")
+        raise ValueError(
+            f"openvino {_version()} takes no inputs of type {dtype}. Measure the model with "
+            "--engine onnxruntime, or export it with inputs of another type."
+        )
     return ov.Tensor(array)
 
 
