@@ -6,7 +6,6 @@ is; a `read_` function takes that and says what is wrong with it. Its message be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -82,12 +81,12 @@ def read_flag(value: object, where: str) -> bool:
 
 def read_seconds(value: object, where: str) -> float:
     # Imported here, as below: what reads values is loaded in every pytest run of every user.
-    from pytest_modelperf.limits import as_float
+    from pytest_modelperf.limits import SECONDS, as_seconds
 
-    seconds = as_float(value)
-    if seconds is not None and 0 < seconds < math.inf:
-        return seconds
-    raise _wrong(value, where, "a number of seconds over 0, such as 10")
+    seconds = as_seconds(value)
+    if seconds is None:
+        raise _wrong(value, where, SECONDS)
+    return seconds
 
 
 def read_pairs(value: object, where: str) -> Mapping[str, str]:

@@ -123,6 +123,17 @@ def as_float(value: object) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
+# A year: the waiting of the system ends at 292 of them, and no measurement takes one.
+MOST_SECONDS = 31_536_000.0
+SECONDS = "seconds above 0 and within a year, such as 10"
+
+
+def as_seconds(value: object) -> float | None:
+    """A time that can be waited for; None of anything else."""
+    seconds = as_float(value)
+    return seconds if seconds is not None and 0 < seconds <= MOST_SECONDS else None
+
+
 _MEDIAN = 50.0
 
 

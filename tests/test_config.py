@@ -383,8 +383,16 @@ def test_every_key_of_the_table_has_wrong_values() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("max_seconds", "ten", "takes a number of seconds over 0, such as 10, not 'ten'."),
-        ("max_seconds", "nan", "takes a number of seconds over 0, such as 10, not nan."),
+        (
+            "max_seconds",
+            "ten",
+            "takes seconds above 0 and within a year, such as 10, not 'ten'.",
+        ),
+        (
+            "max_seconds",
+            "nan",
+            "takes seconds above 0 and within a year, such as 10, not nan.",
+        ),
         ("strict", "maybe", "takes true or false, not 'maybe'."),
         ("engine", ["a"], "takes a text, not a list."),
         ("engine_option", ["a"], "takes KEY=VALUE, not 'a'."),

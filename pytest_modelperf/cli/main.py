@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,13 +24,14 @@ from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
-from pytest_modelperf.errors import ModelPerfError, OutputError
+from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.units import printable, printable_lines
 
 # What a shell gives to a program that was interrupted.
 _INTERRUPTED = 130
 _TERMINATED = 143
 _FAULT = 3
+_STDERR_NUMBER = 2
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -61,6 +65,40 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _settle_streams() -> None:
+    """Open closed standard streams on nothing; OutputError where standard output is closed.
+
+    Otherwise the next files that are opened would take their numbers.
+    """
+    # Each time it is the lowest number that is free.
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= _STDERR_NUMBER:
+        os.set_inheritable(nowhere, True)  # noqa: FBT003  # it takes no name
+    os.close(nowhere)
+    # Python has no object for a stream that was closed.
+    streams: dict[str, object] = vars(sys)
+    if streams["stderr"] is None:
+        streams["stderr"] = open(_STDERR_NUMBER, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if streams["stdout"] is None:
+        raise OutputError(
+            "standard output is closed, where results go: redirect it, as in > report.txt, or to "
+            "/dev/null where only files are wanted."
+        )
+
+
+def _no_folder() -> UsageError:
+    return UsageError(
+        "the working folder was removed: go to one that is there, as with cd, and run it again."
+    )
+
+
+def _has_working_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _no_room(error: OSError) -> OutputError:
     """What to say of a disk that takes no more; that of standard output has no name."""
     name = "standard output or a temporary file"
@@ -81,6 +119,7 @@ class _Group(click.Group):
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
         try:
+            _settle_streams()
             with _ended_by_sigterm():
                 return super().invoke(context)
         except ModelPerfError as error:
@@ -101,6 +140,8 @@ class _Group(click.Group):
         except Exception as error:  # no exception is a verdict, whatever it was
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _Failure(_no_room(error)) from error
+            if isinstance(error, FileNotFoundError) and not _has_working_folder():
+                raise _Failure(_no_folder()) from error
             traceback.print_exc()
             click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None

@@ -27,7 +27,7 @@ _MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNO
 
 
 class Seconds(click.FloatRange):
-    """A time that is over some day."""
+    """A time that can be waited for."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
@@ -38,12 +38,14 @@ class Seconds(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
+        from pytest_modelperf.limits import SECONDS, as_seconds
+
         try:
-            seconds = float(super().convert(value, param, ctx))
-        except click.BadParameter:
-            seconds = math.inf
-        if not math.isfinite(seconds):
-            self.fail(f"it takes seconds above 0, such as 10; not {value!r}.", param, ctx)
+            seconds = as_seconds(float(value))
+        except ValueError:
+            seconds = None
+        if seconds is None:
+            self.fail(f"it takes {SECONDS}; not {value!r}.", param, ctx)
         return seconds
 
 

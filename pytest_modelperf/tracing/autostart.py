@@ -42,7 +42,12 @@ def start() -> None:
     elif file:
         os.environ.setdefault(OWNER, str(os.getpid()))
         # Absolute from here on, for the program may change its folder.
-        sys.meta_path.insert(0, _RuntimeFinder(Path(file).absolute()))
+        try:
+            path = Path(file).absolute()
+        except FileNotFoundError:
+            _say(f"cannot write {file}: the working folder was removed.")
+            return
+        sys.meta_path.insert(0, _RuntimeFinder(path))
 
 
 class _RuntimeFinder(importlib.abc.MetaPathFinder):
@@ -180,7 +185,9 @@ def _end(made: Profiling) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"{VARIABLE}: {text}", file=sys.stderr)  # noqa: T201  # the program has no other place
+    # Where it is closed there is none, and print would take standard output.
+    if sys.stderr is not None:
+        print(f"{VARIABLE}: {text}", file=sys.stderr)  # noqa: T201  # the program has no other place
 
 
 start()

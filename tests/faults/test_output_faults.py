@@ -230,3 +230,80 @@ def test_what_lies_in_the_place_of_a_report_is_told(folder: Path) -> None:
         with pytest.raises(OutputError, match=rf"cannot write {target}: {reason}"):
             check_output(target)
     assert names(folder) == ["loop", "m.onnx", "socket"]
+
+
+# -- streams that are closed, and a folder that was removed
+
+
+_CLOSED = """\
+import os, sys
+for number in map(int, sys.argv[1]):
+    os.close(number)
+os.execv(sys.executable, [sys.executable, "-m", "pytest_modelperf", *sys.argv[2:]])
+"""
+
+
+def spawn_closed(numbers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process that is started without some of its standard streams."""
+    command = [sys.executable, "-c", _CLOSED, numbers, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+
+
+@pytest.mark.parametrize("numbers", ["1", "01"])
+def test_a_standard_output_that_is_closed_is_told(folder: Path, numbers: str) -> None:
+    done = spawn_closed(numbers, "profile", "--static", "m.onnx", "--json", "report")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "Error: standard output is closed, where results go: redirect it, as in > report.txt, or "
+        "to /dev/null where only files are wanted.\n"
+    )
+    assert names(folder) == ["m.onnx"]
+
+
+def test_where_nothing_can_be_told_the_exit_code_tells(folder: Path) -> None:
+    done = spawn_closed("012", "profile", "--static", "m.onnx", "--json", "report")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+    assert names(folder) == ["m.onnx"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_model_is_measured_where_standard_error_is_closed() -> None:
+    done = spawn_closed("02", "profile", "m.onnx", "--max-seconds", "0.2", "--json", "-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["cases"][0]["outcome"] == "measured"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("profile", "--static", "{model}", "--json", "report"),
+        ("shapes", "{model}", "-o", "out.onnx"),
+        ("profiles", "{model}"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_working_folder_that_was_removed_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = run(*(word.format(model=folder / "m.onnx") for word in arguments))
+    told = "the working folder was removed: go to one that is there, as with cd, and run it again."
+    assert done == (2, "", f"Error: {told}\n")
+
+
+def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> None:
+    name = os.fsdecode(b"m\xff.onnx")
+    (folder / "m.onnx").rename(name)
+    done = run("profile", "--static", name, "--json", os.fsdecode(b"report\xff"))
+    assert (done.exit_code, done.err) == (0, "")
+    report = json.loads((folder / os.fsdecode(b"report\xff")).read_bytes())
+    assert report["model"]["path"] == name
+    done = run("profile", name)
+    assert (done.exit_code, done.err) == (3, "")
+    assert (
+        f"b1-c1: failed: a worker takes no text with bytes that are no UTF-8, such as {folder}"
+        r"/m\udcff.onnx: give the file or the folder another name."
+    ) in done.out

@@ -146,8 +146,18 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         ),
         (["--gateway", "nonsense"], 2, "the gateway 'nonsense' cannot be read"),
         (["--gateway", "popen//python=/no/python"], 3, "no worker could be started"),
-        (["--max-seconds", "nan"], 2, "it takes seconds above 0, such as 10; not 'nan'"),
-        (["--timeout", "inf"], 2, "it takes seconds above 0, such as 10; not 'inf'"),
+        (
+            ["--max-seconds", "nan"],
+            2,
+            "it takes seconds above 0 and within a year, such as 10",
+        ),
+        (
+            ["--timeout", "1e300"],
+            2,
+            "it takes seconds above 0 and within a year, such as 10",
+        ),
+        (["--max-seconds", "1e10"], 2, "seconds above 0 and within a year, such as 10; not '1e10'"),
+        (["--timeout", "inf"], 2, "it takes seconds above 0 and within a year, such as 10"),
         (
             ["--engine-option", "intra_op_num_threads=4"],
             2,
@@ -169,7 +179,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
             "enable_mem_pattern cannot be 'maybe': it can be true or false.",
         ),
         (["--json", "no/such/folder.json"], 2, "cannot write no/such/folder.json"),
-        (["--max-seconds", "0"], 2, "'--max-seconds': it takes seconds above 0, such as 10; not"),
+        (["--max-seconds", "0"], 2, "'--max-seconds': it takes seconds above 0 and within a year"),
         (["--input-file", "no.npz"], 2, "no.npz"),
         (
             ["--plugin", "tests.measuring.faulty_plugin", "--engine", "lost"],

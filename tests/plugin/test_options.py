@@ -128,8 +128,12 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
     ("arguments", "message"),
     [
         (["--modelperf-tolerance", "3"], "--modelperf-tolerance takes a share such as 0.03*"),
-        (["--modelperf-max-seconds", "soon"], "--modelperf-max-seconds takes a number of seconds*"),
-        (["--modelperf-timeout=0"], "--modelperf-timeout takes a number of seconds over 0*"),
+        (["--modelperf-max-seconds", "soon"], "--modelperf-max-seconds takes seconds above 0*"),
+        (
+            ["--modelperf-timeout=1e300"],
+            "--modelperf-timeout takes *within a year*",
+        ),
+        (["--modelperf-timeout=0"], "--modelperf-timeout takes seconds above 0*"),
         (["--modelperf-engine-option", "a"], "--modelperf-engine-option takes KEY=VALUE*"),
         (["--modelperf-json", "-"], "--modelperf-json takes a file: standard output has *"),
         (["--modelperf-markdown", "-"], "--modelperf-markdown takes a file: standard output *"),

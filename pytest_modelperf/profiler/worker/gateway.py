@@ -170,6 +170,12 @@ class ProcessWorker:
             while answer is None:
                 # That is word of who is still at work.
                 answer = self._channel.receive(limit_s)
+        except execnet.DumpError:
+            texts = (printable(text) for text in _texts(arguments) if not _is_utf8(text))
+            raise MeasureError(
+                f"a worker takes no text with bytes that are no UTF-8, such as {next(texts)}: "
+                "give the file or the folder another name."
+            ) from None
         except self._channel.TimeoutError:
             self._give_up()
             raise self._describe_silence(step, limit_s) from None
@@ -465,3 +471,22 @@ def _kill(pid: int) -> None:
     for end in (os.killpg, os.kill):
         with suppress(OSError):
             end(pid, signal.SIGKILL)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in what is sent."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -34,12 +34,16 @@ def become_group_leader() -> None:
 
 def redirect_output(path: str) -> None:
     """All output, that of native code too, goes into a file; a crash leaves its stack there."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # There is none where who started the worker had closed its own.
+        if stream is not None:
+            stream.flush()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    os.close(file)
+    # Then the file itself may have one of these numbers.
+    if file not in {1, 2}:
+        os.close(file)
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
     # One thread: to walk the others, which still run, may crash once more.
