@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_modelperf.differences import Differences
-from pytest_modelperf.reasons import EnginePlan, find_reasons, lower_bounds, reasons_of_counts
+from pytest_modelperf.reasons import EnginePlan, find_reasons, lower_bounds, reasons_of_graphs
 from pytest_modelperf.records import CaseProfile
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
@@ -36,7 +36,8 @@ def explain(
     types = found.of_layer_types()
     unclear = lower_bounds(before.counted, after.counted)
     if found.total is None:
-        return Explanation(types, (), (*unclear, *reasons_of_counts(types)))
+        words = tuple(reason.in_words() for reason in reasons_of_graphs(found))
+        return Explanation(types, (), (*unclear, *words))
     reasons = find_reasons(found, before_plan, after_plan)
     words = tuple(reason.in_words() for reason in reasons)
     return Explanation(types, found.of_layers(), (*words, *unclear))

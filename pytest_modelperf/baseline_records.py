@@ -121,6 +121,13 @@ class ModelBaseline:
     def case(self, case_id: str) -> StoredCase | None:
         return next((case for case in self.cases if case.id == case_id), None)
 
+    def has_twin_of(self, case_id: str) -> bool:
+        """Whether the twin has the graph that this case was recorded with."""
+        case = self.case(case_id)
+        if case is None or self.twin is None or self.twin.model_sha256 is None:
+            return False
+        return self.twin.model_sha256 == case.model_sha256
+
     def twin_refusal(self, case_id: str) -> str | None:
         """Why the twin cannot stand for the baseline of this case; None where it can."""
         case = self.case(case_id)
@@ -128,7 +135,7 @@ class ModelBaseline:
             return f"there is no baseline of {case_id}"
         if self.twin is None:
             return "the baseline has no twin"
-        if self.twin.model_sha256 is None or self.twin.model_sha256 != case.model_sha256:
+        if not self.has_twin_of(case_id):
             return f"{case_id} was recorded with another model than the twin: record it anew"
         if case.fidelity is None:
             return f"the twin was not compared with the model at {case_id}"

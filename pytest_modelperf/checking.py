@@ -33,7 +33,7 @@ from pytest_modelperf.comparing import (
     side_run,
 )
 from pytest_modelperf.dueling import Pair
-from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import (
     ModelFile,
@@ -308,8 +308,8 @@ class _Work:
         if self.run_of.is_static:
             if case is None or case.static is None:
                 return None
-            static = self.model.static
-            return Compared(compare_with_stored(self.place.case, case.static, static))
+            found = compare_with_stored(self.place.case, case.static, self.model.static)
+            return Compared(self._with_layers(found, stored))
         machine = stored.machine(self.run_of.machine.key)
         before = Side(self.source, self._setup_before(), stored.model, machine)
         idle = cannot_run_apart(before, self.model, self.check.setup, self.place.case)
@@ -320,6 +320,24 @@ class _Work:
                 "leave out --modelperf-baseline-python."
             )
         return settle(before, self.model, self.check.setup, self.place)
+
+    def _with_layers(self, found: CaseComparison, stored: Baseline) -> CaseComparison:
+        """What was counted, and where it is worse the layers behind it, if there is a twin.
+
+        The stored counts have no layers. A twin has those of the model, and need not run for that.
+        """
+        is_worse = found.verdict is Verdict.REGRESSED
+        if not is_worse or stored.twin is None or not stored.model.has_twin_of(found.id):
+            return found
+        model, extensions = self.model, self.run_of.extensions
+        try:
+            twin = open_model(stored.twin)
+            old = Model.bind(twin, model.binding, self.check.request, extensions)
+        except ModelPerfError:
+            # Its inputs may have other names by now. The verdict stands without the layers.
+            return found
+        sides = (CaseProfile(self.place.case, side.static) for side in (old, model))
+        return replace(found, reasons=compare_cases(*sides).reasons)
 
     def _compare_sides(self, before: Side) -> Compared:
         run_of = self.run_of

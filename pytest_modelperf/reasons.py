@@ -16,7 +16,7 @@ from pytest_modelperf.differences import Differences, Side
 from pytest_modelperf.layer_pairs import is_alike
 from pytest_modelperf.measurements import LayerTime, RowKind
 from pytest_modelperf.records import LayerRow, LayerType, StaticLayer, StaticProfile
-from pytest_modelperf.units import format_count, format_shape, printable
+from pytest_modelperf.units import format_count, format_shape, format_signed_count, printable
 from pytest_modelperf.verdicts import LayerTypeChange, TimeChange
 
 # Where nothing in the graph changed, a time is a reason from this share of the difference on.
@@ -57,12 +57,15 @@ class EnginePlan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A fact, and the time of what it is about; None where nothing of that ran."""
+    """A fact, the time of what it is about, None where nothing of that ran, and its MACs."""
 
     text: str
     time: TimeChange | None = None
+    added_macs: int = 0
 
     def in_words(self) -> str:
+        if self.time is None and self.added_macs:
+            return f"{self.text}: {format_signed_count(self.added_macs)} MACs"
         share = None if self.time is None else self.time.share
         if self.time is None or share is None or abs(share) < _LEAST_SHOWN:
             return self.text
@@ -84,7 +87,7 @@ def lower_bounds(*sides: StaticProfile | None) -> tuple[str, ...]:
 
 
 def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
-    """What changed by operator; that is all where there are no times to explain."""
+    """What changed by operator: all that can be told without the graph of one side."""
     reasons = []
     for change in changes:
         before, after = _count(change.before), _count(change.after)
@@ -93,6 +96,12 @@ def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
         elif change.added_macs:
             reasons.append(f"{printable(change.op)}: {after} as before, of other shapes")
     return tuple(reasons)
+
+
+def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
+    """What changed between two graphs, what added most MACs first; nothing of it ran."""
+    facts = _Facts(found, None, None)
+    return tuple(sorted([*facts.operators(), *facts.sizes()], key=lambda r: -r.added_macs))
 
 
 def find_reasons(
@@ -154,7 +163,7 @@ class _Facts:
             )
             if name:
                 text += f" (first: {name})"
-            yield Reason(text, self.time(old.get(op, ()), new.get(op, ())))
+            yield self.reason(text, old.get(op, ()), new.get(op, ()))
 
     def sizes(self) -> Iterator[Reason]:
         """Layers of other shapes."""
@@ -376,7 +385,16 @@ class _Facts:
 
     def about(self, text: str, pairs: Sequence[_Pair]) -> Reason:
         self.told.update(pairs)
-        return Reason(text, self.time(*self.heads(pairs)))
+        return self.reason(text, *map(sorted, self.heads(pairs)))
+
+    def reason(self, text: str, before: Sequence[int], after: Sequence[int]) -> Reason:
+        """A fact about these layers of both sides."""
+        return Reason(
+            text,
+            self.time(before, after),
+            sum(self.after.layers[index].macs or 0 for index in after)
+            - sum(self.before.layers[index].macs or 0 for index in before),
+        )
 
 
 # -- fusions

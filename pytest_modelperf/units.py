@@ -32,6 +32,12 @@ def format_count(value: int | None) -> str:
     return _scaled(value, _PREFIXES, "")
 
 
+def format_signed_count(value: int) -> str:
+    """`+86.53 M`, `-1.2 k`, `0`."""
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return f"{sign}{format_count(abs(value))}"
+
+
 def format_bytes(value: int | None) -> str:
     """A size with four digits and a binary prefix: `97.49 MiB`, `512 B`."""
     if value is None:

@@ -373,7 +373,7 @@ def test_without_layer_times_only_the_graphs_are_compared() -> None:
     after = profile(Ran("a"), Ran("b", "Exp"))
     found = explained(replace(profile(Ran("a")), measured=None), after)
     assert found.layers == ()
-    assert found.reasons == ("1 Exp added",)
+    assert found.reasons == ("1 Exp added (first: b): +10 MACs",)
     assert {change.time for change in found.layer_types} == {None}
 
 

@@ -222,11 +222,11 @@ Relu                    1            0         0            0     +8.192 k
 Flatten                 1            0         0            0            0
 my.ops::Blend      1 -> 0            ?         -            0            0
 why: MACs are lower bounds: my.ops::Blend could not be counted
-why: Conv: 1 as before, of other shapes
-why: Gemm: 1 as before, of other shapes
-why: 1 Exp added
-     and 1 more, as the table shows
-""")
+why: 1 of 1 Conv of another shape (first: stem_convolution, output 1x16x32x32 -> 1x24x32x32): +221.2 k MACs
+why: 1 of 1 Gemm of another shape (first: classifier, input 1x16 -> 1x24): +80 MACs
+why: 1 my.ops::Blend removed, none left (first: blend)
+     and 4 more, as the table shows
+""")  # noqa: E501  # a line is as long as its terminal
 
 
 def test_a_comparison_at_80_columns() -> None:
@@ -255,10 +255,11 @@ GlobalAveragePool       1            0         0            0     -8.224 k
 Gemm                    1          240       160          -80            0
 Conv                    1      663.6 k   442.4 k     -221.2 k     -8.192 k
 why: MACs are lower bounds: my.ops::Blend could not be counted
-why: 1 Exp added
-why: 1 my.ops::Blend removed, none left
-why: Gemm: 1 as before, of other shapes
-     and 1 more, as the table shows
+why: 1 my.ops::Blend removed, none left (first: blend)
+why: 1 Exp added (first: blend)
+why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
+     1x16x32x32)
+     and 4 more, as the table shows
 """)
 
 

@@ -21,7 +21,13 @@ from pytest_modelperf.report.verdict_lines import (
     is_equal,
     verdict_word,
 )
-from pytest_modelperf.units import format_count, format_ms, ms_decimals, printable
+from pytest_modelperf.units import (
+    format_count,
+    format_ms,
+    format_signed_count,
+    ms_decimals,
+    printable,
+)
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,
@@ -187,8 +193,8 @@ def _change_row(change: LayerTypeChange, *, is_culprit: bool) -> tuple[str, ...]
         _counts(change),
         _macs(change.before),
         _macs(change.after),
-        _signed(change.added_macs),
-        _signed(change.added_ops),
+        format_signed_count(change.added_macs),
+        format_signed_count(change.added_ops),
         MARK if is_culprit and grew else "",
     )
 
@@ -201,10 +207,6 @@ def _counts(change: LayerTypeChange) -> str:
 
 def _macs(kind: LayerType | None) -> str:
     return "-" if kind is None else format_count(kind.macs)
-
-
-def _signed(value: int) -> str:
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{format_count(abs(value))}"
 
 
 # -- what the times tell

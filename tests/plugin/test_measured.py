@@ -216,6 +216,31 @@ def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
     recorded.runpytest_inprocess(*TIMED, UPDATE, test).assert_outcomes(passed=1)
 
 
+@pytest.mark.usefixtures("idle")
+def test_more_macs_are_told_by_layer_without_a_run_too(recorded: pytest.Pytester) -> None:
+    """The twin of the baseline knows the layers that its counts do not have."""
+    write_timed(recorded.path / "base.onnx", width=9)
+    result = measured(recorded, test_of("base.onnx"), "--modelperf-static-only")
+    result.assert_outcomes(failed=1)
+    reason = "1 of 1 MatMul of another shape (first: product, output 1x8 -> 1x9): +16 MACs"
+    assert case_of(recorded)["reasons"] == [reason]
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_twin_that_the_inputs_no_longer_fit_leaves_the_verdict_as_it_is(
+    recorded: pytest.Pytester,
+) -> None:
+    wide = parse(
+        "g (float[N,16] x, float[K] z) => (float[N,9] y) { [product] y = MatMul(x, w) }",
+        weights={"w": ones(16, 9)},
+    )
+    (recorded.path / "base.onnx").write_bytes(wide.SerializeToString())
+    test = test_of("base.onnx", dims={"K": 4})
+    result = measured(recorded, test, "--modelperf-static-only")
+    result.assert_outcomes(failed=1)
+    assert case_of(recorded)["reasons"] == ["MatMul: 1 as before, of other shapes"]
+
+
 def test_a_faster_model_improved(recorded: pytest.Pytester) -> None:
     result = measured(recorded, test_of("fast_100us.onnx"), "-v")
     result.assert_outcomes(passed=1)
