@@ -462,8 +462,37 @@ class _Work:
         return _outcome(self.run_of, self.check, self.facts, done)
 
 
+@dataclass(frozen=True, slots=True)
+class _Acceptance:
+    """How what a case says is accepted: by the command that records it, by something else."""
+
+    accept: str | None
+    advice: str | None = None
+
+
+def _acceptance(checker: Checker, check: CaseCheck, comparison: CaseComparison) -> _Acceptance:
+    """A new baseline helps where the old one is why: not against another version or engine."""
+    if checker.against is not None and check.baseline is not None:
+        return _Acceptance(
+            None,
+            f"it was held against {checker.against}, so a new baseline changes nothing: allow it "
+            "with --modelperf-tolerance, or give another version with --modelperf-against",
+        )
+    is_timed = [metric.name.startswith("latency") for metric in comparison.regressed]
+    if len(comparison.engines) == 1 or not any(is_timed):
+        return _Acceptance(check.accept)
+    before, after = comparison.engines
+    return _Acceptance(
+        # What is counted is the same on every engine.
+        None if all(is_timed) else check.accept,
+        f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
+        "where it is: leave out --modelperf-baseline-python to judge the model alone",
+    )
+
+
 def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done) -> CaseOutcome:
     case, counted, measured = done.profile.case, done.profile.counted, done.profile.measured
+    acceptance = _acceptance(checker, check, done.comparison)
     return CaseOutcome(
         test=check.test,
         source=check.source,
@@ -482,7 +511,8 @@ def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done)
         times_ns=_samples(done.profile) if checker.keeps_samples else (),
         machine=None if measured is None else measured.machine or checker.machine,
         recording=done.recording,
-        accept=check.accept,
+        accept=acceptance.accept,
+        advice=acceptance.advice if done.comparison.regressed else None,
     )
 
 

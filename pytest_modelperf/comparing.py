@@ -362,10 +362,7 @@ def side_run(measured: Measurement | None) -> SideRun | None:
 
 def describe_engine(profile: CaseProfile) -> str:
     """`onnxruntime 1.31.1`; nothing for what did not run."""
-    if profile.measured is None:
-        return ""
-    engine = profile.measured.engine
-    return " ".join(part for part in (engine.name, engine.version) if part)
+    return "" if profile.measured is None else profile.measured.engine.label
 
 
 def _other_shapes(pair: Pair) -> Iterator[str]:

@@ -24,6 +24,11 @@ class EngineFacts:
     providers: tuple[str, ...] = ()
     python: str | None = None
 
+    @property
+    def label(self) -> str:
+        """`onnxruntime 1.31.1`."""
+        return " ".join(part for part in (self.name, self.version) if part)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:

@@ -32,7 +32,8 @@ class CaseOutcome:
     verdict, and every figure that was held against the baseline or a budget. `static` and
     `latency` are those of today; `latency` is None where nothing ran. `confidence` is that of
     each judged figure. `times_ns` are the samples of each round, where a report is to have them.
-    `recording` is what this case would store, `accept` the command that stores it.
+    `recording` is what this case would store, `accept` the command that stores it, None where that
+    would change nothing: then `advice` says what does.
     """
 
     test: str
@@ -54,6 +55,7 @@ class CaseOutcome:
     machine: MachineFacts | None = None
     recording: Recording | None = None
     accept: str | None = None
+    advice: str | None = None
 
     def __repr__(self) -> str:
         return f"<outcome of {self.test}: {self.word}>"

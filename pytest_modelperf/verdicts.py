@@ -191,6 +191,20 @@ class CaseComparison:
         return worst(metric.verdict for metric in self.metrics if metric.decides)
 
     @property
+    def regressed(self) -> tuple[Metric, ...]:
+        """The judged figures that are worse than before by more than is allowed."""
+        return tuple(
+            m for m in self.metrics
+            if m.gated and m.limit is None and m.verdict is Verdict.REGRESSED
+        )  # fmt: skip
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engine of each side that ran, once where both are the same."""
+        sides = [side.engine.label for side in (self.before, self.after) if side is not None]
+        return tuple(dict.fromkeys(sides))
+
+    @property
     def has_failed(self) -> bool:
         """Whether it could not be measured, and nothing that is known without is worse."""
         is_worse = self.verdict in (Verdict.REGRESSED, Verdict.OVER_BUDGET)

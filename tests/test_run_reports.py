@@ -420,6 +420,16 @@ def test_an_improved_case_needs_nothing_to_be_typed() -> None:
     assert "accept:" not in shown
 
 
+def test_what_a_new_baseline_would_not_change_has_no_command_to_record_it() -> None:
+    told = outcome(SLOWER, accept=None, advice="leave out an option")
+    shown = render_outcome(told, TextStyle(80))
+    assert "accept: leave out an option" in shown
+    assert "--modelperf-update-baseline" not in shown
+    assert "To accept it: leave out an option" in render_run_markdown(run(told))
+    (line,) = github.annotations(run(told))
+    assert line.endswith("%0Aaccept: leave out an option")
+
+
 def test_an_unchanged_case_says_so() -> None:
     assert failure(SAME) == snapshot("""\
 unchanged

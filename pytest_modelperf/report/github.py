@@ -89,8 +89,9 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str) -> str:
         told, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
         why = (f"why: {printable(r)}" for r in reasons if printable(r) not in told)
         lines = [told, *([] if doubt is None else [doubt]), *why]
-    if outcome.verdict is Verdict.REGRESSED and outcome.accept is not None:
-        lines = [*lines, f"accept: {printable(outcome.accept)}"]
+    if outcome.verdict is Verdict.REGRESSED:
+        ways = (outcome.advice, outcome.accept)
+        lines = [*lines, *(f"accept: {printable(way)}" for way in ways if way is not None)]
     where = {"file": outcome.source.path}
     if outcome.source.line is not None:
         where["line"] = str(outcome.source.line)

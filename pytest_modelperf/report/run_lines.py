@@ -70,7 +70,14 @@ def describe_place(report: RunReport) -> str:
     machines = [o.machine.key for o in report.outcomes if o.machine is not None]
     if report.machine is not None:
         machines.insert(0, report.machine.key)
-    engines = sorted({outcome.engine for outcome in report.outcomes if outcome.engine})
+    engines = sorted(
+        {
+            engine
+            for outcome in report.outcomes
+            for engine in (outcome.engine, *outcome.comparison.engines)
+            if engine
+        }
+    )
     count = len(report.outcomes)
     cases = f"{count:,} case{'s' if count != 1 else ''}"
     took = f" in {_format_seconds(report.seconds)}" if report.seconds else ""

@@ -98,11 +98,9 @@ def _table(named: Sequence[tuple[CaseOutcome, str]]) -> Iterator[str]:
 def _case(outcome: CaseOutcome, name: str) -> Iterator[str]:
     title = f"{code(name)} {escape_markdown(describe_outcome(outcome))}"
     yield from case_blocks(outcome.comparison, title, OF_PYTEST)
-    regressed = any(
-        m.gated and m.limit is None and m.verdict is Verdict.REGRESSED
-        for m in outcome.comparison.metrics
-    )
-    if outcome.accept is not None and regressed:
+    if outcome.comparison.regressed and outcome.advice is not None:
+        yield f"To accept it: {escape_markdown(outcome.advice)}"
+    if outcome.comparison.regressed and outcome.accept is not None:
         yield "To accept it:"
         yield _fenced(outcome.accept)
 

@@ -89,11 +89,13 @@ def _write_advice(page: Page, outcome: CaseOutcome) -> None:
             "it is changed where it is set, in the test or in [tool.modelperf]; "
             "a new baseline leaves it as it is",
         )
+    if case.regressed and outcome.advice is not None:
+        write_fact(page, "accept", printable(outcome.advice))
     if outcome.accept is None:
         return
     if case.verdict is Verdict.NEW:
         _write_command(page, "record", outcome.accept)
-    elif any(m.limit is None and m.verdict is Verdict.REGRESSED for m in gated):
+    elif case.regressed:
         _write_command(page, "accept", outcome.accept)
 
 

@@ -57,7 +57,8 @@ def describe_verdict(
 ) -> str:
     """`regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`.
 
-    Where it is to be short, it leaves out the interval and what else was decided so.
+    Where two engines ran, it names both. Where it is to be short, it leaves out the interval and
+    what else was decided so.
     """
     word = verdict_word(case)
     if case.has_failed:
@@ -66,6 +67,8 @@ def describe_verdict(
     if not deciding:
         return word
     first, *others = deciding
+    if len(case.engines) > 1:
+        word += f", {' → '.join(map(printable, case.engines))}"
     text = f"{word}: {describe_metric(first, confidence, has_interval=not is_short)}"
     if case.verdict is Verdict.PASSED or is_short:
         return text

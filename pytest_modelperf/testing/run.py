@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
+from pytest_modelperf import options
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, Source
@@ -169,10 +170,19 @@ class Run:
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def _accept(self, item: pytest.Item) -> str:
-        """The line that records this case."""
+        """The line that records this case, on the engine that was typed."""
         parts = ["pytest", "--modelperf", "--modelperf-update-baseline"]
-        if "baseline_dir" in self.settings.typed:
-            parts.append(f"--modelperf-baseline-dir={shlex.quote(str(self.settings.baseline_dir))}")
+        if options.BASELINE_DIR.key in self.settings.typed:
+            parts.append(
+                f"{options.BASELINE_DIR.flag}={shlex.quote(str(self.settings.baseline_dir))}"
+            )
+        if options.ENGINE.key in self.settings.typed:
+            parts.append(f"{options.ENGINE.flag}={shlex.quote(self.settings.engine)}")
+        if options.ENGINE_OPTION.key in self.settings.typed:
+            parts += [
+                f"{options.ENGINE_OPTION.flag}={shlex.quote(f'{key}={value}')}"
+                for key, value in self.settings.engine_options.items()
+            ]
         file, separator, name = item.nodeid.partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"

@@ -203,7 +203,8 @@ def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
         ]
     )
     text = result.stdout.str().replace(" \\\n   ", " ").replace("\\\n", "")
-    accept = 'accept: pytest --modelperf --modelperf-update-baseline "{}::test_model[b1-c1]"'
+    command = "pytest --modelperf --modelperf-update-baseline --modelperf-engine=timed"
+    accept = f'accept: {command} "{{}}::test_model[b1-c1]"'
     assert accept.format("test_a_slower_model_regressed.py") in text
     # Its engine tells no times of layers.
     result.stdout.no_fnmatch_line("*time by layer type*")
@@ -503,8 +504,13 @@ def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
     result = measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["modelperf: against fast_100us.onnx, *", "regressed: p50 latency *"]
+        [
+            "modelperf: against fast_100us.onnx, *",
+            "regressed: p50 latency *",
+            "accept: it was held against fast_100us.onnx, so a new baseline changes nothing:*",
+        ]
     )
+    assert case_of(models)["accept"] is None
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -556,6 +562,42 @@ def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
     assert_says_no_internals(result)
     message = "the baseline of b1-c1 cannot run in a Python of its own: the twin runs otherwise."
     result.stdout.fnmatch_lines([f"{message} Give the older model itself with *-against, *"])
+
+
+def older_engine(run: pytest.Pytester) -> str:
+    """The option that runs the baseline by version 0 of the engine."""
+    python = run.path / "old-python"
+    python.write_text(f'#!/bin/sh\nTIMED_VERSION=0 exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return f"--modelperf-baseline-python={python}"
+
+
+def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it(
+    recorded: pytest.Pytester,
+) -> None:
+    result = measured(recorded, test_of("slow_400us.onnx"), older_engine(recorded), "-rN")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "regressed, timed 0 → timed 1: p50 latency *",
+            "accept: a new baseline keeps the model and no engine, so timed 1 stays slower*",
+            "*, timed 0, timed 1, 1 case in *",
+        ]
+    )
+    assert case_of(recorded)["accept"] is None
+    result.stdout.no_fnmatch_line("*--modelperf-update-baseline*")
+
+
+def test_more_work_on_another_engine_is_accepted_by_recording_it(
+    recorded: pytest.Pytester,
+) -> None:
+    """What is counted is the same on every engine."""
+    write_timed(recorded.path / "equal_200us.onnx", width=16)
+    source = test_of("equal_200us.onnx", tolerance=WIDE)
+    measured(recorded, source, older_engine(recorded))
+    case = case_of(recorded)
+    assert case["verdict"] == "regressed"
+    assert "--modelperf-update-baseline" in case["accept"]
 
 
 # -- the fixture

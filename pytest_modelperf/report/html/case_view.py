@@ -83,6 +83,7 @@ class CaseView:
         *,
         options: OptionNames = OF_COMMAND,
         accept: str | None = None,
+        advice: str | None = None,
         is_open: bool | None = None,
     ) -> CaseSection:
         """Its figures and what explains them; open where there is something to say of it."""
@@ -97,7 +98,11 @@ class CaseView:
             failure=tuple(failure_lines(case)),
             doubt=describe_doubt(case, options),
             tables=tuple(tables),
-            facts=(*(("why", reason) for reason in case.reasons), *describe_facts(case)),
+            facts=(
+                *(("why", reason) for reason in case.reasons),
+                *describe_facts(case),
+                *([("accept", advice)] if advice is not None else []),
+            ),
             accept=accept,
             is_open=not is_quiet(case) if is_open is None else is_open,
         )

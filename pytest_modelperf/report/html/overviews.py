@@ -167,7 +167,12 @@ def run_overview(report: RunReport) -> Overview:
         cases=cases_table(views) if views else None,
         tones=tuple(view.tone for view in views),
         sections=tuple(
-            view.section(describe_outcome(outcome), options=OF_PYTEST, accept=_accept(outcome))
+            view.section(
+                describe_outcome(outcome),
+                options=OF_PYTEST,
+                accept=_accept(outcome),
+                advice=outcome.advice,
+            )
             for view, (outcome, _) in zip(views, named, strict=True)
             if len(views) <= _MAX_SECTIONS or is_worth_a_line(outcome)
         ),
@@ -194,11 +199,7 @@ def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
 
 def _accept(outcome: CaseOutcome) -> str | None:
     """The command that takes it as it is, where it is one that may be taken so."""
-    regressed = any(
-        metric.gated and metric.limit is None and metric.verdict is Verdict.REGRESSED
-        for metric in outcome.comparison.metrics
-    )
-    return outcome.accept if regressed else None
+    return outcome.accept if outcome.comparison.regressed else None
 
 
 def _machines(report: RunReport) -> list[MachineFacts]:
