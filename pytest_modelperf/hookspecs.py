@@ -79,7 +79,7 @@ class Engines:
     _modules: dict[str, EngineModule] = field(default_factory=lambda: dict(BUILT_IN))
 
     def register(self, name: str, *, module: str, install: str = "") -> None:
-        """Say which module implements an engine (see docs/engines.md).
+        """Say which module implements an engine, as `profiler.engines.contract` describes it.
 
         Its source is sent to a worker, so `module` is its full name. `install` is what to type
         where its runtime is missing. A built-in name may be registered again: the last one counts.
@@ -172,8 +172,8 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
     if not any(map(is_hook_name, dir(module))):
         raise UsageError(
             f"the plugin {shown!r} has no hook: define modelperf_register_operators(operators) or "
-            "modelperf_register_engines(engines) in it (see docs/operators.md and "
-            "docs/engines.md)."
+            "modelperf_register_engines(engines) in it. `python -m pydoc "
+            "pytest_modelperf.operators` has an example."
         )
     register_plugin(manager, module)
 

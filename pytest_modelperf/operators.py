@@ -1,6 +1,28 @@
 """All that an extension needs to say what an operator costs and which types its outputs have.
 
-Extensions import from here; where the names live inside of the package may change.
+Extensions import from here; where the names live inside of the package may change. An example,
+for an operator that multiplies x by W and takes the tanh of the product:
+
+    from pytest_modelperf.operators import TANH, Contraction, Cost, OutputType
+
+    def count(node):
+        x, weight = node.input(0), node.input(1)
+        results = x.size // x.dims[-1] * weight.dims[-1]
+        product = Contraction(macs=results * x.dims[-1], operands=(0, 1))
+        return Cost((product,), elementwise_ops=results * TANH)
+
+    def shapes(node):
+        x, weight = node.input(0), node.input(1)
+        return (OutputType(x.dtype, (*x.dims[:-1], weight.dims[-1])),)
+
+    def modelperf_register_operators(operators):
+        operators.register("my.ops::TanhLinear", count=count, shapes=shapes)
+
+    def modelperf_register_engines(engines):
+        engines.register("name", module="package.module", install="pip install runtime")
+
+What the module of an engine has to have: `python -m pydoc
+pytest_modelperf.profiler.engines.contract`. A class docstring here says what each name is.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
-from pytest_modelperf.testing.options import add_options
+from pytest_modelperf.testing.options import add_options, check_mode
 from pytest_modelperf.testing.switch import (
     FLAG,
     SUFFIX,
@@ -35,7 +35,10 @@ cases of the test may cost
 """
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    config = pluginmanager.get_plugin("pytestconfig")
+    if config is not None:
+        check_mode(config.invocation_params.args)
     add_options(parser)
 
 

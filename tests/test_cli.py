@@ -74,7 +74,7 @@ linear.onnx: SIZE, opset 21
 
 batch size               2
 MACs               1.920 k
-elementwise ops          0  an exp counts 32, an add 1: see the docs
+elementwise ops          0  an exp counts 32, an add 1
 FLOPs              3.840 k  2 x MACs + elementwise
 backward MACs      1.920 k  of the gradients, for one training step
 params                  15  60 B
@@ -391,6 +391,11 @@ def test_help_shows_examples_as_lines_that_can_be_copied(command: str) -> None:
     assert len(examples) >= 1
     assert "\b" not in result.out
     assert r"\b" not in result.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_no_page_that_is_not_installed(command: str) -> None:
+    assert ".md" not in run(command, "--help").out
 
 
 def test_an_option_of_another_command_is_told_with_that_command() -> None:

@@ -72,7 +72,7 @@ classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 
 batch size                        1
 MACs               at least 442.5 k
-elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1
 FLOPs              at least 934.3 k  2 x MACs + elementwise
 backward MACs      at least 442.7 k  of the gradients, for one training step
 params                          618  2.414 KiB
@@ -115,7 +115,7 @@ classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 
 batch size                        1
 MACs               at least 442.5 k
-elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1
 FLOPs              at least 934.3 k  2 x MACs + elementwise
 backward MACs      at least 442.7 k  of the gradients, for one training step
 params                          618  2.414 KiB
@@ -161,7 +161,7 @@ classifier.onnx: 2.808 KiB, opset 21, my.ops 1
 batch size                        1
 MACs               at least 442.5 k
 effective MACs     at least 221.3 k  50.0 % of the MACs meet a weight that is not zero
-elementwise ops    at least 49.23 k  an exp counts 32, an add 1: see the docs
+elementwise ops    at least 49.23 k  an exp counts 32, an add 1
 FLOPs              at least 934.3 k  2 x MACs + elementwise
 backward MACs      at least 442.7 k  of the gradients, for one training step
 params                          618  2.414 KiB

@@ -81,8 +81,8 @@ def _model_options(command: _F, of_several: str) -> _F:
             "plugins",
             multiple=True,
             metavar="MODULE",
-            help="A module that registers operators or engines (see docs/operators.md and "
-            "docs/engines.md); repeatable.",
+            help="A module that registers operators or engines; repeatable. `python -m pydoc "
+            "pytest_modelperf.operators` has an example.",
         ),
     )
 
@@ -171,7 +171,9 @@ def _measuring_options(
             "engine_options",
             multiple=True,
             metavar="KEY=VALUE",
-            help="An option of the engine (see docs/engines.md); repeatable.",
+            help="An option of the engine, as in graph_optimization_level=basic; repeatable. "
+            "`python -m pydoc pytest_modelperf.profiler.engines.onnxruntime` lists them, and "
+            "likewise for openvino.",
         ),
         click.option(
             "--gateway",

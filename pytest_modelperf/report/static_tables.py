@@ -31,7 +31,7 @@ def summary_table(case: CaseProfile) -> Table:
         (
             "elementwise ops",
             least + format_count(static.elementwise_ops),
-            "an exp counts 32, an add 1: see the docs",
+            "an exp counts 32, an add 1",
         ),
         ("FLOPs", least + format_count(static.flops), "2 x MACs + elementwise"),
         (

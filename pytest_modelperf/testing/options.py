@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
 
-from pytest_modelperf.options import OPTIONS, Option, UpdateMode
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.options import OPTIONS, UPDATE_BASELINE, Option, UpdateMode
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -36,6 +39,17 @@ def add_options(parser: pytest.Parser) -> None:
             )
         if option.is_in_files:
             parser.addini(option.ini, option.help, type=_ini_type(option), default=None)
+
+
+def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
+    """UsageError for a mode of recording that is none: argparse would not say which there are."""
+    for argument in typed:
+        option, separator, mode = str(argument).partition("=")
+        if option == UPDATE_BASELINE.flag and separator:
+            try:
+                UPDATE_BASELINE.read(mode, option)
+            except UsageError as error:
+                raise pytest.UsageError(str(error)) from error
 
 
 def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:

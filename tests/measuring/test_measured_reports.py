@@ -88,7 +88,7 @@ samples in rounds, each with a fresh session
 
 batch size               1
 MACs               442.5 k
-elementwise ops    49.23 k  an exp counts 32, an add 1: see the docs
+elementwise ops    49.23 k  an exp counts 32, an add 1
 FLOPs              934.3 k  2 x MACs + elementwise
 backward MACs      442.7 k  of the gradients, for one training step
 params                 618  2.414 KiB
@@ -147,7 +147,7 @@ samples in rounds, each with a fresh session
 
 batch size               1
 MACs               442.5 k
-elementwise ops    49.23 k  an exp counts 32, an add 1: see the docs
+elementwise ops    49.23 k  an exp counts 32, an add 1
 FLOPs              934.3 k  2 x MACs + elementwise
 backward MACs      442.7 k  of the gradients, for one training step
 params                 618  2.414 KiB

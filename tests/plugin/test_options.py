@@ -226,12 +226,24 @@ def test_the_option_that_records_leaves_the_path_behind_it_alone(
 
 
 def test_a_mode_that_is_none_is_told_with_those_there_are(run: pytest.Pytester) -> None:
-    result = run_static(run, "--modelperf-update-baseline=test_it.py")
+    result = run_static(run, "--modelperf-update-baseline=newest")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    said = result.stderr.str()
-    assert "--modelperf-update-baseline" in said
-    assert "improved" in said
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --modelperf-update-baseline takes all, new or improved, not 'newest'. "
+            "In front of a file or a test, write --modelperf-update-baseline=all."
+        ]
+    )
     assert_says_no_internals(result)
+
+
+def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
+    run: pytest.Pytester,
+) -> None:
+    run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
+    result = run_static(run)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--modelperf-update-baseline=all|new|improved*'newest'*"])
 
 
 def test_a_mode_that_stands_apart_is_a_path_and_is_told_so(run: pytest.Pytester) -> None:
