@@ -54,7 +54,7 @@ from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
-from pytest_modelperf.rigging import WAITING, Model, Place, Watch, check_cores
+from pytest_modelperf.rigging import Model, Place, Watch, check_cores
 from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats import summarize
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
@@ -211,7 +211,7 @@ class _Waits:
         now = time.monotonic()
         if self._since is not None:
             self.seconds += now - self._since
-        self._since = now if progress.step == WAITING else None
+        self._since = now if progress.is_waiting else None
         self.watch(progress)
 
 

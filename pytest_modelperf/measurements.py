@@ -386,6 +386,10 @@ class Measurement:
         return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
 
 
+# How the step begins in which a measurement waits for another one.
+WAITING = "waiting for"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where the measuring of a profile stands, for who is watching.
@@ -402,6 +406,10 @@ class Progress:
     estimate_ns: float | None = None
     half_width: float | None = None
     seconds_left: float | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.step.startswith(WAITING)
 
 
 def _median(values: list[int]) -> float:

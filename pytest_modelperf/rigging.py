@@ -25,7 +25,7 @@ from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import KernelRun, Measurement, Progress
+from pytest_modelperf.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.given_inputs import specs_of
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.layers import attribute
@@ -44,9 +44,6 @@ from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.records import Case, ModelFacts, StaticProfile
 from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound
-
-# The step that a case is at while another one has this machine.
-WAITING = "waiting for another measurement on this machine to end"
 
 Watch: TypeAlias = Callable[[Progress], None]
 
@@ -229,7 +226,7 @@ def check_cores(cores: int, setup: Setup) -> None:
 @contextmanager
 def alone_at(place: Place) -> Iterator[None]:
     """No other measurement on this machine for as long as this case takes."""
-    with measuring_alone(lambda: place.tell(WAITING)):
+    with measuring_alone(lambda holder: place.tell(f"{WAITING} {holder}")):
         place.tell("starting")
         yield
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress
     from pytest_modelperf.report.text import TextStyle
 
-WAITING = "waiting for another measurement on this machine to end"
 # Back to the start of the line, and clear to its end (ECMA-48).
 _CLEAR_LINE = "\r\x1b[K"
 
@@ -46,8 +45,8 @@ class ProgressLine:
     def __call__(self, progress: Progress) -> None:
         if not self._is_shown:
             # Where nothing else is shown, a wait without a word would look like a hang.
-            if progress.step == WAITING and not self._has_waited:
-                click.echo(f"{progress.case_id}: {WAITING}", err=True)
+            if progress.is_waiting and not self._has_waited:
+                click.echo(f"{progress.case_id}: {progress.step}", err=True)
                 self._has_waited = True
             return
         from pytest_modelperf.report.progress import progress_line

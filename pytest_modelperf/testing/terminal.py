@@ -1,4 +1,7 @@
-"""What a terminal shows while a model is measured: one line, which goes when the test ends."""
+"""What a terminal shows while a model is measured: one line, which goes when the test ends.
+
+Elsewhere only a wait for another measurement is told, which would look like a hang.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,20 @@ class LiveLine:
 
     def __init__(self, reporter: pytest.TerminalReporter | None, config: pytest.Config) -> None:
         self._reporter = reporter if _is_wanted(reporter, config) else None
+        # Those that pytest-xdist starts wait for one another all the time.
+        self._log = None if hasattr(config, "workerinput") else reporter
+        self._told_waits: set[str] = set()
         self._capture = config.pluginmanager.get_plugin("capturemanager")
         self._drawn_at = 0.0
         self._is_drawn = False
 
     def __call__(self, progress: Progress) -> None:
         reporter, now = self._reporter, time.monotonic()
-        if reporter is None or now - self._drawn_at < _EVERY_S:
+        if reporter is None:
+            if progress.is_waiting:
+                self._tell_wait(progress)
+            return
+        if now - self._drawn_at < _EVERY_S and not progress.is_waiting:
             return
         from pytest_modelperf.report.progress import progress_line
 
@@ -48,11 +58,22 @@ class LiveLine:
             self._write(self._reporter._tw, "")  # noqa: SLF001  # as above
             self._is_drawn = False
 
+    def _tell_wait(self, progress: Progress) -> None:
+        """A line of its own, once for each that is waited for."""
+        if self._log is None or progress.step in self._told_waits:
+            return
+        self._told_waits.add(progress.step)
+        with self._uncaptured():
+            self._log.ensure_newline()
+            self._log.write_line(f"{progress.case_id}: {progress.step}")
+
+    def _uncaptured(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._capture is None else _uncaptured(self._capture)
+
     def _write(self, writer: Any, text: str) -> None:  # noqa: ANN401  # not public
         """The rest of the line anew; the cursor stays where pytest goes on."""
         # While a test runs, what is written belongs to it.
-        uncaptured = nullcontext() if self._capture is None else _uncaptured(self._capture)
-        with uncaptured:
+        with self._uncaptured():
             # The writer itself would count it as part of the line.
             writer._file.write(f"{_KEEP}{text}{_CLEAR}{_BACK}")  # noqa: SLF001  # as above
             writer.flush()

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     WorkerRequest,
     is_local,
 )
-from pytest_modelperf.profiler.worker.lock import measuring_alone
+from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
 
 FAULTY = EngineModule("faulty", "tests.measuring.faulty")
 
@@ -418,17 +418,46 @@ def socket_server() -> Iterator[str]:
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
     waited: list[str] = []
 
-    def refuse() -> None:
-        waited.append("second")
-        raise InterruptedError
+    def refuse(holder: str) -> None:
+        waited.append(holder)
+        raise KeyboardInterrupt
 
     path = tmp_path / "lock"
     with (
         measuring_alone(path=path),
-        pytest.raises(InterruptedError),
+        pytest.raises(KeyboardInterrupt),
         measuring_alone(refuse, path),
     ):
         pass
     with measuring_alone(refuse, path):
         pass
-    assert waited == ["second"]
+    (holder,) = waited
+    assert re.fullmatch(r"(process \d+|another process) to end measuring, 60 min at most", holder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system lists who holds a lock")
+def test_who_holds_the_lock_is_told_and_not_waited_for_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    told = f"did not end within 0 min: process {os.getpid()} holds {path}. End it if it hangs, or "
+    with (
+        measuring_alone(path=path),
+        pytest.raises(MeasureError, match=told),
+        measuring_alone(path=path, longest_s=0),
+    ):
+        pass
+    assert describe_holder(path) == "another process"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("folder", "Is a directory"), ("link", "it is a link"), ("file/lock", "File exists")],
+)
+def test_a_lock_that_cannot_be_one_is_told(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    with (
+        pytest.raises(MeasureError, match=rf"cannot be taken at .*{name}: {reason}\. Set "),
+        measuring_alone(path=tmp_path / name),
+    ):
+        pass

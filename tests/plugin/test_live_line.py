@@ -6,9 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from pytest_modelperf.profiler.worker.lock import measuring_alone
 from tests.plugin.timed_models import TIMED, test_of, write_timed_models
 
 pty = pytest.importorskip("pty", reason="needs a terminal as Unix has them")
@@ -106,6 +110,21 @@ def test_nothing_is_drawn_where_a_run_is_to_be_quiet_or_tests_write_too(
     models: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
     assert "\x1b7" not in on_terminal(models, test_of("base.onnx"), *options)
+
+
+@pytest.mark.parametrize("options", [(), ("-v",), ("-q",), ("-s",)])
+def test_a_wait_for_another_measurement_is_told_where_nothing_is_drawn(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    with ThreadPoolExecutor(1) as elsewhere, ExitStack() as held:
+        elsewhere.submit(held.enter_context, measuring_alone()).result()
+        # The first to sleep is who waits.
+        monkeypatch.setattr(time, "sleep", lambda _: elsewhere.submit(held.close).result())
+        result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.3", *options)
+    result.assert_outcomes(passed=1)
+    told = re.compile(r"b1-c1: waiting for .+ to end measuring, 60 min at most")
+    assert len([line for line in result.outlines if told.fullmatch(line)]) == 1
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(models: pytest.Pytester) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
+
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.units import printable
 
 # The same for all users and sessions, whatever their TMPDIR.
 _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no link is followed
 _EVERYONE = 0o666
+# A sweep holds the lock to its end; who holds it for longer hangs.
+LONGEST_WAIT_S = 3600.0
+# Linux lists who holds which lock, those of the same container alone.
+_HELD_LOCKS = Path("/proc/locks")
 
 
 # Names another file, for containers that share a machine and not its /tmp.
@@ -34,16 +41,54 @@ def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
 
 @contextmanager
 def measuring_alone(
-    on_wait: Callable[[], None] = lambda: None, path: Path | None = None
+    on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005  # nobody is told
+    path: Path | None = None,
+    longest_s: float = LONGEST_WAIT_S,
 ) -> Iterator[None]:
-    """Hold the machine's lock; `on_wait` is called where another measurement holds it."""
-    lock = FileLock(path or lock_path(), mode=_EVERYONE)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        on_wait()
-        lock.acquire()
+    """Hold the machine's lock; MeasureError where it cannot be had.
+
+    Where another measurement holds it, `on_wait` is called with who that is, and for how long it
+    is waited for.
+    """
+    path = path or lock_path()
+    lock = FileLock(path, mode=_EVERYONE)
+    if not _is_acquired(lock, path, 0):
+        minutes = f"{longest_s / 60:.0f} min"
+        on_wait(f"{describe_holder(path)} to end measuring, {minutes} at most")
+        if not _is_acquired(lock, path, longest_s):
+            raise MeasureError(
+                f"another measurement on this machine did not end within {minutes}: "
+                f"{describe_holder(path)} holds {printable(str(path))}. End it if it hangs, or "
+                f"name another lock with {LOCK_VARIABLE}."
+            )
     try:
         yield
     finally:
         lock.release()
+
+
+def _is_acquired(lock: BaseFileLock, path: Path, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    except OSError as error:
+        reason = "it is a link" if path.is_symlink() else error.strerror or str(error)
+        raise MeasureError(
+            f"the lock of this machine cannot be taken at {printable(str(path))}: {reason}. Set "
+            f"{LOCK_VARIABLE} to the path of a file that is there, or of one that can be made."
+        ) from error
+    return True
+
+
+def describe_holder(path: Path) -> str:
+    """Which process holds a lock: `process 4711`, where the system tells."""
+    with suppress(OSError):
+        found = path.stat()
+        device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+        for line in _HELD_LOCKS.read_text(encoding="ascii").splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF
+            words = line.split()
+            if words[1] == "FLOCK" and words[5:6] == [f"{device}:{found.st_ino}"]:
+                return f"process {words[4]}"
+    return "another process"
