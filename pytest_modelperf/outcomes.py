@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_modelperf.baseline_records import Plan, Recording, StoredStatic
 from pytest_modelperf.machine_facts import MachineFacts
@@ -66,17 +66,31 @@ class CaseOutcome:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured: it has no verdict then."""
+        """Whether it could not be measured or stored: it has no verdict then."""
         return self.comparison.has_failed
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it was recorded, and nothing is known that keeps it from being stored."""
+        return self.recording is not None and not self.has_failed
 
     @property
     def word(self) -> str:
         """What is said of it: its verdict, unless it failed, or was recorded and not judged."""
         if self.has_failed:
             return "failed"
-        if self.recording is not None and self.verdict is Verdict.NEW:
+        if self.is_recorded and self.verdict is Verdict.NEW:
             return RECORDED
         return self.verdict.value
+
+    def without_recording(self, problem: str | None = None) -> CaseOutcome:
+        """The outcome where nothing was stored of it: a failure for a `problem` with a baseline.
+
+        What was judged as well keeps its verdict.
+        """
+        if problem is None or self.word != RECORDED:
+            return replace(self, recording=None)
+        return replace(self, comparison=replace(self.comparison, failure=problem))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -53,7 +53,8 @@ def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
     case = outcome.comparison
     if case.has_failed:
         lines = failure_lines(case)
-        return f"{FAILED}: {lines[0] if is_short and lines else 'it could not be measured'}"
+        what = "measured" if outcome.recording is None else "stored"
+        return f"{FAILED}: {lines[0] if is_short and lines else f'it could not be {what}'}"
     if case.verdict is Verdict.NEW and case.reasons:
         return f"{Verdict.NEW.value}: {printable(case.reasons[0])}"
     return describe_verdict(case, outcome.confidence, is_short=is_short)

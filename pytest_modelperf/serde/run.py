@@ -47,7 +47,7 @@ def run_to_json(report: RunReport) -> dict[str, Json]:
 
 
 def _counts(report: RunReport) -> dict[str, Json]:
-    """How many cases there are of each verdict, were recorded, or could not be measured."""
+    """How many cases there are of each verdict, were recorded, or failed without one."""
     found = Counter(outcome.word for outcome in report.outcomes)
     return {
         word: found[word] for word in (*(verdict.value for verdict in Verdict), RECORDED, _FAILED)
@@ -72,7 +72,7 @@ def _case(outcome: CaseOutcome) -> dict[str, Json]:
         "load_ms": number(outcome.load_ms),
         "first_inference_ms": number(outcome.first_inference_ms),
         "peak_rss_bytes": outcome.peak_rss_bytes,
-        "recorded": outcome.recording is not None,
+        "recorded": outcome.is_recorded,
         "accept": outcome.accept,
     }
 

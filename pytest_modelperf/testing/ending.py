@@ -101,6 +101,8 @@ class Ending:
     run: Run
     report: RunReport | None = None
     problems: list[str] = field(default_factory=list)
+    # The tests whose recordings could not be stored, with the reason.
+    unstored: dict[str, str] = field(default_factory=dict)
 
     def finish(
         self,
@@ -117,12 +119,16 @@ class Ending:
         notes: list[str] = []
         if exit_code in _ENDED:
             found = self._find_unused(outcomes, known, notes)
-            plans = [*self._updates(outcomes), *self._removals(found)]
-            notes += _untrusted(outcomes)
+            lost: dict[str, str] = {}
+            updates, removals = self._updates(outcomes, lost), self._removals(found)
             unused = None if found is None or told.prune else tuple(found.texts())
-            written = self._write(plans)
+            plans = [*updates, *removals]
+            written = [*self._write(updates, lost), *self._write(removals, {})]
+            outcomes = self._without_lost(outcomes, lost)
+            notes += _untrusted(outcomes)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
+            outcomes = [outcome.without_recording() for outcome in outcomes]
         elif exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
             notes.append(_NO_MODEL)
         notes += _without_result(outcomes, known)
@@ -150,14 +156,34 @@ class Ending:
         return BaselineStore(self.run.settings.baseline_dir)
 
     @contextmanager
-    def _noting_problems(self) -> Iterator[None]:
-        """What goes wrong in one step is told, and the next one is taken."""
+    def _noting_problems(
+        self, baseline: str = "", lost: dict[str, str] | None = None
+    ) -> Iterator[None]:
+        """What goes wrong in one step is told, and the next one is taken.
+
+        `lost` are the baselines that are not stored for that, with the reason.
+        """
         try:
             yield
         except ModelPerfError as error:
             self.problems.append(str(error))
+            if lost is not None:
+                lost[baseline] = str(error)
 
-    def _updates(self, outcomes: Sequence[CaseOutcome]) -> list[Plan]:
+    def _without_lost(
+        self, outcomes: Sequence[CaseOutcome], lost: Mapping[str, str]
+    ) -> list[CaseOutcome]:
+        """What was recorded for a baseline that could not be stored is a failure."""
+        kept = []
+        for outcome in outcomes:
+            problem = None if outcome.recording is None else lost.get(outcome.recording.name)
+            told = outcome if problem is None else outcome.without_recording(problem)
+            if problem is not None and told.has_failed:
+                self.unstored[outcome.test] = problem
+            kept.append(told)
+        return kept
+
+    def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[Plan]:
         recordings = [o.recording for o in outcomes if o.recording is not None]
         if not recordings:
             return []
@@ -169,7 +195,7 @@ class Ending:
         for recording in recordings:
             by_name.setdefault(recording.name, []).append(recording)
         for name, parts in by_name.items():
-            with self._noting_problems():
+            with self._noting_problems(name, lost):
                 whole = merge_recordings(parts)
                 keys = () if whole.machine is None else (whole.machine.key,)
                 plans.append(plan_update(self._store.read(name, keys), whole))
@@ -182,11 +208,11 @@ class Ending:
 
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
-    def _write(self, plans: Sequence[Plan]) -> list[Plan]:
+    def _write(self, plans: Sequence[Plan], lost: dict[str, str]) -> list[Plan]:
         """Those that could be written, as what they changed."""
         written = []
         for plan in plans:
-            with self._noting_problems():
+            with self._noting_problems(plan.name, lost):
                 written.append(self._store.apply(plan))
         return written
 
@@ -268,7 +294,8 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[s
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
     """Which of the recorded twins will not do, and what helps."""
     for outcome in outcomes:
-        for case in () if outcome.recording is None else outcome.recording.cases:
+        recording = outcome.recording if outcome.is_recorded else None
+        for case in () if recording is None else recording.cases:
             if case.fidelity is not None and not case.fidelity.is_trusted:
                 yield (
                     f"{outcome.test}: {case.fidelity.reason}, so later runs are held against "

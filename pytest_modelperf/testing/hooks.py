@@ -43,7 +43,7 @@ from pytest_modelperf.testing.switch import (
     SUFFIX,
     named_tests,
 )
-from pytest_modelperf.testing.terminal import LiveLine
+from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
 from pytest_modelperf.testing.wording import in_python
 from pytest_modelperf.units import printable, printable_lines
 from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
@@ -283,6 +283,7 @@ class RunHooks:
             return
         outcomes = [outcome for told in self.outcomes.values() for outcome in told]
         self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
+        fail_afterwards(self.config, self.ending.unstored)
         if self.ending.problems and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_modelperf.units import printable_lines
 
 if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress
@@ -77,6 +80,23 @@ class LiveLine:
             # The writer itself would count it as part of the line.
             writer._file.write(f"{_KEEP}{text}{_CLEAR}{_BACK}")  # noqa: SLF001  # as above
             writer.flush()
+
+
+def fail_afterwards(config: pytest.Config, tests: Mapping[str, str]) -> None:
+    """Have the summary of pytest list tests as failed that had passed, each with the reason.
+
+    What a test recorded is stored as the run ends.
+    """
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    passed = reporter.stats.get("passed", [])
+    failed = [each for each in passed if each.when == "call" and each.nodeid in tests]
+    for report in failed:
+        passed.remove(report)
+        report.outcome, report.longrepr = "failed", printable_lines(tests[report.nodeid])
+    if failed:
+        reporter._add_stats("failed", failed)  # noqa: SLF001  # nothing public changes the color
 
 
 def _uncaptured(capture: Any) -> AbstractContextManager[None]:  # noqa: ANN401  # not public

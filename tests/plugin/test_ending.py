@@ -53,7 +53,11 @@ def interrupted(models: pytest.Pytester, *options: str) -> pytest.RunResult:
 def test_a_run_that_is_interrupted_writes_no_baseline_and_says_so(models: pytest.Pytester) -> None:
     result = interrupted(models, UPDATE)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["note: the run was interrupted: no baseline was written"])
+    result.stdout.fnmatch_lines(
+        ["1 new.", "note: the run was interrupted: no baseline was written"]
+    )
+    (case,) = cases_of(models)
+    assert case["recorded"] is False
     assert not (models.path / "baselines").exists()
 
 
@@ -95,22 +99,40 @@ def test_a_folder_of_baselines_that_is_none_is_told_before_anything_runs(
     assert_says_no_internals(result)
 
 
-def test_a_baseline_that_cannot_be_written_is_an_error_of_the_run(
-    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "options", [(), ("-p", "xdist", "-n1")], ids=["one process", "pytest-xdist"]
+)
+def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
     def fail(path: Path, _: bytes) -> NoReturn:
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("pytest_modelperf.baselines.store.write_file", fail)
     models.makepyfile(test_of("base.onnx"))
-    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
-    result.assert_outcomes(passed=1)
+    result = models.runpytest_inprocess(
+        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", *options
+    )
+    result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["nothing was written", "error: the baseline in *base could not be written: *"]
+        [
+            "*= FAILURES =*",
+            "the baseline in *base could not be written: *",
+            "nothing was written",
+            "1 failed.",
+            "error: the baseline in *base could not be written: *",
+            "*= 1 failed in *",
+        ]
     )
     result.stdout.no_fnmatch_line("wrote the baselines*")
-    assert read_json(models.path / "run.json")["baselines"]["written"] is False
+    report = read_json(models.path / "run.json")
+    assert report["baselines"]["written"] is False
+    assert (report["counts"]["recorded"], report["counts"]["failed"]) == (0, 1)
+    (case,) = report["cases"]
+    assert (case["verdict"], case["recorded"]) == (None, False)
+    assert case["failure"].startswith("the baseline in ")
+    assert "failed: it could not be stored" in (models.path / "run.md").read_text("utf-8")
     assert_says_no_internals(result)
 
 
