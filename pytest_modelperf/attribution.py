@@ -34,7 +34,8 @@ def explain(
     """
     found = Differences.between(before, after, ratio_interval)
     types = found.of_layer_types()
-    unclear = lower_bounds(before.counted, after.counted)
+    known = (side.counted for side in (before, after) if side.counted is not None)
+    unclear = lower_bounds(*(static.uncounted_ops for static in known))
     if found.total is None:
         words = tuple(reason.in_words() for reason in reasons_of_graphs(found))
         return Explanation(types, (), (*unclear, *words))

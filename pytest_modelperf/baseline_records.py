@@ -86,8 +86,10 @@ class StoredCase:
     """What is stored of one case. `engine` names the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: a run of some cases leaves those
-    of the others as they are. `static` is None for a Python function; `provenance` is None where
-    an older version recorded it, which did not say.
+    of the others as they are. `static` follows from the graph alone, and `observed` is what one
+    run completed of it, None where there was nothing to complete or nothing ran. Both are None
+    for a Python function, and `static` alone where an older version stored only what a run
+    completed. `provenance` is None where an older version did not say.
     """
 
     id: str
@@ -95,10 +97,16 @@ class StoredCase:
     cores: int
     model_sha256: str | None
     static: StoredStatic | None
+    observed: StoredStatic | None = None
     provenance: Provenance | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     engine: str | None = None
     fidelity: Fidelity | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether anything was counted of it: nothing is of a Python function."""
+        return self.static is not None or self.observed is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.decisions import BudgetDecision, Fit
 from pytest_modelperf.gates import LatencyLimit
 from pytest_modelperf.limits import Budget
@@ -24,12 +25,16 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is held against budgets: of a Python function nothing is counted."""
+    """What is held against budgets: of a Python function nothing is counted.
+
+    `observed` is what an earlier run of this very case completed of its counts.
+    """
 
     counted: StaticProfile | None
     size_bytes: int | None
     batch_size: int
     measured: Measurement | None = None
+    observed: StoredStatic | None = None
 
 
 def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
@@ -42,7 +47,7 @@ def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyL
 
 
 def static_budget_metrics(budgets: Sequence[Budget], held: Held) -> tuple[Metric, ...]:
-    """Those of what follows from the file alone: exact, but for layers that cannot be counted."""
+    """Those of what follows from the file alone: exact, but for what only a run can tell."""
     return tuple(_static(budget, held) for budget in budgets if not budget.figure.is_timed)
 
 
@@ -53,21 +58,39 @@ def timed_budget_metrics(budgets: Sequence[Budget], held: Held, level: float) ->
     return tuple(_timed(budgets, held, held.measured, level))
 
 
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A count: `is_least` says that the model takes no less, `is_most` that it takes no more."""
+
+    value: int | None
+    is_least: bool = True
+    is_most: bool = True
+
+
 def _static(budget: Budget, held: Held) -> Metric:
-    name, static = budget.figure.metric, held.counted
-    value: int | None = held.size_bytes
-    is_whole = True
-    if name != "size_bytes":
-        value = None if static is None else int(getattr(static, name))
-        is_whole = name != "macs" or static is None or static.coverage == 1.0
-    if value is None:
+    name = budget.figure.metric
+    found = _Figure(held.size_bytes) if name == "size_bytes" else _counted(name, held)
+    if found.value is None:
         verdict = Verdict.INCONCLUSIVE
-    elif value > budget.limit:
-        verdict = Verdict.OVER_BUDGET
+    elif found.value > budget.limit:
+        verdict = Verdict.OVER_BUDGET if found.is_least else Verdict.INCONCLUSIVE
     else:
-        # A sum that leaves layers out may be over.
-        verdict = Verdict.PASSED if is_whole else Verdict.INCONCLUSIVE
-    return Metric(name, None, value, verdict, limit=budget.limit)
+        verdict = Verdict.PASSED if found.is_most else Verdict.INCONCLUSIVE
+    return Metric(name, None, found.value, verdict, limit=budget.limit)
+
+
+def _counted(name: str, held: Held) -> _Figure:
+    """A count as a run completed it, now or earlier; where none did, as the graph bounds it."""
+    static = held.counted
+    if static is None:
+        return _Figure(None)
+    if name != "macs":
+        return _Figure(int(getattr(static, name)))
+    observed = static.observed or held.observed
+    if observed is not None:
+        return _Figure(observed.macs, is_most=observed.coverage == 1.0)
+    alone = static.from_graph
+    return _Figure(alone.macs, is_least=alone.undecided == 0, is_most=alone.coverage == 1.0)
 
 
 def _timed(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.against import older_version
-from pytest_modelperf.baseline_records import Baseline, Recording
+from pytest_modelperf.baseline_records import Baseline, Recording, StoredStatic
 from pytest_modelperf.baselines.recording import store_static
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.budgets import (
@@ -232,6 +232,17 @@ class _Done:
     profile: CaseProfile
     recording: Recording | None = None
     before: Measurement | None = None
+    observed: StoredStatic | None = None
+
+    @property
+    def counted(self) -> StoredStatic | None:
+        """The counts to show: of a run now or earlier, else what the graph alone tells."""
+        counted = self.profile.counted
+        if counted is None:
+            return None
+        if counted.graph_alone is None and self.observed is not None:
+            return self.observed
+        return store_static(counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +290,9 @@ class _Work:
             except MeasureError as error:
                 comparison = replace(comparison, failure=str(error))
         counted = CaseProfile(self.place.case, self.model.static)
-        judged = _Done(comparison, profile or counted, before=compared.before)
+        judged = _Done(
+            comparison, profile or counted, before=compared.before, observed=compared.observed
+        )
         return self._with_budgets(judged)
 
     def _compare(self, stored: Baseline | None) -> Compared:
@@ -306,10 +319,15 @@ class _Work:
         """
         case = stored.model.case(self.place.case.id)
         if self.run_of.is_static:
-            if case is None or case.static is None:
+            if case is None or not case.is_counted:
                 return None
-            found = compare_with_stored(self.place.case, case.static, self.model.static)
-            return Compared(self._with_layers(found, stored))
+            # Nothing runs, so what an earlier run of the same model saw is all there is.
+            is_same = case.observed is not None and (
+                case.model_sha256 == self.file.sha256(self.place.tell)
+            )
+            static = compare_with_stored(self.place.case, case, self.model.static, is_same=is_same)
+            found = self._with_layers(static, stored)
+            return Compared(found, observed=case.observed if is_same else None)
         machine = stored.machine(self.run_of.machine.key)
         before = Side(self.source, self._setup_before(), stored.model, machine)
         idle = cannot_run_apart(before, self.model, self.check.setup, self.place.case)
@@ -427,6 +445,7 @@ class _Work:
             _size_bytes(self.model),
             self.place.case.batch_size,
             profile.measured,
+            done.observed,
         )
         metrics: tuple[Metric, ...] = (
             *timed_budget_metrics(self._timed, held, self.check.gate.limit_level),
@@ -491,7 +510,7 @@ def _acceptance(checker: Checker, check: CaseCheck, comparison: CaseComparison) 
 
 
 def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done) -> CaseOutcome:
-    case, counted, measured = done.profile.case, done.profile.counted, done.profile.measured
+    case, measured = done.profile.case, done.profile.measured
     acceptance = _acceptance(checker, check, done.comparison)
     return CaseOutcome(
         test=check.test,
@@ -502,7 +521,7 @@ def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done)
         comparison=done.comparison,
         baseline=check.baseline,
         engine=describe_engine(done.profile),
-        static=None if counted is None else store_static(counted),
+        static=done.counted,
         latency=None if measured is None else measured.latency,
         load_ms=None if measured is None else measured.load_ms,
         first_inference_ms=None if measured is None else measured.first_inference_ms,

@@ -6,13 +6,14 @@ an improvement; a figure that is only a lower bound on either side decides nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import ModelBaseline, StoredStatic
+from pytest_modelperf.baseline_records import ModelBaseline, StoredCase
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.reasons import reasons_of_counts
+from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
 from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile
 from pytest_modelperf.units import printable
 from pytest_modelperf.verdicts import (
@@ -43,6 +44,21 @@ class Counted(Protocol):
     def coverage(self) -> float: ...
     @property
     def knows_activations(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Both counts of one side: what its graph alone tells, and what a run of it completed.
+
+    Only counts of one kind are compared. `graph` is None where an older version stored none.
+    """
+
+    graph: Counted | None
+    observed: Counted | None
+
+    @classmethod
+    def of(cls, static: StaticProfile) -> Counts:
+        return cls(static.from_graph, static.observed)
 
 
 _Reader: TypeAlias = Callable[[Counted], "int | None"]
@@ -82,12 +98,14 @@ def _case_ids(profile: Profile) -> str:
 
 def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
     """One case of two models."""
-    metrics = static_metrics(before.static, after.static)
+    counts = Counts.of(before.static), Counts.of(after.static)
+    metrics = static_metrics(*counts)
     found = explain(before, after)
-    return CaseComparison(before.case, metrics, found.layer_types, found.reasons, found.layers)
+    reasons = (*found.reasons, *_doubts(metrics, *counts))
+    return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(old: Counted, new: Counted) -> tuple[Metric, ...]:
+def static_metrics(old: Counts, new: Counts) -> tuple[Metric, ...]:
     """The figures that follow from the graph; MACs and params decide, the others are shown."""
     return (
         *(_metric(name, read, old, new, gated=True) for name, read in _GATED.items()),
@@ -100,23 +118,71 @@ def compare_with_baseline(before: ModelBaseline, after: Profile) -> Comparison:
     cases = []
     for now in after.cases:
         stored = before.case(now.case.id)
-        if stored is None or stored.static is None:
+        if stored is None or not stored.is_counted:
             note = f"there is no baseline of {now.case.id}"
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
         else:
-            cases.append(compare_with_stored(now.case, stored.static, now.static))
+            is_same = stored.model_sha256 == after.model.sha256 is not None
+            cases.append(compare_with_stored(now.case, stored, now.static, is_same=is_same))
     return Comparison(before.model, after.model, tuple(cases))
 
 
-def compare_with_stored(case: Case, stored: StoredStatic, now: StaticProfile) -> CaseComparison:
-    """One case against what was stored of it: totals and layer types, but no graph."""
-    before, after = stored.layer_types, now.layer_types
-    changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
+def compare_with_stored(
+    case: Case, stored: StoredCase, now: StaticProfile, *, is_same: bool = False
+) -> CaseComparison:
+    """One case against what was stored of it: totals and layer types, but no graph.
+
+    `is_same` says that it is the very case that was recorded: what a run saw then holds now.
+    """
+    old, new = Counts(stored.static, stored.observed), Counts.of(now)
+    if is_same and stored.observed is not None:
+        new = replace(new, observed=stored.observed)
+    changes: list[LayerTypeChange] = []
+    if stored.static is not None or now.observed is not None:
+        before = (stored.static or stored.observed or now).layer_types
+        after = (now if stored.static is None else now.from_graph).layer_types
+        changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-    return CaseComparison(case, static_metrics(stored, now), types, reasons_of_counts(types))
+    metrics = static_metrics(old, new)
+    reasons = (*reasons_of_counts(types), *_doubts(metrics, old, new))
+    if stored.static is not None and not _are_whole(old.observed, new.observed):
+        reasons += lower_bounds(stored.static.uncounted_ops, now.from_graph.uncounted_ops)
+    return CaseComparison(case, metrics, types, reasons)
 
 
-def _metric(name: str, read: _Reader, old: Counted, new: Counted, *, gated: bool) -> Metric:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One figure on both sides, counted alike; `is_same_part` says that as much is unknown."""
+
+    before: int | None
+    after: int | None
+    verdict: Verdict
+    is_same_part: bool
+
+
+def _metric(name: str, read: _Reader, old: Counts, new: Counts, *, gated: bool) -> Metric:
+    by_graph = _change(name, read, old.graph, new.graph)
+    by_run = _change(name, read, old.observed, new.observed)
+    found = _judge(by_graph, by_run) or _unlike(read, old, new)
+    allowed = 0.0 if gated else None
+    return Metric(name, found.before, found.after, found.verdict, gated, allowed=allowed)
+
+
+def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
+    """A figure of two sides that have no kind of count in common: it is shown."""
+    before, after = (side.graph or side.observed for side in (old, new))
+    return _Change(
+        None if before is None else read(before),
+        None if after is None else read(after),
+        Verdict.INCONCLUSIVE,
+        is_same_part=False,
+    )
+
+
+def _change(name: str, read: _Reader, old: Counted | None, new: Counted | None) -> _Change | None:
+    """How a figure changed by one kind of count; None where a side was not counted so."""
+    if old is None or new is None:
+        return None
     before, after = read(old), read(new)
     complete = name not in _SUMMED or old.coverage == new.coverage == 1.0
     if name == "activation_bytes":
@@ -127,4 +193,44 @@ def _metric(name: str, read: _Reader, old: Counted, new: Counted, *, gated: bool
         verdict = Verdict.REGRESSED
     else:
         verdict = Verdict.IMPROVED if after < before else Verdict.PASSED
-    return Metric(name, before, after, verdict, gated, allowed=0.0 if gated else None)
+    return _Change(before, after, verdict, before == after and old.coverage == new.coverage)
+
+
+def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
+    """What both kinds of count say together.
+
+    The graphs decide, for they hold for all inputs. Where they leave something open, runs decide,
+    unless the graphs count alike: then the values that ran through them made the difference.
+    """
+    if by_graph is None or by_run is None:
+        return by_graph or by_run
+    if by_run.verdict is Verdict.INCONCLUSIVE:
+        return by_graph
+    if by_graph.verdict is Verdict.INCONCLUSIVE:
+        if by_run.verdict is Verdict.PASSED or not by_graph.is_same_part:
+            return by_run
+    elif by_graph.verdict in {by_run.verdict, Verdict.REGRESSED} or (
+        by_run.verdict is Verdict.PASSED
+    ):
+        return by_graph
+    return replace(by_run, verdict=Verdict.INCONCLUSIVE)
+
+
+def _doubts(metrics: Sequence[Metric], old: Counts, new: Counts) -> Iterator[str]:
+    """Why counts that are known decide nothing."""
+    if not any(metric.gated and metric.is_open for metric in metrics):
+        return
+    if old.graph is None:
+        yield (
+            "an older version recorded only what a run completed, not what the graph alone "
+            "tells: record the baseline anew"
+        )
+    elif _are_whole(old.observed, new.observed):
+        yield (
+            "runs of both computed other amounts, and their graphs tell no such difference: values "
+            "decide a branch, a trip count or a shape"
+        )
+
+
+def _are_whole(*counts: Counted | None) -> bool:
+    return all(each is not None and each.coverage == 1.0 for each in counts)

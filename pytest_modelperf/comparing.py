@@ -15,6 +15,7 @@ from pytest_modelperf.baseline_records import (
     MachineBaseline,
     ModelBaseline,
     StoredCase,
+    StoredStatic,
 )
 from pytest_modelperf.compare import compare_cases, compare_with_stored
 from pytest_modelperf.dueling import Pair, Told, fight
@@ -140,13 +141,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
 class Compared:
     """One case: what is said of it, and where it ran, what running the new model told.
 
-    `before` is what the other side of a duet told.
+    `before` is what the other side of a duet told. `observed` is what an earlier run of this very
+    case completed of its counts, where none ran now.
     """
 
     comparison: CaseComparison
     profile: CaseProfile | None = None
     engines: tuple[str, ...] = ()
     before: Measurement | None = None
+    observed: StoredStatic | None = None
 
 
 def compare_case(
@@ -159,29 +162,23 @@ def compare_case(
     settled, refusal = settle(before, pair.after, pair.after_setup, place), None
     if settled is not None:
         return settled
-    static = compare_cases(
-        CaseProfile(place.case, pair.before.static), CaseProfile(place.case, pair.after.static)
-    )
     if before.baseline is not None:
-        stored = before.baseline.case(place.case.id)
-        if stored is not None and stored.static is not None:
-            static = compare_with_stored(place.case, stored.static, pair.after.static)
         refusal = before.baseline.twin_refusal(place.case.id)
     elif pair.shares_a_worker and _is_one_model(pair, place):
-        return Compared(_unchanged(static))
+        return Compared(_unchanged(_count(pair, before, place)))
     try:
         if refusal is not None:
-            return _compare_with_samples(pair, before, gate, place, static, refusal)
+            return _compare_with_samples(pair, before, gate, place, refusal)
         check_cores(place.case.cores, pair.after_setup)
         with alone_at(place):
             found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return Compared(replace(static, failure=str(error)))
+        return Compared(replace(_count(pair, before, place), failure=str(error)))
     if before.baseline is None:
         return found
     # What was stored of the graph is what was agreed on, whatever the twin is.
     latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *static.metrics)
+    metrics = (*latency, *_count(pair, before, place).metrics)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
@@ -197,6 +194,15 @@ def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str 
     return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
 
 
+def _count(pair: Pair, before: Side, place: Place) -> CaseComparison:
+    """What both sides count, as far as it is known by now; of a baseline, what it stored."""
+    stored = None if before.baseline is None else before.baseline.case(place.case.id)
+    if stored is not None and stored.is_counted:
+        return compare_with_stored(place.case, stored, pair.after.static)
+    sides = (CaseProfile(place.case, side.static) for side in (pair.before, pair.after))
+    return compare_cases(*sides)
+
+
 def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:
     """What a baseline alone says of a model as it is now; None where its twin has to be looked at.
 
@@ -209,9 +215,10 @@ def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared |
     if stored is None or missing:
         return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
     is_same = before.setup == setup and _is_recorded(stored, after, setup, before.machine, place)
-    if not is_same or stored.static is None:
+    if not is_same or not stored.is_counted:
         return None
-    return Compared(_unchanged(compare_with_stored(place.case, stored.static, after.static)))
+    static = compare_with_stored(place.case, stored, after.static, is_same=True)
+    return Compared(_unchanged(static), observed=stored.observed)
 
 
 def _is_one_model(pair: Pair, place: Place) -> bool:
@@ -260,8 +267,8 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     return ""
 
 
-def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the case, and what is known
-    pair: Pair, before: Side, gate: Gate, place: Place, static: CaseComparison, refusal: str
+def _compare_with_samples(
+    pair: Pair, before: Side, gate: Gate, place: Place, refusal: str
 ) -> Compared:
     """The last resort, where the twin does not do: what was measured before, process by process."""
     begun = time.monotonic()
@@ -272,6 +279,7 @@ def _compare_with_samples(  # noqa: PLR0913, PLR0917  # two sides, the rule, the
     now = measure_case(pair.after, setup, place, takes_layers=False)
     if now.measured is None:
         raise MeasureError(now.reason)
+    static = _count(pair, before, place)
     stored = None if before.machine is None else before.machine.case(place.case.id)
     note = f"not run as a duet: {refusal}"
     metrics: tuple[Metric, ...] = ()

@@ -35,6 +35,7 @@ from pytest_modelperf.rigging import (
     alone_at,
     check_cores,
     complete,
+    complete_if_told,
     make_subject,
     name_nodes,
     start_on,
@@ -247,6 +248,7 @@ def _tell(
 
 
 def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> Told:
+    complete_if_told(model, rig)
     return Told(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
 
 

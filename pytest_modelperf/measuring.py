@@ -32,6 +32,7 @@ from pytest_modelperf.rigging import (
     alone_at,
     check_cores,
     complete,
+    complete_if_told,
     name_nodes,
     read_facts,
     rigged,
@@ -91,6 +92,8 @@ def measure_case(
             measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
                 measured = _with_layers(model, rig, measured, place)
+            else:
+                complete_if_told(model, rig)
     except TooFewCoresError as error:
         return CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
     except MeasureError as error:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from pytest_modelperf.differences import Differences, Side
 from pytest_modelperf.layer_pairs import is_alike
 from pytest_modelperf.measurements import LayerTime, RowKind
-from pytest_modelperf.records import LayerRow, LayerType, StaticLayer, StaticProfile
+from pytest_modelperf.records import LayerRow, LayerType, StaticLayer
 from pytest_modelperf.units import format_count, format_shape, format_signed_count, printable
 from pytest_modelperf.verdicts import LayerTypeChange, TimeChange
 
@@ -77,10 +77,9 @@ class Reason:
         return f"{self.text}: explains {100 * share:.0f} % of the difference ({time})"
 
 
-def lower_bounds(*sides: StaticProfile | None) -> tuple[str, ...]:
-    """Why a verdict may be unclear: the operators that could not be counted."""
-    known = (side for side in sides if side is not None)
-    ops = dict.fromkeys(u.qualified_op for static in known for u in static.uncounted)
+def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
+    """Why a verdict may be unclear: the operators that could not be counted on either side."""
+    ops = dict.fromkeys(op for side in uncounted_ops for op in side)
     if not ops:
         return ()
     return (f"MACs are lower bounds: {', '.join(map(printable, ops))} could not be counted",)

@@ -207,7 +207,11 @@ class StaticProfile:
 
     Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
     `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can
-    be less than the sum over the layers.
+    be less than the sum over the layers. Of `undecided` Ifs only a run tells the branch, and the
+    costlier one counts: sums are upper bounds then.
+
+    Where a run completed the profile, `graph_alone` is the profile before. `chance` names the
+    operator whose random values decided what that run computed.
     """
 
     layers: tuple[StaticLayer, ...]
@@ -216,10 +220,25 @@ class StaticProfile:
     peak_activation_bytes: int | None
     uncounted: tuple[Uncounted, ...] = ()
     notes: tuple[str, ...] = ()
+    undecided: int = 0
+    graph_alone: StaticProfile | None = field(default=None, compare=False)
+    chance: str | None = None
 
     def __repr__(self) -> str:
         """A line, for the report of a failed assertion: the layers would fill pages."""
         return f"<static profile: {self.macs} MACs, {self.params} params>"
+
+    @property
+    def from_graph(self) -> StaticProfile:
+        """What the graph alone tells, whether or not the model ran."""
+        return self if self.graph_alone is None else self.graph_alone
+
+    @property
+    def observed(self) -> StaticProfile | None:
+        """What one run computes on its inputs; None where no run told, or chance decided."""
+        if self.graph_alone is not None:
+            return self if self.chance is None else None
+        return self if self.undecided == 0 and self.coverage == 1.0 else None
 
     @property
     def macs(self) -> int:
@@ -261,6 +280,14 @@ class StaticProfile:
         """The share of layers that could be counted."""
         missing = sum(uncounted.count for uncounted in self.uncounted)
         return 1.0 - missing / len(self.layers) if self.layers else 1.0
+
+    @property
+    def uncounted_ops(self) -> Mapping[str, int]:
+        """How many layers of each operator could not be counted."""
+        counts: dict[str, int] = {}
+        for entry in self.uncounted:
+            counts[entry.qualified_op] = counts.get(entry.qualified_op, 0) + entry.count
+        return counts
 
     @property
     def layer_types(self) -> Mapping[str, LayerType]:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
+from pytest_modelperf.graph.chance import find_chance
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import (
@@ -204,15 +205,35 @@ def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Meas
 
 
 def complete(model: Model, rig: Rig, named: Path | None) -> None:
-    """Put into the static profile what only a run can tell."""
-    if not needs_observation(model.bound.graph):
+    """Put into the static profile what only a run can tell; one run does for all cases."""
+    alone, chance = model.static, find_chance(model.bound.graph)
+    if alone.graph_alone is not None or not needs_observation(model.bound.graph):
         return
     observed = observe_shapes(rig, named)
     if observed is None:
         return
     operators = model.extensions.operators
     model.bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
-    model.static = profile_bound(model.bound, operators, sparsity=model.request.sparsity)
+    completed = profile_bound(model.bound, operators, sparsity=model.request.sparsity)
+    notes = completed.notes
+    if chance is not None:
+        notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
+    model.static = replace(
+        completed,
+        # The model stores the weights of a branch whether or not that runs.
+        params=alone.params,
+        weight_bytes=alone.weight_bytes,
+        notes=notes,
+        graph_alone=alone,
+        chance=chance,
+    )
+
+
+def complete_if_told(model: Model, rig: Rig) -> None:
+    """Complete the static profile of a model whose layers nobody times, where its engine can."""
+    if needs_observation(model.bound.graph):
+        with suppress(MeasureError):
+            complete(model, rig, name_nodes(model, rig))
 
 
 def check_cores(cores: int, setup: Setup) -> None:

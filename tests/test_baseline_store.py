@@ -238,6 +238,7 @@ _CASE = st.builds(
     engine=st.none() | _TEXT,
     model_sha256=st.none() | _DIGEST,
     static=st.none() | _STATIC,
+    observed=st.none() | _STATIC,
     fidelity=st.none() | _FIDELITY,
     provenance=st.none()
     | st.builds(Provenance, date=_DAY, packages=_TEXTS, machine=st.none() | _KEY),
@@ -319,7 +320,7 @@ def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
     data = encode_model(stored)
     assert decode_model(data, _MODEL) == stored
     assert encode_model(decode_model(data, _MODEL)) == data
-    assert json.loads(data)["schema"] == 3
+    assert json.loads(data)["schema"] == 4
 
 
 @given(_MACHINES)
@@ -352,6 +353,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
     "my.ops::Blend": {"backward_macs": null, "count": 1, "domain": "my.ops", "elementwise_ops": null, "macs": null, "output_bytes": null, "params": 0, "weight_bytes": 0}
    },
    "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+   "observed": null,
    "provenance": {
     "date": "2026-01-31",
     "machine": "linux-x86_64-zen4-2c",
@@ -379,7 +381,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "producer": "torch",
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
  },
- "schema": 3,
+ "schema": 4,
  "twin": {"bytes": 68, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
@@ -576,17 +578,17 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', '"macs": -1,\n'), "static.macs: .* found -1"),
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), rf"static.macs: .* found {2**63}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
-        (_replace('"schema": 3', '"schema": 4'), "schema: this file has schema 4.*pip install"),
-        (_replace('"schema": 3', '"schema": "3"'), "schema: expected a whole number"),
-        (_replace('"schema": 3', '"scheme": 3'), 'the key "schema" is missing'),
-        (_replace("a note", "?").replace(b"?", b"\xff"), "line 33: a byte that is not UTF-8"),
+        (_replace('"schema": 4', '"schema": 5'), "schema: this file has schema 5.*pip install"),
+        (_replace('"schema": 4', '"schema": "3"'), "schema: expected a whole number"),
+        (_replace('"schema": 4', '"scheme": 3'), 'the key "schema" is missing'),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 34: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "2026-02-31 is no day"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
         (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
         (_replace('"machine": "linux', '"machine": "../linux'), "expected the key of a machine"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 33: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 34: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
@@ -649,6 +651,28 @@ def test_a_file_of_schema_1_is_read_as_what_it_meant() -> None:
             StoredCase(id="b8-c2", batch_size=8, cores=2, model_sha256="a" * 64, static=static),
         ),
     )
+
+
+def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
+    """A case as schema 3 stored it, read now, and its figures as they stood there."""
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 3
+    for case in document["cases"].values():
+        del case["observed"]
+    known = document["cases"]["b1-c1"]["static"]
+    known["notes"] = notes
+    case = decode_model(json.dumps(document).encode(), _MODEL).case("b1-c1")
+    assert case is not None
+    return case, known
+
+
+def test_counts_of_schema_3_are_those_of_the_graph_unless_a_run_completed_them() -> None:
+    case, known = of_schema_3(["a note"])
+    assert case.static is not None
+    assert (case.static.macs, case.observed) == (known["macs"], None)
+    case, known = of_schema_3(["only a run could tell the branch of 1 If: other inputs may differ"])
+    assert case.observed is not None
+    assert (case.static, case.observed.macs) == (None, known["macs"])
 
 
 def fidelity_of_schema_2(interval: list[float] | None, *, is_trusted: bool) -> Fidelity:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.baselines.recording import store_static
+from pytest_modelperf.baseline_records import Provenance, StoredCase
+from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.compare import compare_profiles, compare_with_stored
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.machine_facts import MachineFacts
@@ -23,6 +25,7 @@ from pytest_modelperf.records import (
 )
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict, worst
 
+CASE = Case(1, 1)
 MACHINE = MachineFacts(system="Linux", architecture="x86_64", usable_cores=2)
 OPPOSITE = {
     Verdict.PASSED: Verdict.PASSED,
@@ -127,6 +130,94 @@ def test_macs_that_are_lower_bounds_decide_nothing_and_it_is_said_why(side: str)
     assert case.reasons == ("MACs are lower bounds: my.ops::Blend could not be counted",)
 
 
+def ran(alone: StaticProfile, macs: int, chance: str | None = None) -> StaticProfile:
+    """A profile that a run completed: the graph alone tells less of it, or bounds it."""
+    return replace(static(layer(macs=macs)), graph_alone=alone, chance=chance)
+
+
+# What the graph alone tells: all but which branch runs, and all but the shapes of a layer.
+BRANCHES, OPEN = replace(static(layer(macs=400)), undecided=1), static(layer(macs=50), uncounted=1)
+MORE_BRANCHES = replace(BRANCHES, layers=(layer(macs=500),))
+MORE_OPEN = static(layer(macs=60), uncounted=1)
+COUNTED_ALIKE = {
+    "the branch of one run": (ran(BRANCHES, 100), BRANCHES, Verdict.PASSED, (400, 400)),
+    "the same branch": (ran(BRANCHES, 100), ran(BRANCHES, 100), Verdict.PASSED, (400, 400)),
+    "another branch": (ran(BRANCHES, 100), ran(BRANCHES, 400), Verdict.INCONCLUSIVE, (100, 400)),
+    "more in a branch": (ran(BRANCHES, 100), MORE_BRANCHES, Verdict.REGRESSED, (400, 500)),
+    "more in the other branch": (
+        ran(BRANCHES, 100),
+        ran(MORE_BRANCHES, 100),
+        Verdict.REGRESSED,
+        (400, 500),
+    ),
+    "shapes of one run": (ran(OPEN, 100), OPEN, Verdict.INCONCLUSIVE, (50, 50)),
+    "the same shapes": (ran(OPEN, 100), ran(OPEN, 100), Verdict.PASSED, (100, 100)),
+    "shapes by other values": (ran(OPEN, 100), ran(OPEN, 110), Verdict.INCONCLUSIVE, (100, 110)),
+    "more layers": (ran(OPEN, 100), ran(MORE_OPEN, 110), Verdict.REGRESSED, (100, 110)),
+    "shapes by chance": (
+        ran(OPEN, 100, "RandomUniform"),
+        ran(OPEN, 100, "RandomUniform"),
+        Verdict.INCONCLUSIVE,
+        (50, 50),
+    ),
+    "branches by chance": (
+        ran(BRANCHES, 100, "RandomUniform"),
+        ran(BRANCHES, 400, "RandomUniform"),
+        Verdict.PASSED,
+        (400, 400),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "shown"), COUNTED_ALIKE.values(), ids=COUNTED_ALIKE
+)
+def test_what_a_run_completed_is_held_against_what_a_run_completed(
+    before: StaticProfile, after: StaticProfile, verdict: Verdict, shown: tuple[int, int]
+) -> None:
+    found = metric(compared(before, after), "macs")
+    assert (found.verdict, (found.before, found.after)) == (verdict, shown)
+    back = metric(compared(after, before), "macs")
+    assert (back.verdict, back.after) == (OPPOSITE[verdict], shown[0])
+
+
+def stored(static: StaticProfile) -> StoredCase:
+    facts = ModelFacts("m.onnx", None, "a" * 64, 100)
+    return store_case(CaseProfile(CASE, static), facts, Provenance(date=dt.date(2026, 1, 31)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "shown"), COUNTED_ALIKE.values(), ids=COUNTED_ALIKE
+)
+def test_a_baseline_keeps_both_counts(
+    before: StaticProfile, after: StaticProfile, verdict: Verdict, shown: tuple[int, int]
+) -> None:
+    found = metric(compare_with_stored(CASE, stored(before), after), "macs")
+    assert (found.verdict, (found.before, found.after)) == (verdict, shown)
+
+
+def test_what_a_run_saw_of_the_very_same_model_holds_where_nothing_runs() -> None:
+    known = stored(ran(OPEN, 100))
+    open_case = compare_with_stored(CASE, known, OPEN)
+    assert open_case.verdict is Verdict.INCONCLUSIVE
+    assert open_case.reasons == ("MACs are lower bounds: my.ops::Blend could not be counted",)
+    assert compare_with_stored(CASE, known, OPEN, is_same=True).verdict is Verdict.PASSED
+
+
+def test_counts_that_an_older_version_completed_are_held_against_no_graph() -> None:
+    older = replace(stored(ran(BRANCHES, 100)), static=None)
+    case = compare_with_stored(CASE, older, BRANCHES)
+    assert (metric(case, "macs").verdict, case.verdict) == (Verdict.INCONCLUSIVE,) * 2
+    (reason,) = case.reasons
+    assert reason.endswith("record the baseline anew")
+    assert compare_with_stored(CASE, older, ran(BRANCHES, 100)).verdict is Verdict.PASSED
+
+
+def test_values_are_named_where_they_make_the_difference() -> None:
+    case = compared(ran(BRANCHES, 100), ran(BRANCHES, 400))
+    assert case.reasons[-1].endswith("values decide a branch, a trip count or a shape")
+
+
 def test_a_size_that_is_unknown_on_one_side_is_unclear_and_never_zero() -> None:
     case = compared(static(peak=64), static(peak=None))
     peak = metric(case, "peak_activation_bytes")
@@ -201,7 +292,7 @@ def test_reasons_tell_what_was_added_removed_and_changed() -> None:
 def test_against_stored_counts_the_operators_are_all_that_is_told() -> None:
     before = static(layer("Conv", 100), layer("Gemm", 10), layer("Relu", 0))
     after = static(layer("Conv", 100), layer("Gemm", 30), layer("Exp", 0))
-    found = compare_with_stored(Case(1, 1), store_static(before), after)
+    found = compare_with_stored(CASE, stored(before), after)
     assert set(found.reasons) == {
         "1 Relu removed, none left",
         "Gemm: 1 as before, of other shapes",

@@ -107,24 +107,21 @@ def _twin(field: Field) -> StoredTwin:
 def _case(case_id: str, field: Field) -> StoredCase:
     entries = field.entries(
         *("batch_size", "cores", "dims", "engine", "fidelity", "layer_types"),
-        *("model_sha256", "provenance", "static"),
+        *("model_sha256", "observed", "provenance", "static"),
     )
     batch_size = entries["batch_size"].integer(least=1)
     cores = entries["cores"].integer(least=1)
     expected = f"b{batch_size}-c{cores}"
     if case_id != expected and not case_id.startswith(f"{expected}-"):
         raise field.error(f"a case of batch size {batch_size} and {cores} cores is {expected}")
-    static = entries["static"]
-    kinds = entries["layer_types"]
-    if (static.value is None) != (kinds.value is None):
-        raise field.error("only one of static and layer_types is null")
     return StoredCase(
         id=case_id,
         batch_size=batch_size,
         cores=cores,
         provenance=entries["provenance"].optional(_provenance),
         model_sha256=entries["model_sha256"].optional(_digest),
-        static=None if static.value is None else _static(static, _layer_types(kinds)),
+        static=_counts(field, entries),
+        observed=entries["observed"].optional(_observed),
         dims=_integers(entries["dims"]),
         engine=entries["engine"].optional(Field.text),
         fidelity=entries["fidelity"].optional(_fidelity),
@@ -137,6 +134,21 @@ def _provenance(field: Field) -> Provenance:
     return Provenance(
         date=_day(entries["date"]), packages=_texts(entries["packages"]), machine=machine
     )
+
+
+def _observed(field: Field) -> StoredStatic:
+    entries = field.entries("layer_types", "static")
+    found = _counts(field, entries)
+    if found is None:
+        raise field.error("static is null")
+    return found
+
+
+def _counts(field: Field, entries: dict[str, Field]) -> StoredStatic | None:
+    static, kinds = entries["static"], entries["layer_types"]
+    if (static.value is None) != (kinds.value is None):
+        raise field.error("only one of static and layer_types is null")
+    return None if static.value is None else _static(static, _layer_types(kinds))
 
 
 def _static(field: Field, layer_types: dict[str, LayerType]) -> StoredStatic:

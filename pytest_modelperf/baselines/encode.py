@@ -109,9 +109,10 @@ def _case(case: StoredCase) -> Json:
         "fidelity": _fidelity(case.fidelity),
         "provenance": _provenance(case.provenance),
         "static": _static(case.static),
-        "layer_types": None
-        if case.static is None
-        else {op: _layer_type(kind) for op, kind in case.static.layer_types.items()},
+        "layer_types": _layer_types(case.static),
+        "observed": None
+        if case.observed is None
+        else {"static": _static(case.observed), "layer_types": _layer_types(case.observed)},
     }
 
 
@@ -147,6 +148,12 @@ def _static(static: StoredStatic | None) -> Json:
         "uncounted_ops": dict(static.uncounted_ops),
         "notes": list(static.notes),
     }
+
+
+def _layer_types(static: StoredStatic | None) -> Json:
+    if static is None:
+        return None
+    return {op: _layer_type(kind) for op, kind in static.layer_types.items()}
 
 
 def _layer_type(kind: LayerType) -> Json:

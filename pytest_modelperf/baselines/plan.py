@@ -108,7 +108,9 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
     was_run = new.engine is not None or new.fidelity is not None
     if was_run or known is None or known.model_sha256 != new.model_sha256:
         return new
-    return replace(new, engine=known.engine, fidelity=known.fidelity)
+    return replace(
+        new, engine=known.engine, fidelity=known.fidelity, observed=new.observed or known.observed
+    )
 
 
 def _stored_form(case: StoredCase) -> StoredCase:
@@ -243,6 +245,7 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         return {}
     return {
         **_static_figures(case.static),
+        "observed_macs": None if case.observed is None else case.observed.macs,
         "batch_size": case.batch_size,
         "cores": case.cores,
         "dims": ", ".join(f"{name}={size}" for name, size in sorted(case.dims.items())) or None,

@@ -39,7 +39,8 @@ def store_case(
         dims=dict(sorted(case.dims)),
         engine=case.engine if run is None else run.engine.name,
         model_sha256=model.sha256,
-        static=None if profile.counted is None else store_static(profile.counted),
+        static=None if profile.counted is None else store_static(profile.counted.from_graph),
+        observed=_observed(profile.counted),
         fidelity=fidelity,
         provenance=provenance,
     )
@@ -47,9 +48,6 @@ def store_case(
 
 def store_static(static: StaticProfile) -> StoredStatic:
     """The totals and the layer types of a static profile."""
-    uncounted: dict[str, int] = {}
-    for entry in static.uncounted:
-        uncounted[entry.qualified_op] = uncounted.get(entry.qualified_op, 0) + entry.count
     return StoredStatic(
         macs=static.macs,
         elementwise_ops=static.elementwise_ops,
@@ -61,9 +59,16 @@ def store_static(static: StaticProfile) -> StoredStatic:
         knows_activations=static.knows_activations,
         peak_activation_bytes=static.peak_activation_bytes,
         layer_types={op: _untimed(kind) for op, kind in sorted(static.layer_types.items())},
-        uncounted_ops=dict(sorted(uncounted.items())),
+        uncounted_ops=dict(sorted(static.uncounted_ops.items())),
         notes=static.notes,
     )
+
+
+def _observed(static: StaticProfile | None) -> StoredStatic | None:
+    """What a run completed, where it is more than the graph tells and not by chance."""
+    if static is None or static.graph_alone is None or static.observed is None:
+        return None
+    return store_static(static.observed)
 
 
 def store_latency(

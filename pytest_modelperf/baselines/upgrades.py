@@ -15,7 +15,7 @@ from pytest_modelperf.baselines.fields import Field
 # A step takes a document of its schema to one of the next.
 Step: TypeAlias = Callable[[Field], dict[str, object]]
 
-MODEL_SCHEMA = 3
+MODEL_SCHEMA = 4
 MACHINE_SCHEMA = 1
 
 _CASE_ID = re.compile(r"b[0-9]+-c([0-9]{1,6})", re.ASCII)
@@ -126,5 +126,35 @@ def _fidelity_2_to_3(field: Field) -> dict[str, object]:
     return {**kept, "is_trusted": is_near, "reason": reason, "has_same_plan": None}
 
 
-MODEL_UPGRADES: Mapping[int, Step] = {1: _model_1_to_2, 2: _model_2_to_3}
+# How the note begins that schema 3 has on figures which a run completed.
+_COMPLETED = "only a run could tell"
+
+
+def _model_3_to_4(root: Field) -> dict[str, object]:
+    """What the graph alone tells and what a run completed are two things.
+
+    Schema 3 stored what was known last. Where a run completed it, the other is null.
+    """
+    entries = root.mapping()
+    cases: dict[str, object] = {}
+    if "cases" in entries:
+        for case_id, case in entries["cases"].mapping().items():
+            upgraded = {key: field.value for key, field in case.mapping().items()}
+            upgraded["observed"] = None
+            if _is_completed(case):
+                counts = {"static": upgraded["static"], "layer_types": upgraded.get("layer_types")}
+                upgraded |= {"static": None, "layer_types": None, "observed": counts}
+            cases[case_id] = upgraded
+    return {**{key: field.value for key, field in entries.items()}, "schema": 4, "cases": cases}
+
+
+def _is_completed(case: Field) -> bool:
+    static = case.mapping().get("static")
+    if static is None or static.value is None or "notes" not in static.mapping():
+        return False
+    notes = static.mapping()["notes"].items()
+    return any(isinstance(n.value, str) and n.value.startswith(_COMPLETED) for n in notes)
+
+
+MODEL_UPGRADES: Mapping[int, Step] = {1: _model_1_to_2, 2: _model_2_to_3, 3: _model_3_to_4}
 MACHINE_UPGRADES: Mapping[int, Step] = {}

@@ -9,6 +9,7 @@ from pytest_modelperf.units import format_bytes, format_count, format_ms, printa
 _NOTHING = "-"
 _TITLES = {
     "macs": "MACs",
+    "observed_macs": "MACs in a run",
     "elementwise_ops": "elementwise ops",
     "backward_macs": "backward MACs",
     "effective_macs": "effective MACs",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_modelperf.baselines.recording import store_static
 from pytest_modelperf.budgets import (
     Held,
     latency_limits,
@@ -14,6 +15,7 @@ from pytest_modelperf.budgets import (
 )
 from pytest_modelperf.limits import Budget, read_budgets
 from pytest_modelperf.measurements import Measurement
+from pytest_modelperf.records import StaticProfile
 from pytest_modelperf.verdicts import Metric, Verdict
 from tests.measuring.profiles import make_measurement, make_round
 from tests.small_models import ones, static_of
@@ -201,3 +203,42 @@ def test_of_a_function_nothing_is_counted() -> None:
     assert [(m.name, m.after, m.verdict) for m in found] == [
         (name, None, Verdict.INCONCLUSIVE) for name in ("macs", "params", "size_bytes")
     ]
+
+
+# -- counts that only a run can tell all of
+
+ALONE = replace(static_of("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }"), undecided=1)
+
+
+def macs_of(*, graph: int, run: int | None = None, chance: str | None = None) -> StaticProfile:
+    """A profile of an If: the costlier branch as the graph counts it, and the one that ran."""
+    (layer,) = ALONE.layers
+    alone = replace(ALONE, layers=(replace(layer, macs=graph),))
+    if run is None:
+        return alone
+    layers = (replace(layer, macs=run),)
+    return replace(alone, layers=layers, undecided=0, graph_alone=alone, chance=chance)
+
+
+@pytest.mark.parametrize(
+    ("static", "expected"),
+    [
+        (macs_of(graph=400, run=100), Verdict.PASSED),
+        (macs_of(graph=400, run=300), Verdict.OVER_BUDGET),
+        (macs_of(graph=400), Verdict.INCONCLUSIVE),
+        (macs_of(graph=200), Verdict.PASSED),
+        (macs_of(graph=400, run=100, chance="RandomUniform"), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_macs_of_a_branch_are_judged_by_the_run_that_took_it(
+    static: StaticProfile, expected: Verdict
+) -> None:
+    (metric,) = static_budget_metrics(budgets(macs=200), Held(static, None, 1))
+    assert metric.verdict is expected
+
+
+def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() -> None:
+    known = store_static(macs_of(graph=400, run=100))
+    held = Held(macs_of(graph=400), None, 1, observed=known)
+    (metric,) = static_budget_metrics(budgets(macs=200), held)
+    assert (metric.after, metric.verdict) == (100, Verdict.PASSED)

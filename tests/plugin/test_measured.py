@@ -20,7 +20,7 @@ import pytest
 from pytest_modelperf.baseline_records import Recording
 from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.errors import MeasureError
-from tests.plugin.project import assert_says_no_internals
+from tests.plugin.project import assert_says_no_internals, write_table
 from tests.plugin.timed_models import (
     JSON,
     TIMED,
@@ -687,6 +687,47 @@ def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
             "how: * rounds as a duet, *",
         ]
     )
+
+
+BRANCHES = """g (float[1,16] x, bool cached) => (float[1,16] y) {
+    y = If (cached) <
+        then_branch = short () => (float[1,16] a) { a = MatMul(x, w) },
+        else_branch = long () => (float[1,16] b) { c = MatMul(x, w)  b = MatMul(c, w) }
+    >
+}"""
+INDICES = """g (float[16] x) => (float[N,16] y) {
+    r = Relu(x)  i = NonZero(r)  t = Transpose(i)  f = Cast<to = 1>(t)  y = MatMul(f, w)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "macs"), [(BRANCHES, (16, 16), 256), (INDICES, (1, 16), None)]
+)
+def test_counts_are_the_same_whether_or_not_a_run_completed_them(
+    run: pytest.Pytester, text: str, shape: tuple[int, int], macs: int | None
+) -> None:
+    def write(weight: float) -> None:
+        model = parse(text, weights={"w": weight * ones(*shape)})
+        (run.path / "m.onnx").write_bytes(model.SerializeToString())
+
+    def counts(*options: str) -> tuple[str, int, str]:
+        run.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1", JSON, *options)
+        case = case_of(run)
+        found = {metric["name"]: metric for metric in case["metrics"]}
+        judged = "recorded" if case["recorded"] else found["params"]["verdict"]
+        return judged, case["static"]["macs"], found["macs"]["verdict"]
+
+    # As many as one run computes, which is less than the costlier branch.
+    write_table(run, f"""[tool.modelperf.models."m.onnx"]\nbudget = {{macs = {macs or 2000}}}""")
+    write(1.0)
+    _, recorded, kept = counts(UPDATE)
+    assert kept == "passed"
+    assert macs is None or recorded == macs
+    # Nothing runs, in a run that only counts and in one that finds the model unchanged.
+    assert counts("--modelperf-static-only") == ("passed", recorded, "passed")
+    assert counts() == ("passed", recorded, "passed")
+    write(2.0)
+    assert counts() == ("passed", recorded, "passed")
 
 
 def test_two_models_side_by_side_are_a_value_to_assert_on(models: pytest.Pytester) -> None:

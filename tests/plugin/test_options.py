@@ -230,8 +230,10 @@ def test_a_mode_that_is_none_is_told_with_those_there_are(run: pytest.Pytester) 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [
-            "ERROR: --modelperf-update-baseline takes all, new or improved, not 'newest'. "
-            "In front of a file or a test, write --modelperf-update-baseline=all."
+            (
+                "ERROR: --modelperf-update-baseline takes all, new or improved, not 'newest'. "
+                "In front of a file or a test, write --modelperf-update-baseline=all."
+            )
         ]
     )
     assert_says_no_internals(result)

@@ -48,6 +48,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
             for (op_type, domain, reason), count in walk.uncounted.items()
         ),
         notes=tuple(walk.notes),
+        undecided=walk.undecided,
     )
 
 
@@ -77,6 +78,7 @@ class _Walk:
     layers: list[StaticLayer] = field(default_factory=list)
     uncounted: Multiset[tuple[str, str, str]] = field(default_factory=Multiset)
     notes: list[str] = field(default_factory=list)
+    undecided: int = 0
     with_gradient: set[Tensor] = field(default_factory=set)
 
     def enter(self, graph: Graph, repeats: int) -> None:
@@ -92,6 +94,7 @@ class _Walk:
         bodies = tuple(node.bodies.values())
         if node.op_type == "If" and len(bodies) > 1:
             bodies = (self.costlier(bodies),)
+            self.undecided += 1
             self.notes.append(
                 f"If {_shown(node)}: which branch runs is not known before a run; "
                 "the costlier one is counted"

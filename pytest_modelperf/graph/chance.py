@@ -1,0 +1,69 @@
+"""Whether random values decide how much a graph computes: two runs of it may differ then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.graph.structure import Graph, Node, Tensor
+
+_RANDOM = frozenset(
+    {
+        *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike"),
+        *("RandomUniform", "RandomUniformLike"),
+    }
+)
+# These decide by the values of their inputs how large their outputs are.
+_SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "TopK", "Unique"})
+
+
+def find_chance(graph: Graph) -> str | None:
+    """The operator whose random values decide a shape, a branch or a trip count: `RandomUniform`.
+
+    None where there is none. What an operator makes of random values counts as random.
+    """
+    return _find(graph, {})
+
+
+def _find(graph: Graph, random: dict[str, str]) -> str | None:
+    """As above; `random` has the source of each random tensor that is known so far, by name."""
+    for node in graph.nodes:
+        source = _source(node.inputs, random)
+        if node.op_type in _RANDOM:
+            source = node.op_type
+        decided = _deciding_source(node, random)
+        if decided is not None:
+            return decided
+        for body in node.bodies.values():
+            if source is not None:
+                random.update((tensor.name, source) for tensor in body.inputs)
+            found = _find(body, random)
+            if found is not None:
+                return found
+            source = source or _source(body.outputs, random)
+            # The first output of the body of a Loop says whether there is another trip.
+            ends = _source(body.outputs[:1], random) if node.op_type == "Loop" else None
+            if ends is not None:
+                return ends
+        if source is not None:
+            random.update((t.name, source) for t in node.outputs if t is not None)
+    return None
+
+
+def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
+    """The random values by which a node decides how much is computed."""
+    if node.op_type == "If":
+        return _source(node.inputs[:1], random) if len(node.bodies) > 1 else None
+    if node.op_type == "Loop":
+        return _source(node.inputs[:2], random)
+    is_origin = any(map(_is_open, node.outputs)) and not any(map(_is_open, node.inputs))
+    if is_origin or node.op_type in _SIZED_BY_VALUES:
+        return _source(node.inputs, random)
+    return None
+
+
+def _source(tensors: Sequence[Tensor | None], random: dict[str, str]) -> str | None:
+    return next((random[t.name] for t in tensors if t is not None and t.name in random), None)
+
+
+def _is_open(tensor: Tensor | None) -> bool:
+    return tensor is not None and (tensor.shape is None or None in tensor.shape)
