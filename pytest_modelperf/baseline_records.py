@@ -37,6 +37,7 @@ class StoredStatic:
     """The totals of a static profile, and its layer types by their qualified operator.
 
     `uncounted_ops` has the number of layers of each qualified operator that could not be counted.
+    `scalar_params` is None where an older version recorded it.
     """
 
     macs: int
@@ -51,6 +52,7 @@ class StoredStatic:
     layer_types: Mapping[str, LayerType]
     uncounted_ops: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    scalar_params: int | None = None
 
     def __repr__(self) -> str:
         return f"<stored static profile: {self.macs} MACs, {self.params} params>"

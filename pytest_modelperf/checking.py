@@ -325,7 +325,13 @@ class _Work:
             is_same = case.observed is not None and (
                 case.model_sha256 == self.file.sha256(self.place.tell)
             )
-            static = compare_with_stored(self.place.case, case, self.model.static, is_same=is_same)
+            static = compare_with_stored(
+                self.place.case,
+                case,
+                self.model.static,
+                self.check.gate.tolerances,
+                is_same=is_same,
+            )
             found = self._with_layers(static, stored)
             return Compared(found, observed=case.observed if is_same else None)
         machine = stored.machine(self.run_of.machine.key)
@@ -354,8 +360,9 @@ class _Work:
         except ModelPerfError:
             # Its inputs may have other names by now. The verdict stands without the layers.
             return found
-        sides = (CaseProfile(self.place.case, side.static) for side in (old, model))
-        return replace(found, reasons=compare_cases(*sides).reasons)
+        before, now = (CaseProfile(self.place.case, side.static) for side in (old, model))
+        compared = compare_cases(before, now, self.check.gate.tolerances)
+        return replace(found, reasons=compared.reasons)
 
     def _compare_sides(self, before: Side) -> Compared:
         run_of = self.run_of
@@ -366,8 +373,9 @@ class _Work:
             run_of.extensions,
         )
         if run_of.is_static:
-            sides = (CaseProfile(self.place.case, side.static) for side in (old, self.model))
-            return Compared(compare_cases(*sides))
+            then = CaseProfile(self.place.case, old.static)
+            now = CaseProfile(self.place.case, self.model.static)
+            return Compared(compare_cases(then, now, self.check.gate.tolerances))
         pair = Pair(old, self.model, before.setup, self.check.setup)
         return compare_case(pair, before, self.gate, self.place, Details.WHEN_WORSE)
 

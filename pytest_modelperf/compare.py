@@ -1,7 +1,9 @@
 """Two profiles to a comparison: which figures got worse, and what in the graphs explains it.
 
-Pure. Static figures are exact, so any increase of a gated one is a regression and any decrease
-an improvement; a figure that is only a lower bound on either side decides nothing.
+Pure. Static figures are exact, so any increase of a gated one beyond its tolerance, which is none
+unless the user gives one, is a regression, and any such decrease an improvement. A figure that is
+only a lower bound on either side decides nothing, and so do parameters of which only tensors of a
+single value differ: another exporter writes an epsilon or an exponent where one did not.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Protocol, TypeAlias
 from pytest_modelperf.attribution import explain
 from pytest_modelperf.baseline_records import ModelBaseline, StoredCase
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
 from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile
 from pytest_modelperf.units import printable
@@ -32,6 +35,8 @@ class Counted(Protocol):
     def macs(self) -> int: ...
     @property
     def params(self) -> int: ...
+    @property
+    def scalar_params(self) -> int | None: ...
     @property
     def elementwise_ops(self) -> int: ...
     @property
@@ -78,7 +83,12 @@ _SHOWN: Mapping[str, _Reader] = {
 _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
-def compare_profiles(before: Profile, after: Profile) -> Comparison:
+_EXACT = Tolerances()
+
+
+def compare_profiles(
+    before: Profile, after: Profile, tolerances: Tolerances = _EXACT
+) -> Comparison:
     """Every case of `before` against the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
     if [case.case for case in before.cases] != [case.case for case in after.cases]:
@@ -88,7 +98,9 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
             "Give both the same with --batch and --dim."
         )
     return Comparison(
-        before.model, after.model, tuple(compare_cases(old, new) for old, new in pairs)
+        before.model,
+        after.model,
+        tuple(compare_cases(old, new, tolerances) for old, new in pairs),
     )
 
 
@@ -96,24 +108,44 @@ def _case_ids(profile: Profile) -> str:
     return ", ".join(printable(case.case.id) for case in profile.cases) or "no case"
 
 
-def compare_cases(before: CaseProfile, after: CaseProfile) -> CaseComparison:
+def compare_cases(
+    before: CaseProfile, after: CaseProfile, tolerances: Tolerances = _EXACT
+) -> CaseComparison:
     """One case of two models."""
     counts = Counts.of(before.static), Counts.of(after.static)
-    metrics = static_metrics(*counts)
+    metrics = static_metrics(*counts, tolerances)
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
     return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(old: Counts, new: Counts) -> tuple[Metric, ...]:
+def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = _EXACT) -> tuple[Metric, ...]:
     """The figures that follow from the graph; MACs and params decide, the others are shown."""
+    only_scalars_differ = _only_scalars_differ(old, new)
+    allowed = {
+        name: None if name == "params" and only_scalars_differ else tolerances.of_count(name)
+        for name in _GATED
+    }
     return (
-        *(_metric(name, read, old, new, gated=True) for name, read in _GATED.items()),
-        *(_metric(name, read, old, new, gated=False) for name, read in _SHOWN.items()),
+        *(_metric(name, read, old, new, allowed[name]) for name, read in _GATED.items()),
+        *(_metric(name, read, old, new, None) for name, read in _SHOWN.items()),
     )
 
 
-def compare_with_baseline(before: ModelBaseline, after: Profile) -> Comparison:
+def _only_scalars_differ(old: Counts, new: Counts) -> bool:
+    """Whether all parameters that the two do not share are tensors of a single value."""
+    kinds = [(old.graph, new.graph), (old.observed, new.observed)]
+    before, after = next(((b, a) for b, a in kinds if b and a), (None, None))
+    if before is None or after is None or before.params == after.params:
+        return False
+    if before.scalar_params is None or after.scalar_params is None:
+        return False
+    return before.params - before.scalar_params == after.params - after.scalar_params
+
+
+def compare_with_baseline(
+    before: ModelBaseline, after: Profile, tolerances: Tolerances = _EXACT
+) -> Comparison:
     """Every case of a profile against what is stored of it; one that is not stored is new."""
     cases = []
     for now in after.cases:
@@ -123,12 +155,19 @@ def compare_with_baseline(before: ModelBaseline, after: Profile) -> Comparison:
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
         else:
             is_same = stored.model_sha256 == after.model.sha256 is not None
-            cases.append(compare_with_stored(now.case, stored, now.static, is_same=is_same))
+            cases.append(
+                compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same)
+            )
     return Comparison(before.model, after.model, tuple(cases))
 
 
 def compare_with_stored(
-    case: Case, stored: StoredCase, now: StaticProfile, *, is_same: bool = False
+    case: Case,
+    stored: StoredCase,
+    now: StaticProfile,
+    tolerances: Tolerances = _EXACT,
+    *,
+    is_same: bool = False,
 ) -> CaseComparison:
     """One case against what was stored of it: totals and layer types, but no graph.
 
@@ -143,7 +182,7 @@ def compare_with_stored(
         after = (now if stored.static is None else now.from_graph).layer_types
         changes = [LayerTypeChange(op, before.get(op), after.get(op)) for op in {**before, **after}]
     types = tuple(sorted(changes, key=lambda c: (-c.added_macs, -c.added_ops, c.op)))
-    metrics = static_metrics(old, new)
+    metrics = static_metrics(old, new, tolerances)
     reasons = (*reasons_of_counts(types), *_doubts(metrics, old, new))
     if stored.static is not None and not _are_whole(old.observed, new.observed):
         reasons += lower_bounds(stored.static.uncounted_ops, now.from_graph.uncounted_ops)
@@ -160,12 +199,20 @@ class _Change:
     is_same_part: bool
 
 
-def _metric(name: str, read: _Reader, old: Counts, new: Counts, *, gated: bool) -> Metric:
-    by_graph = _change(name, read, old.graph, new.graph)
-    by_run = _change(name, read, old.observed, new.observed)
+def _metric(name: str, read: _Reader, old: Counts, new: Counts, allowed: float | None) -> Metric:
+    """A figure on both sides; one of which nothing is said to be allowed is only shown."""
+    share = allowed or 0.0
+    by_graph = _change(name, read, old.graph, new.graph, share)
+    by_run = _change(name, read, old.observed, new.observed, share)
     found = _judge(by_graph, by_run) or _unlike(read, old, new)
-    allowed = 0.0 if gated else None
-    return Metric(name, found.before, found.after, found.verdict, gated, allowed=allowed)
+    return Metric(
+        name,
+        found.before,
+        found.after,
+        found.verdict,
+        gated=allowed is not None,
+        allowed=allowed,
+    )
 
 
 def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
@@ -179,7 +226,9 @@ def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
     )
 
 
-def _change(name: str, read: _Reader, old: Counted | None, new: Counted | None) -> _Change | None:
+def _change(
+    name: str, read: _Reader, old: Counted | None, new: Counted | None, share: float
+) -> _Change | None:
     """How a figure changed by one kind of count; None where a side was not counted so."""
     if old is None or new is None:
         return None
@@ -189,10 +238,10 @@ def _change(name: str, read: _Reader, old: Counted | None, new: Counted | None) 
         complete = old.knows_activations and new.knows_activations
     if before is None or after is None or not complete:
         verdict = Verdict.INCONCLUSIVE
-    elif after > before:
+    elif after - before > share * before:
         verdict = Verdict.REGRESSED
     else:
-        verdict = Verdict.IMPROVED if after < before else Verdict.PASSED
+        verdict = Verdict.IMPROVED if before - after > share * after else Verdict.PASSED
     return _Change(before, after, verdict, before == after and old.coverage == new.coverage)
 
 

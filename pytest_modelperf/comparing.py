@@ -165,7 +165,7 @@ def compare_case(
     if before.baseline is not None:
         refusal = before.baseline.twin_refusal(place.case.id)
     elif pair.shares_a_worker and _is_one_model(pair, place):
-        return Compared(_unchanged(_count(pair, before, place)))
+        return Compared(_unchanged(_count(pair, before, gate, place)))
     try:
         if refusal is not None:
             return _compare_with_samples(pair, before, gate, place, refusal)
@@ -173,12 +173,12 @@ def compare_case(
         with alone_at(place):
             found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return Compared(replace(_count(pair, before, place), failure=str(error)))
+        return Compared(replace(_count(pair, before, gate, place), failure=str(error)))
     if before.baseline is None:
         return found
     # What was stored of the graph is what was agreed on, whatever the twin is.
     latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *_count(pair, before, place).metrics)
+    metrics = (*latency, *_count(pair, before, gate, place).metrics)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
@@ -194,13 +194,14 @@ def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str 
     return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
 
 
-def _count(pair: Pair, before: Side, place: Place) -> CaseComparison:
+def _count(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison:
     """What both sides count, as far as it is known by now; of a baseline, what it stored."""
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
     if stored is not None and stored.is_counted:
-        return compare_with_stored(place.case, stored, pair.after.static)
-    sides = (CaseProfile(place.case, side.static) for side in (pair.before, pair.after))
-    return compare_cases(*sides)
+        return compare_with_stored(place.case, stored, pair.after.static, gate.tolerances)
+    then = CaseProfile(place.case, pair.before.static)
+    now = CaseProfile(place.case, pair.after.static)
+    return compare_cases(then, now, gate.tolerances)
 
 
 def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:
@@ -279,7 +280,7 @@ def _compare_with_samples(
     now = measure_case(pair.after, setup, place, takes_layers=False)
     if now.measured is None:
         raise MeasureError(now.reason)
-    static = _count(pair, before, place)
+    static = _count(pair, before, gate, place)
     stored = None if before.machine is None else before.machine.case(place.case.id)
     note = f"not run as a duet: {refusal}"
     metrics: tuple[Metric, ...] = ()
@@ -324,7 +325,7 @@ def _compare_in_turn(
     begun = time.monotonic()
     duel = fight(pair, gate, place, details.are_wanted)
     old, new = duel.before, duel.after
-    static = compare_cases(old.profile, new.profile)
+    static = compare_cases(old.profile, new.profile, gate.tolerances)
     notes = [note for side in (old, new) for note in _notes_of(side)]
     notes += [*_other_shapes(pair), *_machine_factor(before, duel.rounds, place)]
     notes += [

@@ -52,7 +52,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "inputs": "a whole input as name:dtype:shape or name:dtype:shape:value, or a list",
     "input_file": "arrays to run the model on, by the names of its inputs: a file of numpy",
     "budget": "absolute limits, a table: {latency_ms = 12}",
-    "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, p99 = 0.1}",
+    "tolerance": "how much slower it may be: 0.03, or {p50 = 0.02, macs = 0.01}",
     "engine": "what runs it",
     "engine_options": "options of the engine, a table",
     "max_seconds": "the longest that the rounds of a case may take",

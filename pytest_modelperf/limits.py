@@ -23,6 +23,8 @@ _PERCENT_NAMES = {
     "p99": 99.0,
     "p99.9": 99.9,
 }
+# What of a graph is judged: it is exact, so nothing more is allowed unless it is said.
+_COUNTS = ("macs", "params")
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
 _BYTES_PER_MB = 1_000_000
 
@@ -142,7 +144,8 @@ class Tolerances:
     """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %.
 
     `named` are the tails that the user named. A comparison waits until these are shown; any other
-    tail gets no rounds beyond those of the median.
+    tail gets no rounds beyond those of the median. `counts` has how many more MACs or parameters
+    there may be; a count that it does not have may not grow.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -150,6 +153,7 @@ class Tolerances:
         (DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE),
     )
     named: frozenset[float] = frozenset()
+    counts: tuple[tuple[str, float], ...] = ()
 
     @property
     def percents(self) -> tuple[float, ...]:
@@ -165,11 +169,15 @@ class Tolerances:
         shares = dict(self.shares)
         return shares.get(percent, shares.get(_MEDIAN, self.shares[0][1]))
 
+    def of_count(self, name: str) -> float:
+        """The tolerance of `macs` or `params`."""
+        return dict(self.counts).get(name, 0.0)
+
 
 def read_tolerances(value: object, where: str) -> Tolerances:
-    """One share for the median, or one for each of several percentiles.
+    """One share for the median, or one for each of several percentiles and counts.
 
-    `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "p99": 0.1}`. Percentiles that are
+    `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Percentiles that are
     not named keep their default, and a default tail may move at least as far as the median.
     """
     if isinstance(value, str) and "=" in value:
@@ -177,30 +185,37 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     if not isinstance(value, Mapping):
         return _with_default_tail({_MEDIAN: _read_share(value, where)})
     given: dict[float, float] = {}
+    counts: dict[str, float] = {}
     for name, share in value.items():
+        if name in _COUNTS:
+            counts[name] = _read_share(share, f"{where}: {name}")
+            continue
         percent = _read_percent(str(name), where)
         if percent in given:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
         given[percent] = _read_share(share, f"{where}: {name}")
-    if not given:
+    if not given and not counts:
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
-    return _with_default_tail(given)
+    return _with_default_tail(given, counts)
 
 
-def _with_default_tail(given: Mapping[float, float]) -> Tolerances:
+def _with_default_tail(
+    given: Mapping[float, float], counts: Mapping[str, float] | None = None
+) -> Tolerances:
     median = given.get(_MEDIAN, DEFAULT_TOLERANCE)
     tail = max(median, DEFAULT_TAIL_TOLERANCE)
     shares = {_MEDIAN: median, DEFAULT_TAIL: tail, **given}
     named = frozenset(given) - {_MEDIAN}
-    return Tolerances(tuple(sorted(shares.items())), named)
+    return Tolerances(tuple(sorted(shares.items())), named, tuple(sorted((counts or {}).items())))
 
 
 def _read_percent(name: str, where: str) -> float:
     percent = _PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
+        known = (*_PERCENT_NAMES, *_COUNTS)
         raise UsageError(
-            f"{where}: {printable(name)!r} is no percentile.{suggestion(name, _PERCENT_NAMES)} "
-            f"There are: {', '.join(_PERCENT_NAMES)}."
+            f"{where}: {printable(name)!r} is no percentile and no count."
+            f"{suggestion(name, known)} There are: {', '.join(known)}."
         )
     return percent
 

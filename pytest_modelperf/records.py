@@ -207,8 +207,9 @@ class StaticProfile:
 
     Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
     `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can
-    be less than the sum over the layers. Of `undecided` Ifs only a run tells the branch, and the
-    costlier one counts: sums are upper bounds then.
+    be less than the sum over the layers. `scalar_params` are those of `params` that are a tensor
+    of a single value, such as an epsilon; None where nobody counted them. Of `undecided` Ifs only a
+    run tells the branch, and the costlier one counts: sums are upper bounds then.
 
     Where a run completed the profile, `graph_alone` is the profile before. `chance` names the
     operator whose random values decided what that run computed.
@@ -223,6 +224,7 @@ class StaticProfile:
     undecided: int = 0
     graph_alone: StaticProfile | None = field(default=None, compare=False)
     chance: str | None = None
+    scalar_params: int | None = None
 
     def __repr__(self) -> str:
         """A line, for the report of a failed assertion: the layers would fill pages."""

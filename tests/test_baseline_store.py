@@ -369,6 +369,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
     "notes": ["a note"],
     "params": 70,
     "peak_activation_bytes": null,
+    "scalar_params": null,
     "uncounted_ops": {"my.ops::Blend": 1},
     "weight_bytes": 280
    }
@@ -579,8 +580,8 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), rf"static.macs: .* found {2**63}"),
         (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
         (_replace('"schema": 4', '"schema": 5'), "schema: this file has schema 5.*pip install"),
-        (_replace('"schema": 4', '"schema": "3"'), "schema: expected a whole number"),
-        (_replace('"schema": 4', '"scheme": 3'), 'the key "schema" is missing'),
+        (_replace('"schema": 4', '"schema": "4"'), "schema: expected a whole number"),
+        (_replace('"schema": 4', '"scheme": 4'), 'the key "schema" is missing'),
         (_replace("a note", "?").replace(b"?", b"\xff"), "line 34: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "2026-02-31 is no day"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
@@ -739,6 +740,15 @@ def test_whatever_is_broken_in_a_file_of_schema_1_is_a_baseline_error() -> None:
     twice = _with(data, ("cases",), json.loads(data)["cases"] * 2)
     with pytest.raises(BaselineError, match=r"cases\[1\]: there are two cases b8-c2"):
         decode_model(twice, _MODEL)
+
+
+def test_a_file_of_schema_3_does_not_know_which_params_are_single_values() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 3
+    for case in document["cases"].values():
+        del case["static"]["scalar_params"]
+    old = decode_model(json.dumps(document).encode(), _MODEL)
+    assert {case.static.scalar_params for case in old.cases if case.static is not None} == {None}
 
 
 def test_an_older_file_is_rewritten_only_when_something_changes(tmp_path: Path) -> None:

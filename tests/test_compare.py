@@ -13,6 +13,7 @@ from pytest_modelperf.baseline_records import Provenance, StoredCase
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.compare import compare_profiles, compare_with_stored
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.records import (
     Case,
@@ -228,6 +229,57 @@ def test_something_from_nothing_has_no_ratio_and_is_worse() -> None:
     case = compared(static(params=0), static(params=5))
     params = metric(case, "params")
     assert (params.ratio, params.verdict) == (None, Verdict.REGRESSED)
+
+
+@pytest.mark.parametrize(
+    ("params", "scalars", "verdict", "gated"),
+    [
+        ((7, 8), (0, 1), "passed", False),
+        ((8, 7), (1, 0), "passed", False),
+        # The tensor that differs has more than a single value.
+        ((7, 9), (0, 1), "regressed", True),
+        ((7, 8), (0, 0), "regressed", True),
+        ((8, 7), (0, 0), "improved", True),
+        # Recorded by an older version, which did not count them.
+        ((7, 8), (None, 1), "regressed", True),
+        ((7, 7), (0, 1), "passed", True),
+    ],
+)
+def test_tensors_of_a_single_value_that_alone_differ_are_shown_and_not_judged(
+    params: tuple[int, int], scalars: tuple[int | None, int | None], verdict: str, *, gated: bool
+) -> None:
+    """An exporter that writes a LayerNorm in parts stores its epsilon."""
+    before, after = (
+        replace(static(params=count), scalar_params=few)
+        for count, few in zip(params, scalars, strict=True)
+    )
+    case = compared(before, after)
+    found = metric(case, "params")
+    assert (found.before, found.after, found.gated) == (*params, gated)
+    assert case.verdict.value == verdict
+
+
+@pytest.mark.parametrize(
+    ("after", "allowed", "verdict"),
+    [
+        (101, 0.01, "passed"),
+        (102, 0.01, "regressed"),
+        (100, 0.01, "passed"),
+        (99, 0.01, "improved"),
+        (98, 0.03, "passed"),
+        (2**60 + 1, 0.0, "regressed"),
+    ],
+)
+def test_counts_have_a_tolerance_where_one_is_given(
+    after: int, allowed: float, verdict: str
+) -> None:
+    before = 2**60 if after > 2**59 else 100
+    tolerances = Tolerances(counts=(("macs", allowed),))
+    pair = profile(static(layer(macs=before))), profile(static(layer(macs=after)))
+    (case,) = compare_profiles(*pair, tolerances).cases
+    found = metric(case, "macs")
+    assert (found.verdict.value, found.allowed) == (verdict, allowed)
+    assert metric(case, "params").allowed == 0.0
 
 
 def test_the_worst_case_is_the_verdict_of_the_run() -> None:

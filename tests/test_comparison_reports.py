@@ -553,6 +553,18 @@ def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
     assert "this run was too short to tell: give it more time with --max-seconds" in shown
 
 
+def test_a_change_too_small_for_percent_is_a_number() -> None:
+    metrics = (
+        exact("macs", 4_089_184_256, 4_089_184_256 + 1_500),
+        exact("params", 11_159_041, 11_159_042, gated=False),
+        exact("activation_bytes", 88_000_000, 87_999_996, gated=False),
+    )
+    shown = text(replace(SLOWER, metrics=metrics))
+    for row in ("1.500 k", "+1", "-4 B"):
+        assert f"  {'+' if row == '1.500 k' else ''}{row}" in shown
+    assert "params: only tensors of a single value differ" in shown
+
+
 def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
     assert "how: 35 rounds against stored times" in text(replace(OPEN, is_duet=False))
 

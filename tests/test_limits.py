@@ -150,6 +150,14 @@ def test_a_tolerance_is_a_share_of_each_percentile(
     assert dict(read_tolerances(value, "here").shares) == pytest.approx(shares)
 
 
+@pytest.mark.parametrize("value", ["p50=0.02,macs=1 %", {"p50": 0.02, "macs": 0.01}])
+def test_a_count_has_a_tolerance_only_where_it_is_named(value: object) -> None:
+    found = read_tolerances(value, "here")
+    assert dict(found.shares) == {50.0: 0.02, 95.0: 0.1}
+    assert (found.of_count("macs"), found.of_count("params")) == (0.01, 0.0)
+    assert read_tolerances({"params": 0.01}, "here").shares == Tolerances().shares
+
+
 def test_only_a_tail_that_is_named_is_waited_for() -> None:
     assert Tolerances().awaited == (50.0,)
     assert read_tolerances(0.01, "here").awaited == (50.0,)
@@ -199,8 +207,8 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("p5=0.1", "here: 'p5' is no percentile. Did you mean 'p95'? There are: p50,"),
-        ("p50=0.02,", "here: '' is no percentile. There are: p50,"),
+        ("p5=0.1", "here: 'p5' is no percentile and no count. Did you mean 'p95'? There are: p50,"),
+        ("p50=0.02,", "here: '' is no percentile and no count. There are: p50,"),
         ("p50=0.02,p50=0.1", "here: p50 is given twice: give it once."),
         ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
         ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),

@@ -241,7 +241,7 @@ MACs                663.8 k    442.5 k   -33.3 %  inconclusive
 params                  922        618   -33.0 %  improved
 elementwise ops     73.83 k    573.5 k  +676.8 %
 weights           3.602 KiB  2.414 KiB   -33.0 %
-activations       192.2 KiB  192.2 KiB    <0.1 %
+activations       192.2 KiB  192.2 KiB     -64 B
 peak activations          ?  128.1 KiB
 
 by layer type

@@ -155,7 +155,7 @@ def _static(field: Field, layer_types: dict[str, LayerType]) -> StoredStatic:
     entries = field.entries(
         *("activation_bytes", "backward_macs", "effective_macs", "elementwise_ops"),
         *("knows_activations", "macs", "notes", "params", "peak_activation_bytes"),
-        *("uncounted_ops", "weight_bytes"),
+        *("scalar_params", "uncounted_ops", "weight_bytes"),
     )
     return StoredStatic(
         macs=entries["macs"].integer(),
@@ -163,6 +163,7 @@ def _static(field: Field, layer_types: dict[str, LayerType]) -> StoredStatic:
         backward_macs=entries["backward_macs"].integer(),
         effective_macs=entries["effective_macs"].optional(Field.integer),
         params=entries["params"].integer(),
+        scalar_params=entries["scalar_params"].optional(Field.integer),
         weight_bytes=entries["weight_bytes"].integer(),
         activation_bytes=entries["activation_bytes"].integer(),
         knows_activations=entries["knows_activations"].flag(),

@@ -31,7 +31,8 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 _STATIC = (
     *("activation_bytes", "backward_macs", "effective_macs", "elementwise_ops"),
-    *("knows_activations", "macs", "params", "peak_activation_bytes", "weight_bytes"),
+    *("knows_activations", "macs", "params", "peak_activation_bytes", "scalar_params"),
+    "weight_bytes",
 )
 _OF_LAYER_TYPE = (
     *("backward_macs", "count", "domain", "elementwise_ops"),

@@ -28,7 +28,7 @@ from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
 
 _FIGURES = (
-    *("macs", "params", "elementwise_ops", "backward_macs", "effective_macs"),
+    *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),
     *("weight_bytes", "activation_bytes", "peak_activation_bytes", "coverage"),
 )
 # Of a case that comes or goes, these say enough.

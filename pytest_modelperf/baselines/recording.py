@@ -54,6 +54,7 @@ def store_static(static: StaticProfile) -> StoredStatic:
         backward_macs=static.backward_macs,
         effective_macs=static.effective_macs,
         params=static.params,
+        scalar_params=static.scalar_params,
         weight_bytes=static.weight_bytes,
         activation_bytes=static.activation_bytes,
         knows_activations=static.knows_activations,

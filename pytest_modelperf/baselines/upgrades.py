@@ -133,13 +133,18 @@ _COMPLETED = "only a run could tell"
 def _model_3_to_4(root: Field) -> dict[str, object]:
     """What the graph alone tells and what a run completed are two things.
 
-    Schema 3 stored what was known last. Where a run completed it, the other is null.
+    Schema 3 stored what was known last. Where a run completed it, the other is null. Nobody
+    counted yet how many parameters are a tensor of a single value.
     """
     entries = root.mapping()
     cases: dict[str, object] = {}
     if "cases" in entries:
         for case_id, case in entries["cases"].mapping().items():
             upgraded = {key: field.value for key, field in case.mapping().items()}
+            static = case.mapping().get("static")
+            if static is not None and static.value is not None:
+                known = {key: field.value for key, field in static.mapping().items()}
+                upgraded["static"] = {**known, "scalar_params": None}
             upgraded["observed"] = None
             if _is_completed(case):
                 counts = {"static": upgraded["static"], "layer_types": upgraded.get("layer_types")}

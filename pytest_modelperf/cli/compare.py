@@ -50,7 +50,8 @@ _NOT_MEASURED = 3
     metavar="SHARE",
     default="0.03",
     show_default=True,
-    help="How much slower B may be: 0.03 is 3 %. p50=0.02,p99=0.1 says it of percentiles.",
+    help="How much slower B may be: 0.03 is 3 %. p50=0.02,p99=0.1 says it of percentiles, "
+    "macs=0.01 of a count.",
 )
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
@@ -105,7 +106,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
     if static:
-        result = _compare_static(before, after, request, extensions)
+        result = _compare_static(before, after, request, tolerance, extensions)
     else:
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
 
@@ -145,16 +146,19 @@ def _check_static(given: Mapping[str, str | None]) -> None:
 
 
 def _compare_static(
-    before: str, after: str, request: ProfileRequest, extensions: Extensions
+    before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.compare import compare_profiles, compare_with_baseline
+    from pytest_modelperf.limits import read_tolerances
     from pytest_modelperf.session import profile_both, profile_model, request_as_recorded
 
+    tolerances = read_tolerances(tolerance, "--tolerance")
     if Path(before).is_dir():
         stored = _read_baseline(Path(before)).model
         request = request_as_recorded(request, stored, after)
-        return compare_with_baseline(stored, profile_model(after, request, extensions.operators))
-    return compare_profiles(*profile_both(before, after, request, extensions.operators))
+        profile = profile_model(after, request, extensions.operators)
+        return compare_with_baseline(stored, profile, tolerances)
+    return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
 
 
 def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule

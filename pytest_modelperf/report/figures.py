@@ -29,6 +29,8 @@ _TITLES = {
     "items_per_second": "items/s",
 }
 LATENCY = "latency_"
+# A smaller change would read as 0.0 %.
+_LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
@@ -66,13 +68,21 @@ def format_figure(name: str, value: float | None) -> str:
 
 def format_percent(change: float) -> str:
     """A change with its sign; one too small to show as more than 0.0 % says so."""
-    if change and abs(change) < 0.0005:
+    if change and abs(change) < _LEAST_SHOWN:
         return "<0.1 %"
     return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def format_change(metric: Metric) -> str:
-    return "" if metric.ratio is None else format_percent(metric.ratio - 1)
+    """`+11.8 %`; of an exact figure whose change is too small for that, how many more: `+1`."""
+    if metric.ratio is None:
+        return ""
+    before, after = metric.before, metric.after
+    is_small = 0 < abs(metric.ratio - 1) < _LEAST_SHOWN
+    if not is_small or is_sampled(metric.name) or before is None or after is None:
+        return format_percent(metric.ratio - 1)
+    sign = "+" if after > before else "-"
+    return f"{sign}{format_figure(metric.name, abs(after - before))}"
 
 
 def format_value(metric: Metric, value: float | None) -> str:

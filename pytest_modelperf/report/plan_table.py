@@ -10,6 +10,7 @@ _NOTHING = "-"
 _TITLES = {
     "macs": "MACs",
     "observed_macs": "MACs in a run",
+    "scalar_params": "single-value params",
     "elementwise_ops": "elementwise ops",
     "backward_macs": "backward MACs",
     "effective_macs": "effective MACs",

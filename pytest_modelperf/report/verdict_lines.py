@@ -116,6 +116,9 @@ OF_COMMAND = OptionNames("--max-seconds", "--json", "--tolerance")
 OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json", "--modelperf-tolerance")
 
 QUIETER_MACHINE = "a quieter machine (modelperf doctor tells how quiet this one is)"
+_ONLY_SCALARS = (
+    "only tensors of a single value differ, such as an epsilon or an exponent: shown, not judged"
+)
 # More time does not help there: how far the processes that were recorded differ stays as it is.
 _RECORD_AGAIN = (
     "stored times tell little: record the baseline again when less else runs here, so that its "
@@ -272,6 +275,8 @@ def describe_facts(
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
     for line in tells_of_tails(case, options):
         yield "tail", line
+    if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
+        yield "params", _ONLY_SCALARS
     for note in case.notes:
         yield "note", printable(note)
 

@@ -92,7 +92,8 @@ class ModelPerf:
         old, new = (Side(check.graph, check.setup) for check in checks)
         run, check = self._run, checks[1]
         if run.settings.static_only:
-            return compare_cases(*map(run.checker.count, checks))
+            counted, counted_now = map(run.checker.count, checks)
+            return compare_cases(counted, counted_now, check.gate.tolerances)
         gate = run.spend_level(self._item, replace(check, budgets=())).gate
         found = compare_models(old, new, check.request, gate, run.checker.extensions, run.watch)
         return found.cases[0]

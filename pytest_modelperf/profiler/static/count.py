@@ -41,6 +41,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
     return StaticProfile(
         layers=tuple(walk.layers),
         params=sum(weight.params for weight in params.values()),
+        scalar_params=sum(weight.params for weight in params.values() if weight.size == 1),
         weight_bytes=sum(weight.nbytes for weight in params.values()),
         peak_activation_bytes=peak_activation_bytes(graph, used),
         uncounted=tuple(
