@@ -113,11 +113,16 @@ class StoredCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTwin:
-    """Which file the twin is, and which model it stands for."""
+    """Which file the twin is, and which model it stands for.
+
+    `left_out_bytes` is what the weights take that it left out, None where an older version did not
+    say.
+    """
 
     sha256: str
     size_bytes: int
     model_sha256: str | None
+    left_out_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,13 +238,15 @@ class Baseline:
 class Recording:
     """What a run wants to store of one model: only the cases that it measured.
 
-    `twin` is None where none could be made; `machine` is None where nothing was measured.
+    `twin` is None where none could be made, and `left_out_bytes` is what its weights take;
+    `machine` is None where nothing was measured.
     """
 
     name: str
     model: ModelFacts
     cases: tuple[StoredCase, ...]
     twin: bytes | None = None
+    left_out_bytes: int | None = None
     machine: MachineBaseline | None = None
 
     def __repr__(self) -> str:

@@ -309,7 +309,9 @@ class _Work:
         settled = self._settle(stored)
         if settled is not None:
             return settled
-        with baseline_side(stored, run_of.machine.key, self._now()) as before:
+        request, extensions = self.check.request, run_of.extensions
+        side = baseline_side(stored, run_of.machine.key, self._now(), request, extensions)
+        with side as before:
             return self._compare_sides(replace(before, setup=self._setup_before()))
 
     def _settle(self, stored: Baseline) -> Compared | None:

@@ -32,6 +32,7 @@ from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.recorded_twin import require_recorded_twin
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.report.conditions import find_noise
 from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, read_facts
@@ -76,15 +77,29 @@ class Side:
 
 
 @contextmanager
-def baseline_side(baseline: Baseline, machine_key: str, now: Side) -> Iterator[Side]:
-    """A stored baseline as the side before `now`; its files go with the context."""
+def baseline_side(
+    baseline: Baseline,
+    machine_key: str,
+    now: Side,
+    request: ProfileRequest,
+    extensions: Extensions,
+) -> Iterator[Side]:
+    """A stored baseline as the side before `now`; its files go with the context.
+
+    BaselineError where the twin is not that of the model that was recorded.
+    """
     machine = baseline.machine(machine_key)
     with working_folder("twin") as folder:
         source = now.source
         if baseline.twin is not None:
             stored = folder / "stored.onnx"
             write_twin_bytes(baseline.twin, stored)
-            source = rebuild(read_twin(stored), folder / "twin.onnx")
+            twin = read_twin(stored)
+            files = open_model(stored), open_model(now.source)
+            own, _ = request_of_each(request, files)
+            models = [Model.bind(files[0], each, own, extensions) for each in own.bindings()]
+            require_recorded_twin(baseline, twin, models)
+            source = rebuild(twin, folder / "twin.onnx")
         yield Side(source, now.setup, baseline.model, machine)
 
 

@@ -21,7 +21,7 @@ from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.kernels import find_plan_difference
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
-from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import KernelRun
@@ -106,6 +106,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         model=replace(facts, path=None),
         cases=(stored,),
         twin=twin.data,
+        left_out_bytes=twin.left_out_bytes,
         machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
     )
     return Recorded(recording, tuple(profiles))
@@ -133,12 +134,14 @@ def merge_recordings(parts: Sequence[Recording]) -> Recording:
             f"{printable(first.model.name)} changed while its cases were recorded: "
             "nothing is stored of it. Record it once more."
         )
+    with_twin = next((part for part in parts if part.twin is not None), first)
     machines = [part.machine for part in parts if part.machine is not None]
     latencies = tuple(case for machine in machines for case in machine.cases)
     return replace(
         first,
         cases=tuple(case for part in parts for case in part.cases),
-        twin=next((part.twin for part in parts if part.twin is not None), None),
+        twin=with_twin.twin,
+        left_out_bytes=with_twin.left_out_bytes,
         machine=replace(machines[0], cases=latencies) if machines else None,
     )
 
@@ -150,6 +153,7 @@ class RebuiltTwin:
     data: bytes | None
     file: ModelFile | None
     problem: str | None = None
+    left_out_bytes: int | None = None
 
     def bind(self, model: Model) -> Model | None:
         """The twin at the dimensions of the model that it stands for."""
@@ -169,7 +173,7 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         except ModelError as error:
             yield RebuiltTwin(None, None, str(error))
             return
-        yield RebuiltTwin(data, open_model(path))
+        yield RebuiltTwin(data, open_model(path), left_out_bytes=left_out_bytes(twin))
 
 
 def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) -> CaseProfile:

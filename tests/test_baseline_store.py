@@ -262,7 +262,13 @@ _MODELS = st.builds(
     ),
     cases=st.lists(_CASE, max_size=2).map(_by_id),
     twin=st.none()
-    | st.builds(StoredTwin, sha256=_DIGEST, size_bytes=_COUNT, model_sha256=st.none() | _DIGEST),
+    | st.builds(
+        StoredTwin,
+        sha256=_DIGEST,
+        size_bytes=_COUNT,
+        model_sha256=st.none() | _DIGEST,
+        left_out_bytes=_MAYBE,
+    ),
 )
 _PROCESS = st.builds(
     StoredProcess,
@@ -383,7 +389,7 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
   "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
  },
  "schema": 4,
- "twin": {"bytes": 68, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
+ "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
 }
 """)  # noqa: E501  # the lines of a file
 
@@ -658,6 +664,7 @@ def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
     """A case as schema 3 stored it, read now, and its figures as they stood there."""
     document = json.loads(MODEL_BYTES)
     document["schema"] = 3
+    del document["twin"]["left_out_bytes"]
     for case in document["cases"].values():
         del case["observed"]
     known = document["cases"]["b1-c1"]["static"]
@@ -674,6 +681,9 @@ def test_counts_of_schema_3_are_those_of_the_graph_unless_a_run_completed_them()
     case, known = of_schema_3(["only a run could tell the branch of 1 If: other inputs may differ"])
     assert case.observed is not None
     assert (case.static, case.observed.macs) == (None, known["macs"])
+    assert case.fidelity is not None
+    assert not case.fidelity.is_trusted
+    assert "record it again" in (case.fidelity.reason or "")
 
 
 def fidelity_of_schema_2(interval: list[float] | None, *, is_trusted: bool) -> Fidelity:

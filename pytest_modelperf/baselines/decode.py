@@ -96,11 +96,12 @@ def _model(field: Field) -> ModelFacts:
 
 
 def _twin(field: Field) -> StoredTwin:
-    entries = field.entries("bytes", "model_sha256", "sha256")
+    entries = field.entries("bytes", "left_out_bytes", "model_sha256", "sha256")
     return StoredTwin(
         sha256=_digest(entries["sha256"]),
         size_bytes=entries["bytes"].integer(),
         model_sha256=entries["model_sha256"].optional(_digest),
+        left_out_bytes=entries["left_out_bytes"].optional(Field.integer),
     )
 
 

@@ -97,7 +97,12 @@ def _model(model: ModelFacts) -> Json:
 def _twin(twin: StoredTwin | None) -> Json:
     if twin is None:
         return None
-    return {"sha256": twin.sha256, "bytes": twin.size_bytes, "model_sha256": twin.model_sha256}
+    return {
+        "sha256": twin.sha256,
+        "bytes": twin.size_bytes,
+        "left_out_bytes": twin.left_out_bytes,
+        "model_sha256": twin.model_sha256,
+    }
 
 
 def _case(case: StoredCase) -> Json:

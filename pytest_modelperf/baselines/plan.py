@@ -134,7 +134,10 @@ def _merge_twins(
     if recording.twin is not None:
         digest = hashlib.sha256(recording.twin).hexdigest()
         return StoredTwin(
-            sha256=digest, size_bytes=len(recording.twin), model_sha256=recording.model.sha256
+            sha256=digest,
+            size_bytes=len(recording.twin),
+            model_sha256=recording.model.sha256,
+            left_out_bytes=recording.left_out_bytes,
         )
     if old is None or old.twin is None:
         return None

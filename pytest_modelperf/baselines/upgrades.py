@@ -130,27 +130,41 @@ def _fidelity_2_to_3(field: Field) -> dict[str, object]:
 _COMPLETED = "only a run could tell"
 
 
+_COUNT_AGAIN = (
+    "an older version recorded the baseline and did not store what its graph alone tells: record "
+    "it again"
+)
+
+
 def _model_3_to_4(root: Field) -> dict[str, object]:
     """What the graph alone tells and what a run completed are two things.
 
-    Schema 3 stored what was known last. Where a run completed it, the other is null. Nobody
-    counted yet how many parameters are a tensor of a single value.
+    Schema 3 stored what was known last. Where a run completed it, the other is null, and nothing
+    tells whether the twin is as it was recorded. Nobody counted yet how many parameters are a
+    tensor of a single value.
     """
     entries = root.mapping()
     cases: dict[str, object] = {}
     if "cases" in entries:
         for case_id, case in entries["cases"].mapping().items():
-            upgraded = {key: field.value for key, field in case.mapping().items()}
+            known = {key: field.value for key, field in case.mapping().items()}
+            known["observed"] = None
             static = case.mapping().get("static")
             if static is not None and static.value is not None:
-                known = {key: field.value for key, field in static.mapping().items()}
-                upgraded["static"] = {**known, "scalar_params": None}
-            upgraded["observed"] = None
+                counted = {key: field.value for key, field in static.mapping().items()}
+                known["static"] = {**counted, "scalar_params": None}
             if _is_completed(case):
-                counts = {"static": upgraded["static"], "layer_types": upgraded.get("layer_types")}
-                upgraded |= {"static": None, "layer_types": None, "observed": counts}
-            cases[case_id] = upgraded
-    return {**{key: field.value for key, field in entries.items()}, "schema": 4, "cases": cases}
+                counts = {"static": known["static"], "layer_types": known.get("layer_types")}
+                known |= {"static": None, "layer_types": None, "observed": counts}
+                fidelity = known.get("fidelity")
+                if isinstance(fidelity, dict) and fidelity.get("is_trusted") is True:
+                    known["fidelity"] = {**fidelity, "is_trusted": False, "reason": _COUNT_AGAIN}
+            cases[case_id] = known
+    upgraded = {key: field.value for key, field in entries.items()}
+    if upgraded.get("twin") is not None:
+        twin = {key: field.value for key, field in entries["twin"].mapping().items()}
+        upgraded["twin"] = {**twin, "left_out_bytes": None}
+    return {**upgraded, "schema": 4, "cases": cases}
 
 
 def _is_completed(case: Field) -> bool:

@@ -188,9 +188,8 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
             stored = _read_baseline(Path(models[0]))
             request = request_as_recorded(request, stored.model, models[1])
             key = describe_machine().key
-            before = replace(
-                stack.enter_context(baseline_side(stored, key, after)), setup=before.setup
-            )
+            side = baseline_side(stored, key, after, request, extensions)
+            before = replace(stack.enter_context(side), setup=before.setup)
         gate = Gate(
             tolerances=read_tolerances(tolerance, "--tolerance"),
             rounds=rounds_within(measuring.max_seconds),

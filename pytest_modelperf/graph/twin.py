@@ -166,13 +166,18 @@ def read_twin(path: Path) -> Twin:
     except DecodeError as error:
         raise ModelError(f"{name} is damaged: {error}.") from error
     twin = Twin(name, proto)
-    claimed = sum(weight.nbytes for weight in left_out(twin))
+    claimed = left_out_bytes(twin)
     if claimed > MAX_MODEL_BYTES:
         raise ModelError(
             f"the weights of {name} claim {format_bytes(claimed)}, which is more than "
             f"{format_bytes(MAX_MODEL_BYTES)}."
         )
     return twin
+
+
+def left_out_bytes(twin: Twin) -> int:
+    """What the weights take whose data a twin does not have."""
+    return sum(weight.nbytes for weight in left_out(twin))
 
 
 def left_out(twin: Twin) -> Iterator[LeftOut]:

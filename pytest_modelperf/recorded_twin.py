@@ -1,0 +1,74 @@
+"""Whether a twin is the one that was recorded, by what it counts: asked before it is rebuilt.
+
+A twin comes with a pull request. Wider weights would make a slow reference, by which a slower model
+passes, while every figure that a reviewer looks at stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from pytest_modelperf.baseline_records import Baseline, StoredStatic
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.graph.twin import Twin, left_out_bytes
+from pytest_modelperf.records import Case, StaticProfile
+from pytest_modelperf.rigging import Model
+from pytest_modelperf.units import format_bytes, format_count, printable
+
+_Read: TypeAlias = "Callable[[StoredStatic | StaticProfile], int]"
+
+# What a wider or longer graph changes, and how it is shown.
+_COUNTS: Mapping[str, _Read] = {
+    "MACs": lambda static: static.macs,
+    "params": lambda static: static.params,
+    "elementwise operations": lambda static: static.elementwise_ops,
+}
+_SIZES: Mapping[str, _Read] = {
+    "of weights": lambda static: static.weight_bytes,
+    "of activations": lambda static: static.activation_bytes,
+}
+
+
+def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model]) -> None:
+    """BaselineError where a twin counts otherwise than its baseline says.
+
+    `models` are the twin, bound as its cases are; those that it does not stand for are left out.
+    """
+    known = None if baseline.model.twin is None else baseline.model.twin.left_out_bytes
+    claimed = left_out_bytes(twin)
+    if known is not None and known != claimed:
+        sizes = format_bytes(claimed), format_bytes(known)
+        raise _other_twin(baseline, f"it leaves out {sizes[0]} of weights, not {sizes[1]}")
+    for model in models:
+        for cores in model.request.cores:
+            case = Case(model.bound.inputs.batch_size, cores, model.dims)
+            stored = baseline.model.case(case.id)
+            if stored is None or stored.static is None:
+                continue
+            if baseline.model.twin_refusal(case.id) is not None:
+                continue
+            if dict(stored.dims) != dict(model.binding.dims):
+                continue
+            found = next(_differences(stored.static, model.static), None)
+            if found is not None:
+                raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
+
+
+def _differences(stored: StoredStatic, twin: StaticProfile) -> Iterator[str]:
+    """What a twin has more or less of than what was recorded."""
+    for what, read in _COUNTS.items():
+        if read(twin) != read(stored):
+            yield f"{format_count(read(twin))} {what}, not {format_count(read(stored))}"
+    for what, read in _SIZES.items():
+        if read(twin) != read(stored):
+            yield f"{format_bytes(read(twin))} {what}, not {format_bytes(read(stored))}"
+
+
+def _other_twin(baseline: Baseline, found: str) -> BaselineError:
+    return BaselineError(
+        f"twin.onnx of the baseline {printable(baseline.name)} is not the twin of the model that "
+        f"was recorded: {found}, as model.json says. Restore the folder from version control. "
+        "Where another version or a plugin counts otherwise, record it anew with "
+        "`pytest --modelperf --modelperf-update-baseline`."
+    )
