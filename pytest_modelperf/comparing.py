@@ -55,7 +55,14 @@ class Details(enum.Enum):
     def are_wanted(self, metrics: Sequence[Metric]) -> bool:
         if self is Details.ALWAYS:
             return True
-        return any(m.gated and m.verdict is Verdict.REGRESSED for m in metrics)
+        return any((m.gated and m.verdict is Verdict.REGRESSED) or _looks_worse(m) for m in metrics)
+
+
+def _looks_worse(metric: Metric) -> bool:
+    """Whether a figure leaves its case open, and its estimate is beyond the tolerance."""
+    if not (metric.decides and metric.is_open) or metric.ratio is None:
+        return False
+    return metric.ratio > 1.0 + (metric.allowed or 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,6 @@ PASS_LEVEL = 0.05
 # The share of a case's level that its median has, if tails are judged beside it.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
-# What the usual looks are planned for. Ten times as many rounds tell a third of the change.
-_USUAL_SECONDS = 10.0
-_MOST_ROUNDS = 10 * LOOKS[-1]
 # After how many rounds it is asked whether a limit is kept; once more after the last of all.
 _LIMIT_LOOKS = plan_looks(100)
 
@@ -48,11 +45,6 @@ _VERDICTS = {
     Answer.BETTER: Verdict.IMPROVED,
     Answer.OPEN: Verdict.INCONCLUSIVE,
 }
-
-
-def rounds_within(max_seconds: float) -> int:
-    """The most rounds of a duet: as many more as there is more time than usual."""
-    return min(_MOST_ROUNDS, max(LOOKS[-1], round(LOOKS[-1] * max_seconds / _USUAL_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +288,7 @@ def _metric(
         awaited=percent in gate.tolerances.awaited,
         confidence=decision.confidence,
         rounds_needed=decision.rounds_needed,
+        samples_needed=decision.samples_needed,
     )
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
+from pytest_modelperf.allowed_rounds import rounds_within
 from pytest_modelperf.comparing import Side, compare_models
 from pytest_modelperf.errors import (
     ChangedModelError,
     MeasureError,
     TooFewCoresError,
 )
-from pytest_modelperf.gates import Gate, rounds_within
+from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.machine_facts import MachineFacts

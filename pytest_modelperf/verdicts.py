@@ -45,7 +45,7 @@ class Metric:
     that would have been seen. `allowed` is the relative increase that is, `limit` an absolute one,
     to which `after_interval` is that of the figure itself. A figure that is exact has no interval.
     `confidence` is that of the interval. `rounds_needed` is about how many rounds would decide a
-    figure that is open.
+    figure that is open, `samples_needed` how many inferences a side, where that is what it lacks.
     """
 
     name: str
@@ -62,6 +62,7 @@ class Metric:
     awaited: bool = True
     confidence: float | None = None
     rounds_needed: int | None = None
+    samples_needed: int | None = None
 
     @property
     def decides(self) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from pytest_modelperf.allowed_rounds import rounds_within
 from pytest_modelperf.dueling import Duel, Pair, fight
 from pytest_modelperf.errors import (
     BindingError,
@@ -20,7 +21,7 @@ from pytest_modelperf.errors import (
     OutputError,
     UsageError,
 )
-from pytest_modelperf.gates import Gate, rounds_within
+from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed

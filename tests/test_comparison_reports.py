@@ -342,9 +342,8 @@ encoder.onnx -> encoder2.onnx: inconclusive
 on onnxruntime 1.31.1
 b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
   +3 %
-this run could see p95 latency +4.1 % or more: give it more time with
-  --max-seconds 16, or a quieter machine (modelperf doctor tells how quiet this
-  one is)
+this run could see p95 latency +4.1 % or more: give more time with --max-seconds
+  16
 
 metric          before        now   change       interval  allowed
 ────────────────────────────────────────────────────────────────────────────────
@@ -550,7 +549,7 @@ def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
     metric = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=float("inf"))
     shown = text(replace(OPEN, metrics=(metric,)), width=160)
     assert "b1-c1 inconclusive: too few samples for the p95 latency\n" in shown
-    assert "this run was too short to tell: give it more time with --max-seconds" in shown
+    assert "this run was too short to tell: give more time with --max-seconds" in shown
 
 
 def test_a_change_too_small_for_percent_is_a_number() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (
     explains_layers,
     has_output_figures,
@@ -19,7 +20,6 @@ from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_COMMAND,
     OptionNames,
-    describe_doubt,
     describe_facts,
     failure_lines,
     verdict_word,

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import SEVERITY, describe_outcome
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_PYTEST,
-    describe_doubt,
     failure_lines,
 )
 from pytest_modelperf.units import printable

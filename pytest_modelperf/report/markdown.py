@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (
     case_table,
     explains_layers,
@@ -25,7 +26,6 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.report.verdict_lines import (
     OF_COMMAND,
     OptionNames,
-    describe_doubt,
     describe_facts,
     describe_run,
     describe_verdict,

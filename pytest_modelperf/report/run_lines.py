@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.baseline_records import Plan
 from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.report.advice import advise_all
 from pytest_modelperf.report.figures import LATENCY, is_sampled
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_PYTEST,
-    QUIETER_MACHINE,
     describe_verdict,
     failure_lines,
     hidden_tails,
-    is_against_stored_times,
     is_quiet,
 )
 from pytest_modelperf.units import printable
@@ -39,11 +38,6 @@ SEVERITY = (
 )
 _MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
-_RECORD_AGAIN = (
-    "stored times tell little: record what has no trusted twin again with "
-    "--modelperf-update-baseline when less else runs here, or give the older model itself with "
-    "--modelperf-against"
-)
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 _PRUNE = "pytest --modelperf --modelperf-prune"
 
@@ -107,12 +101,8 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
-    unclear = [o.comparison for o in report.outcomes if o.word == Verdict.INCONCLUSIVE.value]
-    if not all(map(is_against_stored_times, unclear)):
-        remedy = f"give more time with {OF_PYTEST.more_time}, or use {QUIETER_MACHINE}"
-        yield Verdict.INCONCLUSIVE.value, f"{remedy}{strictly}"
-    if any(map(is_against_stored_times, unclear)):
-        yield Verdict.INCONCLUSIVE.value, f"{_RECORD_AGAIN}{strictly}"
+    for advice in advise_all(outcome.comparison for outcome in report.outcomes):
+        yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(OF_PYTEST)}{strictly}"
     yield from _hidden_tails(report.outcomes)
     if Verdict.NEW.value in words:
         yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.report.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.figures import (
     LATENCY,
     describe_allowed,
@@ -14,7 +13,6 @@ from pytest_modelperf.report.figures import (
     format_figure,
     format_interval,
     format_value,
-    is_sampled,
     is_time,
     metric_title,
 )
@@ -73,14 +71,15 @@ def describe_verdict(
     if case.verdict is Verdict.PASSED or is_short:
         return text
     if others:
-        text += f"; also {_titles(others)}"
+        text += f"; also {titles(others)}"
     over = [m for m in case.metrics if m.gated and m.verdict is Verdict.OVER_BUDGET]
     if over and case.verdict is not Verdict.OVER_BUDGET:
-        text += f"; also over budget: {_titles(over)}"
+        text += f"; also over budget: {titles(over)}"
     return text
 
 
-def _titles(metrics: Sequence[Metric]) -> str:
+def titles(metrics: Sequence[Metric]) -> str:
+    """`p50 latency, MACs`."""
     return ", ".join(dict.fromkeys(metric_title(metric.name) for metric in metrics))
 
 
@@ -115,29 +114,9 @@ class OptionNames:
 OF_COMMAND = OptionNames("--max-seconds", "--json", "--tolerance")
 OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json", "--modelperf-tolerance")
 
-QUIETER_MACHINE = "a quieter machine (modelperf doctor tells how quiet this one is)"
 _ONLY_SCALARS = (
     "only tensors of a single value differ, such as an epsilon or an exponent: shown, not judged"
 )
-# More time does not help there: how far the processes that were recorded differ stays as it is.
-_RECORD_AGAIN = (
-    "stored times tell little: record the baseline again when less else runs here, so that its "
-    "twin is trusted, or compare with the older model itself"
-)
-
-
-def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
-    """What a run that decided nothing could have seen, and what would help."""
-    if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
-        return None
-    unclear = [
-        metric
-        for metric in case.metrics
-        if metric.decides and metric.is_open and is_sampled(metric.name)
-    ]
-    if not unclear:
-        return None
-    return f"{_describe_reach(unclear)}: {_describe_remedy(case, unclear, options)}"
 
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
@@ -167,78 +146,6 @@ def tells_of_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> I
             f"{name} not shown: {', '.join(known)}; {options.tolerance} "
             f"{name}={metric.allowed:g} waits for it"
         )
-
-
-def _describe_reach(unclear: Sequence[Metric]) -> str:
-    seen = ", ".join(
-        f"{metric_title(m.name)} {100 * m.detectable:+.1f} %"
-        for m in unclear
-        if m.detectable is not None and math.isfinite(m.detectable)
-    )
-    limited = [m for m in unclear if m.limit is not None and m.after_interval is not None]
-    parts = [f"this run could see {seen} or more"] if seen else []
-    if limited:
-        parts.append(f"the interval holds the limit of the {_titles(limited)}")
-    return "; ".join(parts) or "this run was too short to tell"
-
-
-def _describe_remedy(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
-    if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
-        return _RECORD_AGAIN
-    factors = [factor for m in unclear if (factor := _times_as_long(m, case.rounds)) is not None]
-    seconds = None if case.seconds is None or not factors else case.seconds * max(factors)
-    if any(factor > MAX_LONGER for factor in factors) or (seconds or 0.0) > MAX_ADVISED_S:
-        remedies = _other_remedies(case, unclear, options)
-        return f"to tell so little from what is allowed takes {remedies}"
-    is_told = seconds is not None and len(factors) == len(unclear)
-    time = f"{options.more_time} {rounded_up(seconds or 0.0)}" if is_told else options.more_time
-    return f"give it more time with {time}, or {QUIETER_MACHINE}"
-
-
-def _other_remedies(case: CaseComparison, unclear: Sequence[Metric], options: OptionNames) -> str:
-    """What helps where time does not."""
-    first, *more = [
-        QUIETER_MACHINE,
-        *(["fewer cores"] if case.case.cores > 1 else []),
-        *([f"a larger {options.tolerance}"] if any(m.limit is None for m in unclear) else []),
-    ]
-    return " or ".join([", ".join([first, *more[:-1]]), *more[-1:]])
-
-
-# Less than this is no more time to speak of.
-_LEAST_FACTOR = 1.5
-
-
-def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
-    """About how many times as long a run would mostly decide it; None where nothing tells.
-
-    What a run can see, and an interval, shrink with the root of the time.
-    """
-    if metric.rounds_needed is not None and rounds:
-        return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
-    reach, distance = _reach(metric), _distance(metric)
-    if reach is None or distance is None or not math.isfinite(reach):
-        return None
-    return max(_LEAST_FACTOR, (reach / distance) ** 2) if distance else math.inf
-
-
-def _reach(metric: Metric) -> float | None:
-    """How far from what is allowed a ratio must be to be mostly told from it, as a logarithm."""
-    if metric.limit is None:
-        if metric.detectable is None:
-            return None
-        return math.log1p(metric.detectable) - math.log1p(metric.allowed or 0.0)
-    if metric.after_interval is None or min(metric.after_interval) <= 0:
-        return None
-    low, high = metric.after_interval
-    return math.log(high / low) / 2
-
-
-def _distance(metric: Metric) -> float | None:
-    if metric.limit is None:
-        ratio = metric.ratio
-        return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
-    return None if not metric.after else abs(math.log(metric.after / metric.limit))
 
 
 def describe_method(case: CaseComparison) -> str | None:

@@ -17,9 +17,10 @@ from functools import cache
 import numpy as np
 import scipy
 
+from pytest_modelperf.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
 
-LOOKS = (6, 9, 13, 18, 25, 35)
+LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
 # An unchanged model may pass before an alarm may be raised.
 EARLY_LOOKS = (4, 5)
 # How the share of the level that is spent follows from the share of the rounds.

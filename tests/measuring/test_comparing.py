@@ -19,12 +19,14 @@ from pytest_modelperf.baseline_records import Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.comparing import Details
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
 from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run
 from tests.small_models import ones, parse, save_beside
 
@@ -79,6 +81,26 @@ def test_a_model_that_takes_twice_as_long_regressed() -> None:
     assert (document["tolerance"], document["confidence"]) == (0.03, 0.982)
     assert document["rounds"] >= 6
     assert metric(document, "macs")["verdict"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "wanted"),
+    [
+        (1.04, Verdict.INCONCLUSIVE, True),
+        (1.02, Verdict.INCONCLUSIVE, False),
+        (1.04, Verdict.REGRESSED, True),
+        (1.02, Verdict.PASSED, False),
+    ],
+)
+def test_layers_are_wanted_where_the_estimate_is_beyond_the_tolerance(
+    ratio: float,
+    verdict: Verdict,
+    wanted: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    metric = Metric("latency_p50", 1.0, ratio, verdict, allowed=0.03)
+    assert Details.WHEN_WORSE.are_wanted([metric]) == wanted
+    hidden = replace(metric, awaited=False)
+    assert Details.WHEN_WORSE.are_wanted([hidden]) == (verdict is Verdict.REGRESSED)
 
 
 def test_a_model_that_takes_half_as_long_improved() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.measurements import Latency
 from pytest_modelperf.outcomes import RECORDED
+from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (
     has_output_figures,
     metric_tables,
@@ -29,7 +30,6 @@ from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_COMMAND,
     OptionNames,
-    describe_doubt,
     describe_facts,
     failure_lines,
     is_quiet,

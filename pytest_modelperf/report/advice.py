@@ -1,0 +1,180 @@
+"""Why a case is inconclusive, and the one thing that would most likely decide it."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.allowed_rounds import seconds_for
+from pytest_modelperf.report.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
+from pytest_modelperf.report.figures import is_sampled, metric_title
+from pytest_modelperf.report.verdict_lines import (
+    OF_COMMAND,
+    OptionNames,
+    is_against_stored_times,
+    titles,
+)
+from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
+
+# Less than this is no more time to speak of.
+_LEAST_FACTOR = 1.5
+# A figure as near to what is allowed as this stays open on a quiet machine too, as a logarithm.
+_NEAR = 0.005
+
+
+class Remedy(enum.Enum):
+    """What would decide a case."""
+
+    TIME = "time"
+    QUIET = "quiet"
+    TOLERANCE = "tolerance"
+    BUDGET = "budget"
+    RECORDING = "recording"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about an inconclusive case, and for how many seconds, where that is known."""
+
+    remedy: Remedy
+    seconds: int | None = None
+
+    def in_words(self, options: OptionNames = OF_COMMAND) -> str:
+        """The same text wherever it is given."""
+        if self.remedy is Remedy.TIME:
+            seconds = "" if self.seconds is None else f" {self.seconds}"
+            return f"give more time with {options.more_time}{seconds}"
+        if self.remedy is Remedy.TOLERANCE:
+            return (
+                "too near to what is allowed for any run to tell: allow more with "
+                f"{options.tolerance}"
+            )
+        return _TEXTS[self.remedy]
+
+
+_TEXTS = {
+    Remedy.QUIET: (
+        "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
+        "doctor tells how quiet this one is)"
+    ),
+    Remedy.BUDGET: "too near to its limit for any run to tell: change the budget where it is set",
+    # More time does not help there: how far the recorded processes differ stays as it is.
+    Remedy.RECORDING: (
+        "stored times tell little: record the baseline again with pytest --modelperf "
+        "--modelperf-update-baseline when less else runs here, so that its twin is trusted"
+    ),
+}
+
+
+def advise(case: CaseComparison) -> Advice | None:
+    """The advice for a case; None for one that is decided, or that nothing sampled leaves open."""
+    unclear = _unclear(case)
+    if not unclear:
+        return None
+    if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
+        return Advice(Remedy.RECORDING)
+    needs = [(_seconds_needed(m, case), m) for m in unclear]
+    known = [(seconds, m) for seconds, m in needs if seconds is not None]
+    longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))
+    if longest <= MAX_ADVISED_S:
+        is_told = len(known) == len(needs)
+        return Advice(Remedy.TIME, rounded_up(longest) if is_told else None)
+    distance = _distance(hardest)
+    if distance is None or distance > _NEAR:
+        return Advice(Remedy.QUIET)
+    return Advice(Remedy.TOLERANCE if hardest.limit is None else Remedy.BUDGET)
+
+
+def advise_all(cases: Iterable[CaseComparison]) -> Iterator[Advice]:
+    """Each remedy of several cases once; of more time the longest."""
+    found: dict[Remedy, Advice] = {}
+    for case in cases:
+        advice = advise(case)
+        if advice is None:
+            continue
+        other = found.get(advice.remedy, advice)
+        found[advice.remedy] = max(other, advice, key=lambda each: each.seconds or 0)
+    yield from found.values()
+
+
+def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
+    """What a run that decided nothing could have seen, and what would help."""
+    advice = advise(case)
+    if advice is None:
+        return None
+    return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(options)}"
+
+
+def _unclear(case: CaseComparison) -> Sequence[Metric]:
+    if case.verdict is not Verdict.INCONCLUSIVE or case.failure is not None:
+        return ()
+    return [m for m in case.metrics if m.decides and m.is_open and is_sampled(m.name)]
+
+
+def _describe_reach(unclear: Sequence[Metric], case: CaseComparison) -> str:
+    seen = ", ".join(
+        f"{metric_title(m.name)} {100 * m.detectable:+.1f} %"
+        for m in unclear
+        if m.detectable is not None and math.isfinite(m.detectable)
+    )
+    limited = [m for m in unclear if m.limit is not None and m.after_interval is not None]
+    parts = [f"this run could see {seen} or more"] if seen else []
+    if limited:
+        parts.append(f"the interval holds the limit of the {titles(limited)}")
+    parts += [_describe_lack(m, case) for m in unclear if m.samples_needed is not None]
+    return "; ".join(parts) or "this run was too short to tell"
+
+
+def _describe_lack(metric: Metric, case: CaseComparison) -> str:
+    """`the p99 latency takes about 1,400 inferences, and 710 were timed`."""
+    timed = None if case.after is None else case.after.latency.samples
+    had = "" if timed is None else f", and {timed:,} were timed"
+    return f"the {metric_title(metric.name)} takes about {metric.samples_needed:,} inferences{had}"
+
+
+def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
+    """About how long a run would take that mostly decides it; None where nothing tells.
+
+    Infinite where it is no use to try. More rounds than usual are only made in more time.
+    """
+    factor = _times_as_long(metric, case.rounds)
+    if factor is None or case.seconds is None:
+        return None
+    if factor > MAX_LONGER:
+        return math.inf
+    rounds = factor * case.rounds if case.rounds is not None and case.is_duet else 0.0
+    return max(case.seconds * factor, seconds_for(rounds))
+
+
+def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
+    """About how many times as long a run would mostly decide it; None where nothing tells.
+
+    What a run can see, and an interval, shrink with the root of the time.
+    """
+    if metric.rounds_needed is not None and rounds:
+        return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
+    reach, distance = _reach(metric), _distance(metric)
+    if reach is None or distance is None or not math.isfinite(reach):
+        return None
+    return max(_LEAST_FACTOR, (reach / distance) ** 2) if distance else math.inf
+
+
+def _reach(metric: Metric) -> float | None:
+    """How far from what is allowed a ratio must be to be mostly told from it, as a logarithm."""
+    if metric.limit is None:
+        if metric.detectable is None:
+            return None
+        return math.log1p(metric.detectable) - math.log1p(metric.allowed or 0.0)
+    if metric.after_interval is None or min(metric.after_interval) <= 0:
+        return None
+    low, high = metric.after_interval
+    return math.log(high / low) / 2
+
+
+def _distance(metric: Metric) -> float | None:
+    if metric.limit is None:
+        ratio = metric.ratio
+        return None if not ratio else abs(math.log(ratio) - math.log1p(metric.allowed or 0.0))
+    return None if not metric.after else abs(math.log(metric.after / metric.limit))
