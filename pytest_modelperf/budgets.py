@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.decisions import BudgetDecision, Fit
-from pytest_modelperf.gates import LatencyLimit
+from pytest_modelperf.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.measurements import Measurement
 from pytest_modelperf.records import StaticProfile
@@ -101,8 +102,8 @@ def _timed(
         figure = budget.figure
         if figure.percent is not None:
             limit_ns = _limit_ns(budget, held.batch_size)
-            decision = judge_percentile(rounds, figure.percent, limit_ns, level)
-            yield _of_latency(budget, decision, held.batch_size)
+            decision = judge_percentile(rounds, figure.percent, limit_ns, level, LIMIT_PASS_LEVEL)
+            yield _with_needs(_of_latency(budget, decision, held.batch_size), decision, rounds)
         elif figure.metric == "peak_rss_bytes":
             yield _of_memory(budget, measured.peak_rss_bytes)
         elif figure.is_timed:
@@ -120,6 +121,21 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
         return _metric(budget, decision, (value, high, low))
     value, low, high = (None if ns is None else ns / _NS_PER_MS for ns in found)
     return _metric(budget, decision, (value, low, high))
+
+
+def _with_needs(
+    metric: Metric, decision: BudgetDecision, rounds: Sequence[Sequence[int]]
+) -> Metric:
+    """The figure with what it lacks: so many samples, in rounds like those."""
+    needed = decision.samples_needed
+    if needed is None:
+        return metric
+    samples = sum(map(len, rounds))
+    return replace(
+        metric,
+        samples_needed=needed,
+        rounds_needed=math.ceil(len(rounds) * needed / samples) if samples else None,
+    )
 
 
 def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:

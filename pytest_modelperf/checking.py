@@ -191,7 +191,8 @@ class Checker:
         held = Held(None, None, case.batch_size, measured)
         metrics = timed_budget_metrics(check.budgets, held, check.gate.limit_level)
         notes = (_NOT_RUN,) if self.is_static and check.budgets else ()
-        comparison = CaseComparison(case, metrics, (), notes=notes, after=side_run(measured))
+        alone = CaseComparison(case, metrics, (), notes=notes, after=side_run(measured))
+        comparison = _run_alone(alone, measured)
         shown = check.model if isinstance(check.model, str) else _name_of(check.model)
         return Checked(
             _outcome(self, check, ModelFacts(shown, None, None, None), _Done(comparison, profile)),
@@ -471,6 +472,8 @@ class _Work:
         metrics = (*judged[:place], *metrics, *judged[place:])
         after = comparison.after or side_run(profile.measured)
         comparison = replace(comparison, metrics=metrics, notes=notes, after=after)
+        if comparison.rounds is None and self._timed:
+            comparison = _run_alone(comparison, profile.measured)
         if comparison.verdict is not Verdict.NEW:
             comparison = _without_reason(comparison)
         return replace(done, comparison=comparison, profile=profile)
@@ -543,6 +546,14 @@ def _outcome(checker: Checker, check: CaseCheck, facts: ModelFacts, done: _Done)
         accept=acceptance.accept,
         advice=acceptance.advice if done.comparison.regressed else None,
     )
+
+
+def _run_alone(comparison: CaseComparison, measured: Measurement | None) -> CaseComparison:
+    """A case that ran for its budgets, with nothing beside it."""
+    if measured is None:
+        return comparison
+    rounds, seconds = len(measured.rounds), measured.seconds
+    return replace(comparison, rounds=rounds, seconds=seconds, is_duet=False)
 
 
 def _without_reason(comparison: CaseComparison) -> CaseComparison:

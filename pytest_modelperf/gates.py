@@ -38,6 +38,8 @@ _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
 # After how many rounds it is asked whether a limit is kept; once more after the last of all.
 _LIMIT_LOOKS = plan_looks(100)
+# The chance that a figure just at its limit is called kept at one of these looks.
+LIMIT_PASS_LEVEL = PASS_LEVEL / (len(_LIMIT_LOOKS) + 1)
 
 _VERDICTS = {
     Answer.WORSE: Verdict.REGRESSED,
@@ -136,7 +138,9 @@ class Gate:
         if self.limits and len(rounds) not in _LIMIT_LOOKS:
             return False
         answers = [
-            judge_percentile(rounds, limit.percent, limit.ns, self.limit_level).answer
+            judge_percentile(
+                rounds, limit.percent, limit.ns, self.limit_level, LIMIT_PASS_LEVEL
+            ).answer
             for limit in self.limits
         ]
         return Fit.OVER in answers or Fit.OPEN not in answers

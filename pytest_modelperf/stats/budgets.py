@@ -11,41 +11,48 @@ from pytest_modelperf.decisions import BudgetDecision, Fit
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Times,
+    bounded_exp,
     effective_samples,
     estimate_percentile,
-    needed_samples,
+    logs,
     typical_interval,
 )
+from pytest_modelperf.stats.quantiles import tolerance_factor
 
 
 def judge_percentile(
-    rounds: Sequence[Times], percent: float, limit_ns: float, level: float
+    rounds: Sequence[Times],
+    percent: float,
+    limit_ns: float,
+    level: float,
+    pass_level: float | None = None,
 ) -> BudgetDecision:
-    """Whether a percentile of the latency keeps to its limit."""
+    """Whether a percentile of the latency keeps to its limit.
+
+    The interval has the `level` of alarms. A tail of too few samples for an upper bound has none,
+    unless its rounds show it to be below the limit, with the chance `pass_level` to err.
+    """
     confidence = 1.0 - 2.0 * level
     found = estimate_percentile(rounds, percent, confidence)
     if found.value_ns is None:
         return BudgetDecision(
             answer=Fit.OPEN, limit=limit_ns, confidence=confidence, samples_needed=found.needed
         )
-    answer = _compare(found.low_ns, found.high_ns, limit_ns)
-    needed = None
+    high_ns, needed = found.high_ns, None
+    answer = _compare(found.low_ns, high_ns, limit_ns)
     if answer is Fit.WITHIN and percent != MEDIAN:
-        share = percent / 100.0
-        # So many independent samples can all lie below the percentile by chance, and then even
-        # the largest of them is no upper bound.
-        if share ** effective_samples(rounds, found.value_ns, share, confidence) > level:
-            answer = Fit.OPEN
-            samples = sum(map(len, rounds))
-            needed = max(needed_samples(percent, 1.0 - level), 2 * samples)
+        share, chance = percent / 100.0, level if pass_level is None else pass_level
+        needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
+        if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
+            answer, high_ns = Fit.OPEN, None
     return BudgetDecision(
         answer=answer,
         limit=limit_ns,
         confidence=confidence,
         value=found.value_ns,
         low=found.low_ns,
-        high=found.high_ns,
-        samples_needed=needed,
+        high=high_ns,
+        samples_needed=needed if answer is Fit.OPEN else None,
     )
 
 
@@ -70,6 +77,34 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
         low=low,
         high=high,
     )
+
+
+def _samples_for_a_bound(
+    rounds: Sequence[Times], value_ns: float, share: float, level: float
+) -> int | None:
+    """About how many samples give this percentile an upper bound; None where there are enough.
+
+    So many independent samples can all lie below the percentile by chance, and then even the
+    largest of them is no upper bound.
+    """
+    effective = effective_samples(rounds, value_ns, share, 1.0 - 2.0 * level)
+    wanted = math.log(level) / math.log(share)
+    if effective >= wanted:
+        return None
+    return math.ceil(sum(map(len, rounds)) * wanted / effective)
+
+
+def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> float:
+    """An upper bound of a percentile that takes few samples, but rounds that are much alike.
+
+    Where no more than 1 - `share` of the rounds have an inference above it, no more of the
+    inferences lie there. It is the one-sided tolerance bound of the logarithms of the rounds'
+    maxima, taken for normal (Natrella, "Experimental Statistics", NBS Handbook 91 (1963), section
+    2-5).
+    """
+    slowest = logs([max(times) for times in rounds])
+    factor = tolerance_factor(share, level, len(slowest))
+    return bounded_exp(float(slowest.mean()) + factor * float(slowest.std(ddof=1)))
 
 
 def _compare(low: float | None, high: float | None, limit: float) -> Fit:

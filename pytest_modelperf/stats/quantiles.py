@@ -33,6 +33,15 @@ def t_critical(level: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # 
     return -scipy.special.stdtrit(freedom, level)
 
 
+def tolerance_factor(share: float, level: float, count: int) -> float:
+    """So many deviations above their mean lies this share of all, as so many values tell.
+
+    It errs with the chance `level`. The bound is a quantile of the noncentral t.
+    """
+    noncentral = scipy.special.ndtri(share) * math.sqrt(count)
+    return float(scipy.special.nctdtrit(count - 1, noncentral, 1.0 - level)) / math.sqrt(count)
+
+
 def beta_quantile(share: float, a: float, b: float) -> float:
     return float(scipy.special.betaincinv(a, b, share))
 
