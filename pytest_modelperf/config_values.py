@@ -120,9 +120,13 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
+    """Sizes by the names of dimensions; 0 is that of an empty cache."""
     if not isinstance(value, Mapping):
         raise _wrong(value, where, "a table such as {seq = 64}")
-    return {name: read_sizes(sizes, f"{where}: {printable(name)}") for name, sizes in value.items()}
+    return {
+        name: _read_list(sizes, f"{where}: {printable(name)}", _read_dim)
+        for name, sizes in value.items()
+    }
 
 
 def read_inner_path(value: object, where: str) -> str:
@@ -167,9 +171,17 @@ def _unknown_key(key: str, value: object, known: Iterable[str]) -> str:
 
 
 def _read_size(value: object, where: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    return _read_whole(value, where, least=1)
+
+
+def _read_dim(value: object, where: str) -> int:
+    return _read_whole(value, where, least=0)
+
+
+def _read_whole(value: object, where: str, *, least: int) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return value
-    raise _wrong(value, where, "whole numbers of 1 or more")
+    raise _wrong(value, where, f"whole numbers of {least} or more")
 
 
 def _read_list(value: object, where: str, read: Callable[[object, str], _T]) -> tuple[_T, ...]:

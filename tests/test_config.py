@@ -530,7 +530,7 @@ _NO_SIZES: list[object] = [0, -1, True, 1.0, "8", [], {}, [1, 1], [1, 0], [[1]],
 _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "batch_size": _NO_SIZES,
     "cores": _NO_SIZES,
-    "dims": [3, [], "seq=64", {"seq": 0}, {"seq": []}, {"seq": [2, 2]}, {"seq": True}],
+    "dims": [3, [], "seq=64", {"seq": -1}, {"seq": []}, {"seq": [2, 2]}, {"seq": True}],
     "inputs": [3, [], "", ["a", "a"], [3], {}],
     "input_file": [3, "", []],
     "budget": [3, "macs=4G", [], {"macs": 0}, {"mac": 3}, {"latency_ms": 3, "p50_ms": 3}],
@@ -582,7 +582,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: batch_size takes whole numbers
 pyproject.toml, [tool.modelperf.models."m.onnx"]: batch_size has 1 twice: give it once.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: cores is an empty list: give something,
     or leave it out.
-pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers of 1 or
+pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers of 0 or
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
@@ -629,7 +629,7 @@ def test_a_name_in_a_message_can_make_a_terminal_do_nothing() -> None:
         {"engine_options": {bad: True}},
         {"models": {bad: 3}},
         {"models": {f"/{bad}": {}}},
-        {"models": {"m": {"dims": {bad: 0}}}},
+        {"models": {"m": {"dims": {bad: -1}}}},
         {"models": {"m": {"inputs": [bad, bad]}}},
         {"max_seconds": bad},
     ]

@@ -129,6 +129,15 @@ def test_a_dimension_that_varies_stands_in_the_id_and_one_that_does_not_does_not
     assert collected(run) == ["linear.onnx::b1-c1"]
 
 
+def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
+    """The cache of a model is empty where a text begins."""
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 0}')
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
+    result = run.runpytest_inprocess(*STATIC)
+    result.stdout.fnmatch_lines(["*the dimension 'N' cannot be 0: give 1 or more."])
+
+
 def test_a_glob_names_several_models_in_the_order_of_their_names(models: pytest.Pytester) -> None:
     write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = 2')
     assert collected(models) == ["models/decoder.onnx::b2-c1", "models/encoder.onnx::b2-c1"]

@@ -57,6 +57,8 @@ def test_a_test_is_run_once_for_each_combination(run: pytest.Pytester) -> None:
         ('pathlib.Path("dense.onnx"), batch_size=range(1, 4)', ["b1-c1", "b2-c1", "b3-c1"]),
         ('"linear.onnx", dims={"seq": [64, 128]}', ["b1-c1-seq64", "b1-c1-seq128"]),
         ('"linear.onnx", dims={"seq": 64}', ["b1-c1"]),
+        # An empty cache is an input as others are.
+        ('"linear.onnx", dims={"seq": [0, 64]}', ["b1-c1-seq0", "b1-c1-seq64"]),
         ('"linear.onnx", inputs="x:f32:2x7x3"', ["b2-c1"]),
         ('pathlib.Path("dense.onnx").read_bytes(), baseline="dense"', ["b1-c1"]),
         ('"dense.onnx", engine="onnxruntime", max_seconds=1, tolerance="5 %"', ["b1-c1"]),
