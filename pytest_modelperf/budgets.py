@@ -20,6 +20,8 @@ _VERDICTS = {
     Fit.WITHIN: Verdict.PASSED,
     Fit.OPEN: Verdict.INCONCLUSIVE,
 }
+# Sums over layers, which lack those that could not be counted.
+_SUMMED = frozenset({"macs", "flops"})
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
@@ -85,13 +87,14 @@ def _counted(name: str, held: Held) -> _Figure:
     static = held.counted
     if static is None:
         return _Figure(None)
-    if name != "macs":
+    if name not in _SUMMED:
         return _Figure(int(getattr(static, name)))
     observed = static.observed or held.observed
     if observed is not None:
-        return _Figure(observed.macs, is_most=observed.coverage == 1.0)
+        return _Figure(int(getattr(observed, name)), is_most=observed.coverage == 1.0)
     alone = static.from_graph
-    return _Figure(alone.macs, is_least=alone.undecided == 0, is_most=alone.coverage == 1.0)
+    value = int(getattr(alone, name))
+    return _Figure(value, is_least=alone.undecided == 0, is_most=alone.coverage == 1.0)
 
 
 def _timed(

@@ -58,6 +58,7 @@ FIGURES: Mapping[str, Figure] = {
     "first_inference_ms": Figure("first_inference_ms"),
     "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
     "macs": Figure("macs", is_count=True, is_timed=False),
+    "flops": Figure("flops", is_count=True, is_timed=False),
     "params": Figure("params", is_count=True, is_timed=False),
     "size_mb": Figure("size_bytes", _BYTES_PER_MB, is_timed=False),
 }

@@ -30,7 +30,7 @@ __all__ = ["_modelperf_case", "modelperf"]
 _MARKERS = """
 perf_case(model, batch_size=1, cores=1, dims={}, ...): run the test once for each case of an ONNX \
 model, and hold it against its baseline
-perf_budget(latency_ms=..., p99_ms=..., macs=..., params=..., peak_memory_mb=..., ...): what the \
+perf_budget(latency_ms=..., p99_ms=..., macs=..., flops=..., params=..., ...): what the \
 cases of the test may cost
 """
 

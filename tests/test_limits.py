@@ -51,6 +51,7 @@ def _refusal_of_tolerances(value: object) -> str:
         ("macs", "4.1G", "macs", 4.1e9),
         ("macs", 4_100_000_000, "macs", 4.1e9),
         ("macs", "4.1e9", "macs", 4.1e9),
+        ("flops", "8.2G", "flops", 8.2e9),
         ("params", "26M", "params", 26e6),
     ],
 )
@@ -108,7 +109,7 @@ def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
     assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
 here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
 p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, load_ms, first_inference_ms, \
-peak_memory_mb, macs, params, size_mb.\
+peak_memory_mb, macs, flops, params, size_mb.\
 """)
 
 

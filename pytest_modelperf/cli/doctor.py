@@ -23,6 +23,9 @@ from pytest_modelperf.output_files import check_outputs
 @click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
 @click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
 @one_size_options
+@click.option(
+    "--input-file", metavar="F.npz", help="Arrays to run MODEL on, by the names of its inputs."
+)
 @measuring_options
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 def doctor(  # noqa: PLR0913  # one parameter per option
@@ -33,6 +36,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     dims: tuple[str, ...],
     inputs: tuple[str, ...],
     plugins: tuple[str, ...],
+    input_file: str | None,
     engine: str,
     engine_options: tuple[str, ...],
     gateway: str,
@@ -49,9 +53,11 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = check_outputs({"--json": json_file}, model)
+    is_shown = check_outputs({"--json": json_file}, model, input_file)
     extensions = load_extensions(plugins)
-    request = read_request(batch, cores, dims, inputs)
+    if model is None and input_file is not None:
+        raise UsageError("--input-file is for a model: give MODEL as well, or leave it out.")
+    request = read_request(batch, cores, dims, inputs, input_file)
     if len(list(request.bindings())) > 1:
         raise UsageError(
             "doctor runs a model at one size: give one --batch, and one size of each --dim."

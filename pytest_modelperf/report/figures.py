@@ -17,6 +17,7 @@ from pytest_modelperf.verdicts import Metric
 
 _TITLES = {
     "macs": "MACs",
+    "flops": "FLOPs",
     "params": "params",
     "elementwise_ops": "elementwise ops",
     "weight_bytes": "weights",

@@ -261,7 +261,19 @@ def test_doctor_says_what_could_be_detected() -> None:
     assert "the slowdown that a comparison would see" in result.out
 
 
+def test_doctor_runs_the_arrays_that_are_given() -> None:
+    np.savez("three.npz", x=np.ones((3, 64), np.float32))
+    result = run("doctor", "m.onnx", *QUICK, "--input-file", "three.npz")
+    assert (result.exit_code, result.err) == (0, "")
+    np.savez("wrong.npz", x=np.ones((3, 64)))
+    wrong = run("doctor", "m.onnx", *QUICK, "--input-file", "wrong.npz")
+    assert wrong.exit_code == 2
+    assert "'x' of m.onnx is float32, but wrong.npz has" in wrong.err
+
+
 def test_doctor_refuses_what_it_would_not_do() -> None:
+    missing = run("doctor", "--input-file", "three.npz")
+    assert (missing.exit_code, "--input-file is for a model" in missing.err) == (2, True)
     several = run("doctor", "m.onnx", "--batch", "1,2")
     assert (several.exit_code, "a model at one size" in several.err) == (2, True)
     cores = run("doctor", "m.onnx", "--cores", "1,4096")

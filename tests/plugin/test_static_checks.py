@@ -365,6 +365,8 @@ def test_a_test_that_is_skipped_may_use_its_baseline_another_time(
     [
         ("macs = 15", True),
         ("macs = 14", False),
+        ("flops = 30", True),
+        ("flops = 29", False),
         ('macs = "0.01k"', False),
         ("params = 15", True),
         ("params = 14", False),
