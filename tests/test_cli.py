@@ -779,6 +779,32 @@ def test_shapes_writes_a_model_in_which_every_tensor_has_its_shape(tmp_path: Pat
     assert shapes == {"x": [8, 3], "h": [8, 3], "y": [8, 3]}
 
 
+def test_shapes_shows_the_shape_of_every_tensor() -> None:
+    weights = {"w": np.ones((3, 4), np.float32)}
+    text = "g (float[N,3] x) => (y, z) { h = MatMul(x, w) y = Exp(h) i = NonZero(h) z = Neg(i) }"
+    save("shown.onnx", parse(text, weights=weights))
+    result = run("shapes", "shown.onnx", "--batch", "8")
+    assert (result.exit_code, result.err) == (0, "")
+    assert result.out == snapshot("""\
+shown.onnx: 4 of 6 tensors have a shape
+
+tensor  what    type     shape
+──────────────────────────────
+x       input   float32  8x3
+w       weight  float32  3x4
+h       hidden  float32  8x4
+y       output  float32  8x4
+i       hidden  int64    2x?
+z       output  int64    2x?
+""")
+
+
+def test_shapes_makes_outputs_only_of_a_model_that_is_written() -> None:
+    result = run("shapes", *LINEAR_64, "--names", "h")
+    assert (result.exit_code, result.out) == (2, "")
+    assert "--names is for the model that is written: give -o OUT" in result.err
+
+
 def test_shapes_names_the_tensors_that_have_none() -> None:
     save("found.onnx", parse("g (float[2, 3] x) => (y) { i = NonZero(x) y = Transpose(i) }"))
     result = run("shapes", "found.onnx", "-o", "shaped.onnx")

@@ -1,4 +1,4 @@
-"""`modelperf shapes`: the model with the shape of every tensor written into it."""
+"""`modelperf shapes`: the shape of every tensor of a model, shown or written into the model."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from pytest_modelperf.cli.options import (
     parse_dims,
     parse_inputs,
 )
+from pytest_modelperf.cli.output import terminal_style
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.output_files import check_outputs
 from pytest_modelperf.units import printable, shorten_list
 
 _MOST_NAMED = 5
 
 
-@click.command(short_help="Write a model with the shape of every tensor.")
+@click.command(short_help="Show the shape of every tensor, or write it into a model.")
 @click.argument("model", type=click.Path())
 @click.option(
-    "-o", "--output", required=True, metavar="OUT", help="The model to write; - for stdout."
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="The model to write, - for stdout; without it the shapes are shown.",
 )
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
 @one_size_options
@@ -34,26 +39,29 @@ _MOST_NAMED = 5
 def shapes(  # noqa: PLR0913  # one parameter per option
     *,
     model: str,
-    output: str,
+    output: str | None,
     batch: int | None,
     dims: tuple[str, ...],
     inputs: tuple[str, ...],
     plugins: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
-    """Write MODEL with the shape of every tensor in it, to look at in Netron or to cut up.
+    """Show the shape of every tensor of MODEL, or write a model that has them, for Netron.
 
     \b
+    modelperf shapes model.onnx --batch 8
     modelperf shapes model.onnx -o shaped.onnx --batch 8
     modelperf shapes model.onnx -o probed.onnx --names conv1_out,fc_out
     """  # noqa: D301  # click: keep the lines of the paragraph
-    has_stdout = check_outputs({"-o": output}, model)
+    leaves_stdout = check_outputs({"-o": output}, model)
 
     from pytest_modelperf.graph.binding import Binding
     from pytest_modelperf.graph.load import load_model
     from pytest_modelperf.graph.model_file import open_model
     from pytest_modelperf.graph.rewrite import write_shaped_model
 
+    if output is None and names:
+        raise UsageError("--names is for the model that is written: give -o OUT as well.")
     sizes = {name: values[0] for name, values in parse_dims(dims, several=False).items()}
     operators = load_extensions(plugins).operators
     bound = load_model(
@@ -61,10 +69,16 @@ def shapes(  # noqa: PLR0913  # one parameter per option
         Binding(batch, sizes, parse_inputs(inputs)),
         operators.shape_rules,
     )
+    if output is None:
+        from pytest_modelperf.report.shapes_text import render_shapes
+
+        tensors = bound.tensor_facts()
+        click.echo(render_shapes(bound.file.name, tensors, bound.notes, terminal_style()), nl=False)
+        return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
     # Where the model itself is on standard output, nothing else may be.
-    tell = partial(click.echo, err=not has_stdout)
+    tell = partial(click.echo, err=not leaves_stdout)
     tell(
         f"{printable(output)}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")

@@ -35,6 +35,7 @@ from pytest_modelperf.graph.validity import (
     check_stored_tensors,
     unified_domain,
 )
+from pytest_modelperf.records import TensorFacts
 from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
@@ -64,6 +65,21 @@ class BoundModel:
     stored: Mapping[str, onnx.TensorProto]
     rewritten: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def tensor_facts(self) -> tuple[TensorFacts, ...]:
+        """Every tensor that has a name: inputs first, then in the order of the graph."""
+        inputs = {tensor.name for tensor in self.graph.inputs}
+        outputs = {tensor.name for tensor in self.graph.outputs}
+
+        def role(tensor: Tensor) -> str:
+            if tensor.name in inputs:
+                return "input"
+            if tensor.name in outputs:
+                return "output"
+            return "weight" if tensor.name in self.stored else "hidden"
+
+        facts = [TensorFacts(t.name, role(t), t.dtype, t.shape) for t in self.tensors.values()]
+        return tuple(sorted(facts, key=lambda each: each.role != "input"))
 
     def read_weight(self, name: str) -> Value | None:
         """The values of a stored weight; None for one that a node generates."""
