@@ -193,6 +193,7 @@ def test_what_takes_longer_does_less_with_the_interval_turned_round(
 ) -> None:
     entry: Any = change_entry(Ratio(value, value * down, value * up))
     assert entry["latency"] == [value, value * down, value * up]
+    assert entry["p95"] is None
     assert entry["throughput"] == pytest.approx([1 / value, 1 / (value * up), 1 / (value * down)])
     assert entry["throughput"][1] < entry["throughput"][0] < entry["throughput"][2]
 
@@ -301,7 +302,9 @@ def test_a_function_has_a_latency_and_no_layers() -> None:
 
 
 def test_a_comparison_has_both_sides_everywhere() -> None:
-    duet = replace(SLOWER, before=side_run(26.1), after=side_run(29.18))
+    median, p95, *others = SLOWER.metrics
+    metrics = (median, replace(p95, measured_ratio=1.114), *others)
+    duet = replace(SLOWER, metrics=metrics, before=side_run(26.1), after=side_run(29.18))
     model = one_model(comparison_data(compared(duet, SAME)))
     assert [side["label"] for side in model["sides"]] == ["A", "B"]
     assert [[p["ms"] for p in points] for points in model["points"]] == [[26.1], [29.18]]
@@ -309,6 +312,8 @@ def test_a_comparison_has_both_sides_everywhere() -> None:
     assert list(changes) == ["b8-c2"]
     assert changes["b8-c2"]["latency"] == pytest.approx([29.18 / 26.1, 1.102, 1.131])
     assert changes["b8-c2"]["throughput"] == pytest.approx([26.1 / 29.18, 1 / 1.131, 1 / 1.102])
+    # As the table shows it, and not the ratio of the p95 of both sides.
+    assert changes["b8-c2"]["p95"] == [1.114, 1.091, 1.144]
     lists = ("counts", "precisions", "ms", "shares", "macs", "params")
     for case in model["cases"]:
         assert len(case["latency"]) == len(case["rounds"]) == 2

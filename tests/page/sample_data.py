@@ -204,6 +204,7 @@ def _changes(points: Sequence[Sequence[Data]]) -> Data:
         latency, throughput = 1.01 * b["ms"] / a["ms"], 0.99 * b["per_second"] / a["per_second"]
         changes[a["id"]] = {
             "latency": [latency, latency * 0.99, latency * 1.01],
+            "p95": [1.1 * latency, 1.05 * latency, 1.15 * latency],
             "throughput": [throughput, throughput * 0.99, throughput * 1.01],
         }
     return changes

@@ -148,10 +148,12 @@ def test_of_one_side_clicks_choose_b_and_a_in_turn(open_data: OpenData) -> None:
 
 def test_the_ratio_of_a_pair_is_that_which_was_measured(any_sweep: Page) -> None:
     both = _ends(any_sweep)[0]
-    value, low, high = _model(PAGES["sweep"])["changes"][both]["latency"]
-    row = any_sweep.locator("#chart .pair tbody tr").first.inner_text()
-    assert f"{value:.4f}" in row
-    assert f"{low:.4f} … {high:.4f}" in row
+    rows = any_sweep.locator("#chart .pair tbody tr")
+    for place, figure in enumerate(("latency", "p95")):
+        value, low, high = _model(PAGES["sweep"])["changes"][both][figure]
+        row = rows.nth(place).inner_text()
+        assert f"{value:.4f}" in row
+        assert f"{low:.4f} … {high:.4f}" in row
     assert any_sweep.get_by_text("measured in turn").count() == 1
 
 

@@ -294,11 +294,12 @@
     }
     const isPaired = model.points.length > 1 && a.id === b.id && a.id in model.changes;
     const change = isPaired ? model.changes[a.id] : {
-      latency: [b.ms / a.ms, null, null], throughput: [b.per_second / a.per_second, null, null] };
-    const p95 = a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null;
+      latency: [b.ms / a.ms, null, null],
+      p95: a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null,
+      throughput: [b.per_second / a.per_second, null, null] };
     const rows = [
       pairRow("p50 latency (ms)", [a.ms, a.interval_ms], [b.ms, b.interval_ms], change.latency, -1),
-      pairRow("p95 latency (ms)", [a.p95_ms, null], [b.p95_ms, null], p95, -1),
+      pairRow("p95 latency (ms)", [a.p95_ms, null], [b.p95_ms, null], change.p95, -1),
       pairRow("items a second", [a.per_second, a.per_second_interval],
         [b.per_second, b.per_second_interval], change.throughput, 1),
     ];

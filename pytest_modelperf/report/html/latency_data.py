@@ -52,10 +52,17 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     }
 
 
-def change_entry(latency: Ratio, throughput: Ratio | None = None) -> Entry:
-    """What changed at a point; as many times longer as it takes, so many times less is done."""
+def change_entry(
+    latency: Ratio, throughput: Ratio | None = None, p95: Ratio | None = None
+) -> Entry:
+    """What changed at a point; as many times longer as it takes, so many times less is done.
+
+    The ratio of p95 is that of the rounds as well; null where none was told, for that of the two
+    figures is another one.
+    """
     return {
         "latency": _ratio_entry(latency),
+        "p95": None if p95 is None else _ratio_entry(p95),
         "throughput": _ratio_entry(throughput or _inverted(latency)),
     }
 

@@ -35,9 +35,10 @@ from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.verdict_lines import verdict_word
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 from pytest_modelperf.variants import WhatIf, WhatIfCase
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric
+from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 _P50 = f"{LATENCY}p50"
+_P95 = f"{LATENCY}p95"
 _LABELS = ("A", "B")
 
 
@@ -228,8 +229,16 @@ class _Shown:
 
     @property
     def change(self) -> Entry | None:
-        found = (m for m in self.compared.metrics if m.name == _P50 and m.limit is None)
-        return _change_of(next(found, None))
+        """The ratios that the table of the case shows."""
+        median, p95 = self._ratio(_P50), self._ratio(_P95)
+        return None if median is None else change_entry(median, p95=p95)
+
+    def _ratio(self, name: str) -> Ratio | None:
+        found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
+        metric = next(found, None)
+        if metric is None or metric.ratio is None:
+            return None
+        return Ratio(metric.ratio, *(metric.interval or (None, None)))
 
     def points(self) -> tuple[Entry | None, Entry | None]:
         case = self.compared
@@ -248,13 +257,6 @@ def _compared(comparison: Comparison) -> list[_Shown]:
 
 def _told(run: SideRun | None) -> Told | None:
     return None if run is None else Told(latency=run.latency, rounds=run.rounds)
-
-
-def _change_of(metric: Metric | None) -> Entry | None:
-    if metric is None or metric.ratio is None:
-        return None
-    low, high = metric.interval or (None, None)
-    return change_entry(Ratio(metric.ratio, low, high))
 
 
 def _compared_model(name: str, sides: Sequence[Entry], shown: Sequence[_Shown]) -> Entry:
