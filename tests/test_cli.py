@@ -176,6 +176,24 @@ b2-c1,relu,Relu,0,0,24,2x3
 """)
 
 
+def test_markdown_is_the_report_of_the_terminal() -> None:
+    done = run("profile", "relu.onnx", "--static", "--markdown", "-")
+    assert (done.exit_code, done.err) == (0, "")
+    assert done.out.startswith("### relu.onnx")
+    assert "| <code>relu</code> | <code>Relu</code> |" in done.out
+
+
+def test_the_figures_of_a_comparison_go_to_csv() -> None:
+    done = run("compare", *LINEAR_64[:1], *LINEAR_64, "--static", "--csv", "-")
+    assert (done.exit_code, done.err) == (0, "")
+    rows = list(csv.DictReader(StringIO(done.out)))
+    macs = next(row for row in rows if row["metric"] == "macs")
+    assert (macs["case"], macs["before"], macs["after"], macs["verdict"]) == (
+        *("b1-c1", "960", "960"),
+        "passed",
+    )
+
+
 def test_two_documents_are_not_written_to_one_file(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     file, again = tmp_path / "out", tmp_path / "sub" / ".." / "out"

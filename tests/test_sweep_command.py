@@ -191,6 +191,7 @@ def test_json_and_csv_go_to_files_beside_the_text() -> None:
 def test_what_goes_to_standard_output_is_alone_there() -> None:
     assert json.loads(run("sweep", "model.onnx", "--json", "-").out)["schema"] == 1
     assert run("sweep", "model.onnx", "--csv", "-").out.startswith("side,model,")
+    assert run("sweep", "model.onnx", "--markdown", "-").out.startswith("### model.onnx")
 
 
 def test_the_page_is_written_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,6 +432,7 @@ def test_json_and_csv_go_to_files_beside_the_text() -> None:
 @pytest.mark.usefixtures("asked")
 def test_what_goes_to_standard_output_is_alone_there() -> None:
     assert json.loads(run("whatif", "model.onnx", "--json", "-").out)["schema"] == 1
+    assert run("whatif", "model.onnx", "--markdown", "-").out.startswith("### encoder.onnx")
     assert run("whatif", "model.onnx", "--csv", "-").out.startswith("case,batch_size,")
 
 

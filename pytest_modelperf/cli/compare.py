@@ -56,6 +56,7 @@ _NOT_MEASURED = 3
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@click.option("--csv", "csv_file", metavar="F", help="Write the figures as CSV; - for stdout.")
 @click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write a report in Markdown; - for stdout."
@@ -80,6 +81,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     python_a: str | None,
     python_b: str | None,
     json_file: str | None,
+    csv_file: str | None,
     html_file: str | None,
     markdown_file: str | None,
 ) -> None:
@@ -95,7 +97,12 @@ def compare(  # noqa: PLR0913  # one parameter per option
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {"--json": json_file, "--html": html_file, "--markdown": markdown_file}
+    targets = {
+        "--json": json_file,
+        "--csv": csv_file,
+        "--html": html_file,
+        "--markdown": markdown_file,
+    }
     is_shown = check_outputs(targets, before, after, input_file)
     if static:
         _check_static({"--python-a": python_a, "--python-b": python_b, "--input-file": input_file})
@@ -125,6 +132,10 @@ def compare(  # noqa: PLR0913  # one parameter per option
         from pytest_modelperf.serde import dump_comparison
 
         write(json_file, dump_comparison(result))
+    if csv_file is not None:
+        from pytest_modelperf.report.comparison_csv import render_comparison_csv
+
+        write(csv_file, render_comparison_csv(result))
     if html_file is not None:
         write(html_file, _render_page(result, is_here=not static and gateway.startswith("popen")))
     if markdown_file is not None:

@@ -72,6 +72,9 @@ _NOT_MEASURED = 3
 @click.option("--csv", "csv_file", metavar="F", help="Write the layers as CSV; - for stdout.")
 @click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
 @click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
+)
+@click.option(
     "--trace",
     "trace_file",
     metavar="F",
@@ -107,6 +110,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
     html_file: str | None,
+    markdown_file: str | None,
     trace_file: str | None,
     name: str | None,
     replaces: bool,
@@ -131,6 +135,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
         "--json": json_file,
         "--csv": csv_file,
         "--html": html_file,
+        "--markdown": markdown_file,
         "--trace": trace_file,
     }
     is_shown = check_outputs(targets, model, input_file)
@@ -163,11 +168,15 @@ def profile(  # noqa: PLR0913  # one parameter per option
         if roofline or measures_peaks
         else {}
     )
-    if is_shown:
-        from pytest_modelperf.report.text import LayerView, render_profile
 
-        view = LayerView(names, order, top or None)
+    from pytest_modelperf.report.markdown_page import MarkdownStyle
+    from pytest_modelperf.report.text import LayerView, render_profile
+
+    view = LayerView(names, order, top or None)
+    if is_shown:
         click.echo(render_profile(result, view, terminal_style(), rooflines), nl=False)
+    if markdown_file is not None:
+        write(markdown_file, render_profile(result, view, MarkdownStyle(), rooflines))
     _write_profile(result, rooflines, json_file, csv_file, html_file, names)
     if trace_file is not None:
         from pytest_modelperf.report.profile_trace import dump_trace

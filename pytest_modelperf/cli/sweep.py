@@ -53,6 +53,9 @@ _NOT_MEASURED = 3
     "--csv", "csv_file", metavar="F", help="Write the configurations as CSV; - for stdout."
 )
 @click.option("--html", "html_file", metavar="F", help="Write a page with charts; - for stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
+)
 def sweep(  # noqa: PLR0913  # one parameter per option
     *,
     model: str,
@@ -74,6 +77,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
     html_file: str | None,
+    markdown_file: str | None,
 ) -> None:
     """Measure MODEL at every batch size, core count and number of streams, and find the best.
 
@@ -87,7 +91,12 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
+    targets = {
+        "--json": json_file,
+        "--csv": csv_file,
+        "--html": html_file,
+        "--markdown": markdown_file,
+    }
     is_shown = check_outputs(targets, model, against, input_file)
     if against is None and against_python is not None:
         raise UsageError("--against-python is for the model of --against: give both, or neither.")
@@ -120,6 +129,11 @@ def sweep(  # noqa: PLR0913  # one parameter per option
 
         click.echo(render_sweep(result, terminal_style()), nl=False)
     _write_sweep(result, json_file, csv_file, html_file)
+    if markdown_file is not None:
+        from pytest_modelperf.report.markdown_page import MarkdownStyle
+        from pytest_modelperf.report.text import render_sweep
+
+        write(markdown_file, render_sweep(result, MarkdownStyle()))
     _end_unless_measured(result, is_shown=is_shown)
 
 

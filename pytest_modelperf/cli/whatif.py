@@ -90,6 +90,9 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
     "--csv", "csv_file", metavar="F", help="Write levels and layers as CSV; - for stdout."
 )
 @click.option("--html", "html_file", metavar="F", help="Write a page with charts; - for stdout.")
+@click.option(
+    "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
+)
 def whatif(  # noqa: PLR0913  # one parameter per option
     *,
     model: str,
@@ -114,6 +117,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
     html_file: str | None,
+    markdown_file: str | None,
 ) -> None:
     """Try what would make MODEL faster: every variant is made, and measured beside MODEL.
 
@@ -126,7 +130,12 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     modelperf whatif model.onnx --engine openvino --precision bf16 --quantize int8-static
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {"--json": json_file, "--csv": csv_file, "--html": html_file}
+    targets = {
+        "--json": json_file,
+        "--csv": csv_file,
+        "--html": html_file,
+        "--markdown": markdown_file,
+    }
     is_shown = check_outputs(targets, model, input_file)
     if all(text is None for text in (prune, prune_channels, quantize, precision)):
         prune, quantize = _USUAL_SHARES, _USUAL_QUANTIZATION
@@ -155,12 +164,16 @@ def whatif(  # noqa: PLR0913  # one parameter per option
         result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)
     finally:
         progress.clear()
-    if is_shown:
-        from pytest_modelperf.report.text import WhatIfView, render_whatif
-        from pytest_modelperf.report.whatif_tables import View
 
-        shown = WhatIfView(top or None, View(view))
+    from pytest_modelperf.report.markdown_page import MarkdownStyle
+    from pytest_modelperf.report.text import WhatIfView, render_whatif
+    from pytest_modelperf.report.whatif_tables import View
+
+    shown = WhatIfView(top or None, View(view))
+    if is_shown:
         click.echo(render_whatif(result, shown, terminal_style()), nl=False)
+    if markdown_file is not None:
+        write(markdown_file, render_whatif(result, shown, MarkdownStyle()))
     _write_whatif(result, json_file, csv_file, html_file)
     _end_unless_measured(result, is_shown=is_shown)
 

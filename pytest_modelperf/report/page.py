@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from typing import Protocol
 
 from rich.console import Console
 from rich.text import Text
@@ -24,7 +25,7 @@ from pytest_modelperf.units import display_width
 UNLIMITED_WIDTH = 10_000
 
 # Between a number and its unit, where no line is to end. In a name it would be escaped.
-_NO_BREAK = "\N{NO-BREAK SPACE}"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
 _WORD = re.compile(r" *[^ ]+")
 
@@ -35,6 +36,17 @@ class TextStyle:
 
     width: int | None = None
     color: bool = False
+
+    def page(self) -> Page:
+        return Page(self)
+
+
+class PageStyle(Protocol):
+    """What a report is written on: a terminal, or Markdown."""
+
+    def page(self) -> Page:
+        """An empty page."""
+        ...
 
 
 class Page:
@@ -56,7 +68,7 @@ class Page:
         )
 
     def text(self) -> str:
-        lines = self._file.getvalue().replace(_NO_BREAK, " ").splitlines()
+        lines = self._file.getvalue().replace(NO_BREAK, " ").splitlines()
         return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"
 
     def line(self, text: str, style: str = "") -> None:
@@ -69,7 +81,7 @@ class Page:
 
     def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
         """An item that has numbers with units, none of which is torn apart."""
-        self.item(_UNIT.sub(_NO_BREAK, text), indent, style)
+        self.item(_UNIT.sub(NO_BREAK, text), indent, style)
 
     @property
     def width(self) -> int:
@@ -129,7 +141,7 @@ def wrap(text: str, width: int, indent: int = 0) -> list[str]:
 
 
 def _plain_space(found: re.Match[str]) -> str:
-    return found[0] if found[0] == _NO_BREAK else " "
+    return found[0] if found[0] == NO_BREAK else " "
 
 
 def _head(text: str, width: int) -> str:

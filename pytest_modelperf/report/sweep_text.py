@@ -15,7 +15,7 @@ from pytest_modelperf.report.comparison_tables import (
 from pytest_modelperf.report.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.figures import LATENCY, metric_title
 from pytest_modelperf.report.measured_tables import layer_type_time_table
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.sweep_tables import (
     change_table,
@@ -39,9 +39,9 @@ from pytest_modelperf.verdicts import CaseComparison, Comparison
 _MAX_NAMED = 6
 
 
-def render_sweep(sweep: Sweep, style: TextStyle) -> str:
+def render_sweep(sweep: Sweep, style: PageStyle) -> str:
     """The whole report: every configuration, the best ones, scaling, and how that was found."""
-    page = Page(style)
+    page = style.page()
     for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
         start = f"{label}  " if label else ""
         page.line(f"{start}{describe_model(Profile(side.model, ()))}", "bold")

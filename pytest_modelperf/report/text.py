@@ -19,7 +19,7 @@ from pytest_modelperf.report.measured_tables import (
     layer_type_time_table,
     performance_table,
 )
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, PageStyle, TextStyle
 from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
 from pytest_modelperf.report.static_tables import (
     describe_model,
@@ -48,14 +48,14 @@ __all__ = [
 def render_profile(
     profile: Profile,
     view: LayerView,
-    style: TextStyle,
+    style: PageStyle,
     rooflines: Mapping[str, Roofline] | None = None,
 ) -> str:
     """The whole report of a profile: what running it told, if it ran, and what it counts.
 
     `rooflines` are by the ids of its cases.
     """
-    page = Page(style)
+    page = style.page()
     page.line(describe_model(profile), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)

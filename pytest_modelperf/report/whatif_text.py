@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_modelperf.records import Profile
 from pytest_modelperf.report.case_text import write_fact
 from pytest_modelperf.report.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.whatif_tables import (
     View,
@@ -37,9 +37,9 @@ class WhatIfView:
     times: View = View.MS
 
 
-def render_whatif(whatif: WhatIf, view: WhatIfView, style: TextStyle) -> str:
+def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:
     """The whole report: the levels of each case, what explains them, and how that was found."""
-    page = Page(style)
+    page = style.page()
     page.line(describe_model(Profile(whatif.model, ())), "bold")
     if whatif.machine is not None:
         page.item(describe_machine_line(whatif.machine))

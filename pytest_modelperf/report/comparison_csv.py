@@ -1,0 +1,39 @@
+"""A comparison as CSV: a row per case and figure, plain numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric
+
+COMPARISON_COLUMNS = (
+    *("case", "batch_size", "cores", "dims", "case_verdict", "rounds", "failure"),
+    *("metric", "before", "after", "ratio", "ratio_low", "ratio_high", "allowed", "verdict"),
+)
+
+
+def render_comparison_csv(comparison: Comparison) -> str:
+    """All figures of all cases, named and in units as in the JSON; a failed case has one row."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COMPARISON_COLUMNS)
+    for case in comparison.cases:
+        for figures in [_figures(metric) for metric in case.metrics] or [(None,) * 8]:
+            writer.writerow(map(plain_cell, (*_case(case), *figures)))
+    return file.getvalue()
+
+
+def _case(case: CaseComparison) -> Sequence[Cell]:
+    dims = " ".join(f"{name}={size}" for name, size in case.case.dims)
+    sizes = (case.id, case.case.batch_size, case.case.cores, dims)
+    return (*sizes, case.verdict.value, case.rounds, case.failure)
+
+
+def _figures(metric: Metric) -> Sequence[Cell]:
+    low, high = metric.interval or (None, None)
+    values = (metric.name, metric.before, metric.after, metric.ratio)
+    return (*values, low, high, metric.allowed, metric.verdict.value)

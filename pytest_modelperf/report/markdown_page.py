@@ -1,0 +1,74 @@
+"""The reports of a terminal as Markdown: the same lines and tables, whatever the report is of.
+
+Names come from model files, so all text is escaped: see `report.markdown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pytest_modelperf.report.markdown import escape_markdown, markdown_table
+from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
+from pytest_modelperf.report.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class MarkdownStyle:
+    """Markdown has neither colours nor a width."""
+
+    def page(self) -> Page:
+        return MarkdownPage()
+
+
+class MarkdownPage(Page):
+    """Collects blocks: what is bold is a paragraph, other lines in a row are a list."""
+
+    def __init__(self) -> None:
+        super().__init__(TextStyle())
+        self._blocks: list[str] = []
+        self._items: list[str] = []
+
+    def text(self) -> str:
+        self._end_list()
+        return "\n\n".join(self._blocks) + "\n"
+
+    def line(self, text: str, style: str = "") -> None:
+        shown = escape_markdown(text.replace(NO_BREAK, " "))
+        if not shown:
+            return
+        if not style.startswith("bold"):
+            self._items.append(f"- {shown}")
+        else:
+            self._end_list()
+            self._blocks.append(f"### {shown}" if not self._blocks else f"**{shown}**")
+
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # as of a terminal
+        self.line(text, style)
+
+    @property
+    def width(self) -> int:
+        return UNLIMITED_WIDTH
+
+    def table(
+        self,
+        *tables: Table,
+        style: str = "",  # noqa: ARG002  # no colours
+        row_styles: Sequence[str] = (),  # noqa: ARG002
+        cuts_first: bool = False,  # noqa: ARG002  # nothing is cut
+    ) -> None:
+        """The first of the tables, which is the widest."""
+        self._end_list()
+        table = tables[0]
+        if table.title:
+            self._blocks.append(f"**{escape_markdown(table.title)}**")
+        self._blocks.append(markdown_table(replace(table, caption="")))
+        if table.caption:
+            lines = map(escape_markdown, table.caption.splitlines())
+            # A backslash breaks the line.
+            self._blocks.append("\\\n".join(lines))
+
+    def _end_list(self) -> None:
+        if self._items:
+            self._blocks.append("\n".join(self._items))
+            self._items = []
