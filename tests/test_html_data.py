@@ -33,7 +33,7 @@ from pytest_modelperf.measurements import (
     SideRun,
 )
 from pytest_modelperf.outcomes import RunReport
-from pytest_modelperf.records import Case, LayerRow, StaticLayer
+from pytest_modelperf.records import Case, LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.report.html import (
     check_html_extra,
     render_comparison_page,
@@ -423,6 +423,30 @@ def test_a_run_has_a_model_for_each_baseline_and_the_names_of_its_reports() -> N
     assert models[1]["points"][0][0]["ms"] == pytest.approx(3.0)
 
 
+def test_a_run_opens_on_its_worst_case() -> None:
+    """Of several that are as bad the one that is over by most, wherever it came."""
+    quiet = outcome(SAME, baseline="quiet")
+    mild = replace(SLOWER.metrics[0], after=26.9)
+    milder = replace(SLOWER, case=Case(4, 2), metrics=(mild, *SLOWER.metrics[3:]))
+    bad = [outcome(case, baseline="bad") for case in (OPEN, milder, SLOWER)]
+    data = json.loads(dump_data(run_data(run(quiet, *bad))))
+    (first, second) = data["models"]
+    assert (data["start"], first["start"]) == (1, SAME.id)
+    assert second["start"] == "b8-c2"
+
+
+def test_models_of_one_name_are_told_apart_by_the_part_of_their_paths_that_differs() -> None:
+    paths = ("/p/one/export/model.onnx", "/p/two/export/model.onnx", "/p/encoder.onnx")
+    told = [
+        outcome(SAME, f"{path}::{SAME.id}", model=ModelFacts(Path(path).name, path, None, 97))
+        for path in paths
+    ]
+    models = json.loads(dump_data(run_data(run(*told))))["models"]
+    names = ["one/export/model.onnx", "two/export/model.onnx", "encoder.onnx"]
+    assert [model["name"] for model in models] == names
+    assert [model["sides"][-1]["name"] for model in models] == names
+
+
 def test_the_same_case_of_a_model_twice_has_two_ids() -> None:
     report = run(*(outcome(SLOWER, f"test_{n}.py::test[b8-c2]") for n in "abc"))
     (model,) = json.loads(dump_data(run_data(report)))["models"]
@@ -433,7 +457,7 @@ def test_the_same_case_of_a_model_twice_has_two_ids() -> None:
 
 def test_a_run_without_a_case_has_no_model_and_a_page() -> None:
     report = RunReport(outcomes=())
-    assert run_data(report) == {"models": []}
+    assert run_data(report) == {"models": [], "start": 0}
     assert "no case" in Markup(without_plotly(render_run_page, report)).text
 
 

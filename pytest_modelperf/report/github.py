@@ -1,13 +1,11 @@
 """Annotations of a run for GitHub Actions: a command of the runner for each case to look at."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.outcome_names import name_outcomes
-from pytest_modelperf.report.run_lines import SEVERITY, describe_outcome
+from pytest_modelperf.report.run_lines import describe_outcome, rank_outcome
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_PYTEST,
@@ -37,7 +35,7 @@ def annotations(report: RunReport) -> tuple[str, ...]:
     Where more are of one kind than GitHub shows, the last of that kind says how many.
     """
     named = zip(report.outcomes, name_outcomes(report.outcomes), strict=True)
-    worst_first = sorted(named, key=lambda pair: _rank(pair[0]))
+    worst_first = sorted(named, key=lambda pair: rank_outcome(pair[0]))
     lines: list[str] = []
     for kind in (_ERROR, _WARNING, _NOTICE):
         found = [pair for pair in worst_first if _kind(pair[0], report) == kind]
@@ -55,29 +53,6 @@ def _kind(outcome: CaseOutcome, report: RunReport) -> str | None:
     """How it is announced: an error where its test has failed."""
     kind = _KINDS.get(outcome.word)
     return _ERROR if kind is not None and report.is_strict else kind
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Rank:
-    """How bad a case is; the least is the worst."""
-
-    severity: int
-    benefit: float
-
-
-def _rank(outcome: CaseOutcome) -> _Rank:
-    """By its verdict, then by how much worse it is."""
-    excess = [
-        abs(math.log(part))
-        for metric in outcome.comparison.metrics
-        if metric.decides and metric.verdict is outcome.verdict
-        if (part := _part(metric.after, metric.limit) or metric.ratio)
-    ]
-    return _Rank(SEVERITY.index(outcome.word), -max(excess, default=0.0))
-
-
-def _part(value: float | None, limit: float | None) -> float | None:
-    return None if value is None or not limit else value / limit
 
 
 def _annotate(kind: str, outcome: CaseOutcome, name: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pytest_modelperf.baseline_records import Plan
 from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
@@ -18,7 +20,7 @@ from pytest_modelperf.report.verdict_lines import (
     is_quiet,
 )
 from pytest_modelperf.units import printable
-from pytest_modelperf.verdicts import Verdict
+from pytest_modelperf.verdicts import CaseComparison, Verdict
 
 # The chance that a run calls something worse that is not: its gates share it.
 FALSE_ALARMS = 0.01
@@ -40,6 +42,33 @@ _MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 _PRUNE = "pytest --modelperf --modelperf-prune"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rank:
+    """How bad a case is; the least is the worst."""
+
+    severity: int
+    benefit: float
+
+
+def rank_outcome(outcome: CaseOutcome) -> Rank:
+    return rank_case(outcome.word, outcome.comparison)
+
+
+def rank_case(word: str, case: CaseComparison) -> Rank:
+    """By what is said of it, then by how much worse it is."""
+    excess = [
+        abs(math.log(part))
+        for metric in case.metrics
+        if metric.decides and metric.verdict is case.verdict
+        if (part := _part(metric.after, metric.limit) or metric.ratio)
+    ]
+    return Rank(SEVERITY.index(word), -max(excess, default=0.0))
+
+
+def _part(value: float | None, limit: float | None) -> float | None:
+    return None if value is None or not limit else value / limit
 
 
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:

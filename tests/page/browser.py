@@ -47,6 +47,18 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+@contextmanager
+def barred(browser: Browser) -> Iterator[Browser]:
+    """Another Chromium, which shows scrollbars: for tests they are usually hidden."""
+    other = browser.browser_type.launch(
+        executable_path=find_chromium(),
+        args=[*ARGUMENTS],
+        ignore_default_args=["--hide-scrollbars"],
+    )
+    yield other
+    other.close()
+
+
 @pytest.fixture(scope="package")
 def tab(browser: Browser) -> Iterator[Page]:
     """The tab in which pages are opened, one after the other.

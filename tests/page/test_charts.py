@@ -14,16 +14,23 @@ from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.sweeps import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.units import format_count, format_ms
 from tests.page import sample_data
-from tests.page.browser import OpenPage
+from tests.page.browser import OpenPage, barred
 from tests.page.conftest import OpenData
 from tests.page.sample_data import HOSTILE_NAMES, Data
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
 
 PAGES = sample_data.every_page()
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(20, 23, 26)"
 THRESHOLD = "#chart .threshold input"
+# How high the bar is of whatever can be scrolled sideways.
+_WIDE = """() => [...document.querySelectorAll("body *")]
+    .filter((e) => e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX === "auto")
+    .map((e) => e.offsetHeight - e.clientHeight - 2 * e.clientTop)
+"""
 FORMATTED = {
     "percent(0.031)": "+3.1 %",
     "percent(-0.031)": "−3.1 %",  # noqa: RUF001  # a true minus sign is as wide as a plus
@@ -285,6 +292,36 @@ def test_another_case_has_other_times(open_data: OpenData) -> None:
     assert _traces(page, "rounds")[1]["q1"] == [each[2] for each in case["rounds"][1]]
     _reload(page)
     assert page.get_by_label("Case").input_value() == "b8-c2"
+
+
+def test_a_page_opens_on_the_case_that_its_data_names(open_data: OpenData) -> None:
+    data = copy.deepcopy(PAGES["run"])
+    data["start"], data["models"][0]["start"] = 0, "b1-c2"
+    page = open_data(data, draws=False)
+    assert page.get_by_label("Case").input_value() == "b1-c2"
+    page.get_by_label("Case").select_option("b1-c1")
+    _reload(page)
+    assert page.get_by_label("Case").input_value() == "b1-c1"
+    data["start"] = 1
+    page = open_data(data, draws=False)
+    assert page.get_by_label("Model").locator("option:checked").inner_text() == "decoder"
+
+
+@pytest.mark.parametrize("name", ["comparison", "run", "sweep with layers", "profile"])
+def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
+    browser: Browser, tmp_path: Path, name: str
+) -> None:
+    """Also where the system shows one only while something is scrolled, as on a phone."""
+    path = tmp_path / "page.html"
+    path.write_text(render_page(PAGES[name]), encoding="utf-8")
+    with barred(browser) as other:
+        page = other.new_page(viewport={"width": 700, "height": 900}, is_mobile=True)
+        page.goto(path.as_uri())
+        page.wait_for_function("document.documentElement.dataset.state")
+        assert page.evaluate("document.documentElement.scrollWidth") == 700
+        wide = page.evaluate(_WIDE)
+    assert any(wide)
+    assert all(bar > 0 for bar in wide)
 
 
 def test_another_model_has_other_cases(open_data: OpenData) -> None:

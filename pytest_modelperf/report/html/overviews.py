@@ -20,9 +20,9 @@ from pytest_modelperf.report.html.facts import (
 from pytest_modelperf.report.html.latency_data import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.measured_tables import latency_tables, performance_table
+from pytest_modelperf.report.model_names import name_models
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import (
-    SEVERITY,
     describe_counts,
     describe_ending,
     describe_outcome,
@@ -31,6 +31,7 @@ from pytest_modelperf.report.run_lines import (
     is_worth_a_line,
     list_names,
     next_steps,
+    rank_outcome,
 )
 from pytest_modelperf.report.static_tables import summary_table, uncounted_table
 from pytest_modelperf.report.sweep_tables import (
@@ -119,7 +120,7 @@ def comparison_overview(
     ]
     is_one = len(views) == 1
     return Overview(
-        title=f"{comparison.before.name} → {comparison.after.name}",
+        title=" → ".join(name_models((comparison.before, comparison.after))),
         headline=headline,
         tone=TONES[FAILED if headline == FAILED else comparison.verdict.value],
         cases=cases_table(views),
@@ -147,7 +148,7 @@ def _took(comparison: Comparison) -> str:
 
 def run_overview(report: RunReport) -> Overview:
     named = list(zip(report.outcomes, name_outcomes(report.outcomes), strict=True))
-    named.sort(key=lambda pair: SEVERITY.index(pair[0].word))
+    named.sort(key=lambda pair: rank_outcome(pair[0]))
     views = [_run_view(outcome, name) for outcome, name in named]
     steps = [f"{word}: {text}" for word, text in next_steps(report)]
     writing = [describe_writing(report)] if report.plans else []
@@ -222,7 +223,7 @@ def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:
     scaling = (scaling_table(side, label) for label, side in sides)
     styles = () if measured is None else row_styles(measured)
     return Overview(
-        title=" → ".join(side.model.name for side in sweep.sides),
+        title=" → ".join(name_models([side.model for side in sweep.sides])),
         headline=FAILED if sweep.has_failed else "",
         tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
         lines=tuple(_spot(label, side, limit) for label, side in sides),

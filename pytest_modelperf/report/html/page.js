@@ -98,10 +98,11 @@ const modelperf = (() => {
 
   function takeChoices() {
     const models = view.data.models;
-    view.model = models[Number(chosen("model") ?? 0)] ?? models[0];
+    view.model = models[Number(chosen("model") ?? view.data.start)] ?? models[0];
     view.sides = view.model.sides;
     const cases = view.model.cases;
-    view.case = cases.find(({ id }) => id === chosen("case")) ?? cases[0] ?? null;
+    const shown = chosen("case") ?? view.model.start;
+    view.case = cases.find(({ id }) => id === shown) ?? cases[0] ?? null;
   }
 
   function showPickers() {

@@ -31,7 +31,9 @@ from pytest_modelperf.report.html.layer_data import (
     profile_types,
 )
 from pytest_modelperf.report.html.whatif_data import whatif_entry
+from pytest_modelperf.report.model_names import name_models
 from pytest_modelperf.report.outcome_names import name_outcomes
+from pytest_modelperf.report.run_lines import rank_case, rank_outcome
 from pytest_modelperf.report.verdict_lines import verdict_word
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 from pytest_modelperf.variants import WhatIf, WhatIfCase
@@ -58,53 +60,58 @@ def profile_data(profile: Profile) -> Entry:
         ],
         cases=[_profile_case(case) for case in profile.cases],
     )
-    return {"models": [model]}
+    return _page([model])
 
 
 def comparison_data(comparison: Comparison) -> Entry:
     engines = comparison.engines or ("",)
+    names = name_models((comparison.before, comparison.after))
     sides = [
-        _side_entry(label, facts.name, _engine(runs) or engine)
-        for label, facts, runs, engine in zip(
+        _side_entry(label, name, _engine(runs) or engine)
+        for label, name, runs, engine in zip(
             _LABELS,
-            (comparison.before, comparison.after),
+            names,
             ([case.before for case in comparison.cases], [case.after for case in comparison.cases]),
             (engines[0], engines[-1]),
             strict=True,
         )
     ]
-    name = f"{comparison.before.name} → {comparison.after.name}"
-    return {"models": [_compared_model(name, sides, _compared(comparison))]}
+    return _page([_compared_model(" → ".join(names), sides, _compared(comparison))])
 
 
 def run_data(report: RunReport) -> Entry:
-    """A model for each baseline, or for each name where there is none, as they came."""
+    """A model for each baseline, or for each path where there is none, as they came."""
     groups: dict[tuple[str | None, str], list[tuple[CaseOutcome, str]]] = {}
     for pair in zip(report.outcomes, name_outcomes(report.outcomes), strict=True):
-        outcome = pair[0]
-        key = (outcome.baseline, outcome.model.name if outcome.baseline is None else "")
+        model, baseline = pair[0].model, pair[0].baseline
+        key = (baseline, (model.path or model.name) if baseline is None else "")
         groups.setdefault(key, []).append(pair)
-    return {"models": [_tested_model(named) for named in groups.values()]}
+    named = list(groups.values())
+    names = name_models([pairs[0][0].model for pairs in named])
+    ranks = [min(rank_outcome(outcome) for outcome, _ in pairs) for pairs in named]
+    worst = ranks.index(min(ranks)) if ranks else 0
+    return _page([_tested_model(*each) for each in zip(names, named, strict=True)], worst)
 
 
 def sweep_data(sweep: Sweep) -> Entry:
     is_one = len(sweep.sides) == 1
+    names = name_models([side.model for side in sweep.sides])
     model = _model_entry(
-        " → ".join(side.model.name for side in sweep.sides),
+        " → ".join(names),
         sides=[
             _side_entry(
                 "" if is_one else label,
-                side.model.name,
+                name,
                 "" if side.engine is None else engine_name(side.engine),
             )
-            for label, side in zip(_LABELS, sweep.sides, strict=False)
+            for label, name, side in zip(_LABELS, names, sweep.sides, strict=False)
         ],
         points=[_sweep_points(side) for side in sweep.sides],
         changes={c.id: change_entry(c.latency, c.throughput) for c in sweep.changes},
         cases=_cases_at_best(sweep),
         threshold_ms=sweep.threshold_ms,
     )
-    return {"models": [model]}
+    return _page([model])
 
 
 def whatif_data(whatif: WhatIf) -> Entry:
@@ -116,7 +123,12 @@ def whatif_data(whatif: WhatIf) -> Entry:
         points=[[]],
         cases=[_tried_case(case) for case in whatif.cases],
     )
-    return {"models": [model]}
+    return _page([model])
+
+
+def _page(models: Sequence[Entry], start: int = 0) -> Entry:
+    """All models, and which of them the page opens on."""
+    return {"models": models, "start": start}
 
 
 # -- models
@@ -130,9 +142,12 @@ def _model_entry(  # noqa: PLR0913  # one for each thing that there is to know o
     changes: Mapping[str, Entry] | None = None,
     cases: Sequence[Entry] = (),
     threshold_ms: float | None = None,
+    start: str | None = None,
 ) -> Entry:
+    """A model; `start` is the id of the case that the page opens on."""
     return {
         "name": name,
+        "start": start,
         "sides": sides,
         "threshold_ms": threshold_ms,
         "points": points,
@@ -265,12 +280,14 @@ def _compared_model(name: str, sides: Sequence[Entry], shown: Sequence[_Shown]) 
     points = [each.points()[-count:] for each in shown]
     found = [[p for p in side if p is not None] for side in zip(*points, strict=True)]
     changes = {each.id: each.change for each in shown}
+    worst = min(shown, key=lambda each: rank_case(each.word, each.compared), default=None)
     return _model_entry(
         name,
         sides=sides,
         points=found or [[] for _ in sides],
         changes={key: change for key, change in changes.items() if change is not None},
         cases=[_compared_case(each, count) for each in shown],
+        start=None if worst is None else worst.id,
     )
 
 
@@ -286,7 +303,7 @@ def _compared_case(each: _Shown, sides: int) -> Entry:
     )
 
 
-def _tested_model(named: Sequence[tuple[CaseOutcome, str]]) -> Entry:
+def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry:
     shown = []
     times = Counter[str]()
     for outcome, name in named:
@@ -297,14 +314,13 @@ def _tested_model(named: Sequence[tuple[CaseOutcome, str]]) -> Entry:
         alone = None if outcome.latency is None else Told(latency=outcome.latency)
         counted = None if outcome.static is None else outcome.static.layer_types
         shown.append(_Shown(own_id, name, outcome.word, outcome.comparison, alone, counted))
-    first = named[0][0]
     engine = next((outcome.engine for outcome, _ in named if outcome.engine), "")
-    now = _side_entry("", first.model.name, engine)
+    now = _side_entry("", model, engine)
     if not any(each.has_before for each in shown):
-        return _compared_model(first.model.name, [now], shown)
+        return _compared_model(model, [now], shown)
     before = _engine(each.compared.before for each in shown)
     sides = [_side_entry("A", "before", before), {**now, "label": "B"}]
-    return _compared_model(first.model.name, sides, shown)
+    return _compared_model(model, sides, shown)
 
 
 # -- a sweep
