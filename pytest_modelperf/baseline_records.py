@@ -84,6 +84,21 @@ class Fidelity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredInputs:
+    """What a user gave of the inputs that a case runs on; the others are made.
+
+    `specs` has the type, the shape and at most a few values of each by its name, as it is typed:
+    `float32:1x3x64x64`, `int64:1:5`. `sha256` is that of all values; None where nothing was given.
+    """
+
+    specs: Mapping[str, str] = field(default_factory=dict)
+    sha256: str | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n}:{s}" for n, s in sorted(self.specs.items())) or "none given"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCase:
     """What is stored of one case. `engine` names the engine that it was recorded with.
 
@@ -91,7 +106,8 @@ class StoredCase:
     of the others as they are. `static` follows from the graph alone, and `observed` is what one
     run completed of it, None where there was nothing to complete or nothing ran. Both are None
     for a Python function, and `static` alone where an older version stored only what a run
-    completed. `provenance` is None where an older version did not say.
+    completed. `options` are those given to the engine, and `inputs` what was given of them; these
+    and `provenance` are None where an older version did not say.
     """
 
     id: str
@@ -103,6 +119,8 @@ class StoredCase:
     provenance: Provenance | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     engine: str | None = None
+    options: Mapping[str, str] | None = None
+    inputs: StoredInputs | None = None
     fidelity: Fidelity | None = None
 
     @property

@@ -29,6 +29,8 @@ from pytest_modelperf.comparing import (
     cannot_run_apart,
     compare_case,
     describe_engine,
+    find_missing,
+    is_same_input,
     settle,
     side_run,
 )
@@ -324,9 +326,14 @@ class _Work:
         if self.run_of.is_static:
             if case is None or not case.is_counted:
                 return None
+            missing = find_missing(self.place.case, case, self.model)
+            if missing is not None:
+                return missing
             # Nothing runs, so what an earlier run of the same model saw is all there is.
-            is_same = case.observed is not None and (
-                case.model_sha256 == self.file.sha256(self.place.tell)
+            is_same = (
+                case.observed is not None
+                and is_same_input(case, self.model)
+                and case.model_sha256 == self.file.sha256(self.place.tell)
             )
             static = compare_with_stored(
                 self.place.case,

@@ -220,6 +220,9 @@ def _count(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison
     """What both sides count, as far as it is known by now; of a baseline, what it stored."""
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
     if stored is not None and stored.is_counted:
+        if stored.inputs is not None and not is_same_input(stored, pair.after):
+            # Other values may lead to other shapes.
+            stored = replace(stored, observed=None)
         return compare_with_stored(place.case, stored, pair.after.static, gate.tolerances)
     then = CaseProfile(place.case, pair.before.static)
     now = CaseProfile(place.case, pair.after.static)
@@ -234,10 +237,10 @@ def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared |
     if before.baseline is None:
         return None
     stored = before.baseline.case(place.case.id)
-    missing = _missing(place.case.id, stored, after)
-    if stored is None or missing:
-        return Compared(CaseComparison(place.case, (), (), (missing,), outcome=Verdict.NEW))
-    is_same = before.setup == setup and _is_recorded(stored, after, setup, before.machine, place)
+    missing = find_missing(place.case, stored, after)
+    if stored is None or missing is not None:
+        return missing
+    is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
     if not is_same or not stored.is_counted:
         return None
     static = compare_with_stored(place.case, stored, after.static, is_same=True)
@@ -256,22 +259,25 @@ def _unchanged(static: CaseComparison) -> CaseComparison:
     return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
 
 
-def _is_recorded(
-    stored: StoredCase, model: Model, setup: Setup, machine: MachineBaseline | None, place: Place
-) -> bool:
-    """Whether a case was recorded of the very model of today, on the engine of today."""
+def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: Place) -> bool:
+    """Whether a case was recorded of the very model of today, run as it would be today."""
     engine = setup.engine.name
     packages = {} if stored.provenance is None else stored.provenance.packages
-    latency = None if machine is None else machine.case(stored.id)
-    given = {} if latency is None else latency.engine.options
     return (
         stored.engine == engine
         and packages.get(engine) == _installed(engine) is not None
         and is_this_python(setup.spec)
-        and all(given.get(name) == value for name, value in setup.options.items())
+        # The version and what was given make all options: the others are the engine's defaults.
+        and stored.options == dict(setup.options)
+        and is_same_input(stored, model)
         # Last, for it may have to read gigabytes.
         and stored.model_sha256 == model.file.sha256(place.tell)
     )
+
+
+def is_same_input(stored: StoredCase, model: Model) -> bool:
+    """Whether a case was recorded on the very values that are given today."""
+    return stored.inputs is not None and stored.inputs == model.given_inputs()
 
 
 def _installed(package: str) -> str | None:
@@ -281,13 +287,29 @@ def _installed(package: str) -> str | None:
         return None
 
 
+def find_missing(case: Case, stored: StoredCase | None, model: Model) -> Compared | None:
+    """A new case, and why nothing stored can be compared with it; None where something can."""
+    reason = _missing(case.id, stored, model)
+    if not reason:
+        return None
+    return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+
+
 def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
-    """Why there is nothing that this case could be compared with; empty where there is."""
     if stored is None:
         return f"there is no baseline of {case_id}"
     if dict(stored.dims) != dict(model.binding.dims):
         return f"the baseline of {case_id} was recorded at other dimensions: {dict(stored.dims)}"
-    return ""
+    if stored.inputs is None:
+        return ""
+    given = model.given_inputs()
+    if stored.inputs.specs == given.specs:
+        return ""
+    return (
+        f"the baseline of {case_id} was recorded on other inputs: "
+        f"{printable(str(stored.inputs))}. Now: {printable(str(given))}. Give the same or record "
+        "it anew"
+    )
 
 
 def _compare_with_samples(

@@ -99,7 +99,12 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         profiles.append(_measure(model, shared, place, takes_layers=False))
     stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
     # All dimensions, for an id names only those that vary.
-    stored = replace(stored, dims=dict(sorted(model.binding.dims.items())))
+    stored = replace(
+        stored,
+        dims=dict(sorted(model.binding.dims.items())),
+        options=dict(sorted(setup.options.items())),
+        inputs=model.given_inputs(),
+    )
     latency = store_latency(profiles, facts, date)
     recording = Recording(
         name=name,
@@ -119,7 +124,9 @@ def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recor
     stored = store_case(
         profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)
     )
-    stored = replace(stored, dims=dict(sorted(model.binding.dims.items())))
+    stored = replace(
+        stored, dims=dict(sorted(model.binding.dims.items())), inputs=model.given_inputs()
+    )
     return Recording(name=name, model=replace(facts, path=None), cases=(stored,))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pytest_modelperf.baseline_records import StoredInputs
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.chance import find_chance
@@ -27,7 +28,7 @@ from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_run
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import WAITING, KernelRun, Measurement, Progress
-from pytest_modelperf.profiler.given_inputs import specs_of
+from pytest_modelperf.profiler.given_inputs import describe_given, specs_of
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
@@ -103,6 +104,14 @@ class Model:
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
         return cls(file, binding, request, extensions, bound, static)
+
+    def given_inputs(self) -> StoredInputs:
+        """What the user gave of the inputs, by which two runs of a model are the same."""
+        request, inputs = self.request, self.bound.inputs
+        made = {}
+        if request.given is not None:
+            made = request.given.feeds(self.bound.graph, inputs, self.file.name)
+        return describe_given(self.binding.inputs, made, request.seed)
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:

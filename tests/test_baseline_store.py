@@ -35,6 +35,7 @@ from pytest_modelperf.baseline_records import (
     Provenance,
     Recording,
     StoredCase,
+    StoredInputs,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -237,6 +238,8 @@ _CASE = st.builds(
     dims=_COUNTS,
     engine=st.none() | _TEXT,
     model_sha256=st.none() | _DIGEST,
+    options=st.none() | _TEXTS,
+    inputs=st.none() | st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
     static=st.none() | _STATIC,
     observed=st.none() | _STATIC,
     fidelity=st.none() | _FIDELITY,
@@ -354,12 +357,14 @@ def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
     "reason": null,
     "rounds": 9
    },
+   "inputs": null,
    "layer_types": {
     "Conv": {"backward_macs": 1800, "count": 5, "domain": "", "elementwise_ops": 10, "macs": 900, "output_bytes": 400, "params": 70, "weight_bytes": 280},
     "my.ops::Blend": {"backward_macs": null, "count": 1, "domain": "my.ops", "elementwise_ops": null, "macs": null, "output_bytes": null, "params": 0, "weight_bytes": 0}
    },
    "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
    "observed": null,
+   "options": null,
    "provenance": {
     "date": "2026-01-31",
     "machine": "linux-x86_64-zen4-2c",
@@ -588,14 +593,14 @@ def _replace(old: str, new: str) -> bytes:
         (_replace('"schema": 4', '"schema": 5'), "schema: this file has schema 5.*pip install"),
         (_replace('"schema": 4', '"schema": "4"'), "schema: expected a whole number"),
         (_replace('"schema": 4', '"scheme": 4'), 'the key "schema" is missing'),
-        (_replace("a note", "?").replace(b"?", b"\xff"), "line 34: a byte that is not UTF-8"),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 36: a byte that is not UTF-8"),
         (_replace("2026-01-31", "2026-02-31"), "2026-02-31 is no day"),
         (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
         (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
         (_replace('"machine": "linux', '"machine": "../linux'), "expected the key of a machine"),
         (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
         (_replace('"a note"', "[" * 100_000), "nested too deeply"),
-        (_replace('"a note"', "'a note'"), r"line 34: no valid JSON, column 15"),
+        (_replace('"a note"', "'a note'"), r"line 36: no valid JSON, column 15"),
         (b"[]", "expected an object, found a list"),
         (
             _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
@@ -666,7 +671,7 @@ def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
     document["schema"] = 3
     del document["twin"]["left_out_bytes"]
     for case in document["cases"].values():
-        del case["observed"]
+        del case["inputs"], case["observed"], case["options"]
     known = document["cases"]["b1-c1"]["static"]
     known["notes"] = notes
     case = decode_model(json.dumps(document).encode(), _MODEL).case("b1-c1")

@@ -17,6 +17,7 @@ from pytest_modelperf.baseline_records import (
     ModelBaseline,
     Provenance,
     StoredCase,
+    StoredInputs,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -107,8 +108,8 @@ def _twin(field: Field) -> StoredTwin:
 
 def _case(case_id: str, field: Field) -> StoredCase:
     entries = field.entries(
-        *("batch_size", "cores", "dims", "engine", "fidelity", "layer_types"),
-        *("model_sha256", "observed", "provenance", "static"),
+        *("batch_size", "cores", "dims", "engine", "fidelity", "inputs", "layer_types"),
+        *("model_sha256", "observed", "options", "provenance", "static"),
     )
     batch_size = entries["batch_size"].integer(least=1)
     cores = entries["cores"].integer(least=1)
@@ -125,6 +126,8 @@ def _case(case_id: str, field: Field) -> StoredCase:
         observed=entries["observed"].optional(_observed),
         dims=_integers(entries["dims"]),
         engine=entries["engine"].optional(Field.text),
+        options=entries["options"].optional(_texts),
+        inputs=entries["inputs"].optional(_inputs),
         fidelity=entries["fidelity"].optional(_fidelity),
     )
 
@@ -135,6 +138,11 @@ def _provenance(field: Field) -> Provenance:
     return Provenance(
         date=_day(entries["date"]), packages=_texts(entries["packages"]), machine=machine
     )
+
+
+def _inputs(field: Field) -> StoredInputs:
+    entries = field.entries("sha256", "specs")
+    return StoredInputs(specs=_texts(entries["specs"]), sha256=entries["sha256"].optional(_digest))
 
 
 def _observed(field: Field) -> StoredStatic:

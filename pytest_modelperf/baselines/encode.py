@@ -111,6 +111,10 @@ def _case(case: StoredCase) -> Json:
         "cores": case.cores,
         "dims": dict(case.dims),
         "engine": case.engine,
+        "options": None if case.options is None else dict(case.options),
+        "inputs": None
+        if case.inputs is None
+        else {"specs": dict(case.inputs.specs), "sha256": case.inputs.sha256},
         "model_sha256": case.model_sha256,
         "fidelity": _fidelity(case.fidelity),
         "provenance": _provenance(case.provenance),

@@ -7,7 +7,7 @@ too, so that accepting what already holds changes no file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_modelperf.baseline_records import (
@@ -16,6 +16,7 @@ from pytest_modelperf.baseline_records import (
     MachineBaseline,
     ModelBaseline,
     Plan,
+    Provenance,
     Recording,
     StoredCase,
     StoredLatency,
@@ -108,9 +109,27 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
     was_run = new.engine is not None or new.fidelity is not None
     if was_run or known is None or known.model_sha256 != new.model_sha256:
         return new
+    if known.inputs is not None and known.inputs != new.inputs:
+        return new
     return replace(
-        new, engine=known.engine, fidelity=known.fidelity, observed=new.observed or known.observed
+        new,
+        engine=known.engine,
+        options=known.options,
+        fidelity=known.fidelity,
+        observed=known.observed,
+        provenance=_with_engine_of(new.provenance, known),
     )
+
+
+def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance | None:
+    """The provenance of counts, with the version of the engine that ran the case before."""
+    if counted is None or known.engine is None:
+        return counted
+    packages = {name: v for name, v in counted.packages.items() if name != known.engine}
+    version = None if known.provenance is None else known.provenance.packages.get(known.engine)
+    if version is not None:
+        packages[known.engine] = version
+    return replace(counted, packages=dict(sorted(packages.items())))
 
 
 def _stored_form(case: StoredCase) -> StoredCase:
@@ -253,6 +272,8 @@ def _figures(case: StoredCase | None) -> dict[str, Value]:
         "cores": case.cores,
         "dims": ", ".join(f"{name}={size}" for name, size in sorted(case.dims.items())) or None,
         "engine": case.engine,
+        "engine options": None if not case.options else _listed(case.options),
+        "inputs": None if case.inputs is None or not case.inputs.specs else str(case.inputs),
         **_fidelity_figures(case),
     }
 
@@ -289,9 +310,13 @@ def _latency_figures(case: StoredLatency | None) -> dict[str, Value]:
         "peak_rss_bytes": max(peaks, default=None),
         "processes": len(case.processes),
         "runtime": " ".join(part for part in (case.engine.name, case.engine.version) if part),
-        "options": ", ".join(f"{k}={v}" for k, v in sorted(case.engine.options.items())) or None,
+        "options": _listed(case.engine.options) or None,
         "providers": ", ".join(case.engine.providers) or None,
     }
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
 def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Change:

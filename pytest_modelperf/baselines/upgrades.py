@@ -148,7 +148,7 @@ def _model_3_to_4(root: Field) -> dict[str, object]:
     if "cases" in entries:
         for case_id, case in entries["cases"].mapping().items():
             known = {key: field.value for key, field in case.mapping().items()}
-            known["observed"] = None
+            known |= {"inputs": None, "observed": None, "options": None}
             static = case.mapping().get("static")
             if static is not None and static.value is not None:
                 counted = {key: field.value for key, field in static.mapping().items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
+from pytest_modelperf.baseline_records import StoredInputs
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
@@ -32,6 +34,8 @@ GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeIn
 
 # Values of larger inputs are no shapes, and are not looked at before the model runs.
 _MAX_VALUES = 1024
+# So few values are shown: a shape, or how many to take. More are data.
+_SHOWN_VALUES = 8
 # Beyond this a float, which is what a value is kept as, skips integers.
 _EXACT = 2**53
 
@@ -98,6 +102,32 @@ def specs_of(
         dtype, _ = _stored(name, array, dtypes[name], given.source, model)
         specs.append(InputSpec(name, dtype, array.shape, _value(array)))
     return tuple(specs)
+
+
+def describe_given(
+    specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
+) -> StoredInputs:
+    """What a user gave, as it is stored; `feeds` are the arrays of it, the seed makes the rest."""
+    given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
+    if not given and not feeds and not seed:
+        return StoredInputs()
+    digest = hashlib.sha256(repr(seed).encode())
+    for spec in given.values():
+        digest.update(repr((spec.name, spec.dtype, spec.shape, spec.value)).encode())
+    for name, feed in sorted(feeds.items()):
+        dtype, stored, shape, values = feed.to_wire()
+        digest.update(repr((name, dtype, stored, shape)).encode())
+        digest.update(values if isinstance(values, bytes) else repr(values).encode())
+    described = {name: _described(spec) for name, spec in given.items()}
+    return StoredInputs(specs=described, sha256=digest.hexdigest())
+
+
+def _described(spec: InputSpec) -> str:
+    """`int64:1:5`; many values are left to the digest."""
+    text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
+    if spec.value is None or len(spec.value) > _SHOWN_VALUES:
+        return text
+    return f"{text}:{','.join(f'{value:.17g}' for value in spec.value)}"
 
 
 def make_arguments(
