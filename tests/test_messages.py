@@ -257,12 +257,14 @@ def test_what_is_passed_on_was_told_where_it_was_made(
             "MeasureError(now.reason)",
             "MeasureError(profile.reason)",
             "ModelError(str(error).replace(printable(str(path)), shown))",
+            "OutputError(f'{option}: {error}')",
             "PerfFailure(run.failure_text(checked.outcome))",
             "PerfFailure(run.failure_text(checked.outcome, margin=_MARGIN))",
             "UsageError(f'{engine}: {error}')",
             "UsageError(str(error))",
             "pytest.Collector.CollectError(message)",
             "pytest.UsageError(message)",
+            "pytest.UsageError(str(error))",
             "self.CollectError(message)",
         }
     )

@@ -86,9 +86,7 @@ def _settle_streams() -> None:
 
 
 def _no_folder() -> UsageError:
-    return UsageError(
-        "the working folder was removed: go to one that is there, as with cd, and run it again."
-    )
+    return UsageError("the working folder was removed: run it again in one that is there.")
 
 
 def _has_working_folder() -> bool:

@@ -290,7 +290,7 @@ def test_a_working_folder_that_was_removed_is_told(
     monkeypatch.chdir(gone)
     gone.rmdir()
     done = run(*(word.format(model=folder / "m.onnx") for word in arguments))
-    told = "the working folder was removed: go to one that is there, as with cd, and run it again."
+    told = "the working folder was removed: run it again in one that is there."
     assert done == (2, "", f"Error: {told}\n")
 
 
