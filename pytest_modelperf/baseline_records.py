@@ -16,6 +16,7 @@ from typing import TypeAlias
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.units import printable
 
 Value: TypeAlias = int | float | str | None
 
@@ -122,6 +123,16 @@ class StoredCase:
     options: Mapping[str, str] | None = None
     inputs: StoredInputs | None = None
     fidelity: Fidelity | None = None
+
+    def other_inputs(self, given: StoredInputs) -> str | None:
+        """Why it says nothing of a case on these inputs; None where it does, or may."""
+        if self.inputs is None or self.inputs.specs == given.specs:
+            return None
+        return (
+            f"the baseline of {self.id} was recorded on other inputs: "
+            f"{printable(str(self.inputs))}. Now: {printable(str(given))}. Give the same or record "
+            "it anew"
+        )
 
     @property
     def is_counted(self) -> bool:

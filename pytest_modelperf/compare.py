@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import ModelBaseline, StoredCase
+from pytest_modelperf.baseline_records import ModelBaseline, StoredCase, StoredInputs
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
@@ -144,20 +144,23 @@ def _only_scalars_differ(old: Counts, new: Counts) -> bool:
 
 
 def compare_with_baseline(
-    before: ModelBaseline, after: Profile, tolerances: Tolerances = _EXACT
+    before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances = _EXACT
 ) -> Comparison:
-    """Every case of a profile against what is stored of it; one that is not stored is new."""
+    """Every case of a profile against what is stored of it; `given` is what it was given to run on.
+
+    A case that is not stored is new, and so is one that was recorded on other inputs.
+    """
     cases = []
     for now in after.cases:
         stored = before.case(now.case.id)
-        if stored is None or not stored.is_counted:
-            note = f"there is no baseline of {now.case.id}"
+        note = f"there is no baseline of {now.case.id}"
+        if stored is not None and stored.is_counted:
+            note = stored.other_inputs(given) or ""
+        if stored is None or note:
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
-        else:
-            is_same = stored.model_sha256 == after.model.sha256 is not None
-            cases.append(
-                compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same)
-            )
+            continue
+        is_same = stored.inputs == given and stored.model_sha256 == after.model.sha256 is not None
+        cases.append(compare_with_stored(now.case, stored, now.static, tolerances, is_same=is_same))
     return Comparison(before.model, after.model, tuple(cases))
 
 

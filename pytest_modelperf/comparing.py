@@ -300,16 +300,7 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
         return f"there is no baseline of {case_id}"
     if dict(stored.dims) != dict(model.binding.dims):
         return f"the baseline of {case_id} was recorded at other dimensions: {dict(stored.dims)}"
-    if stored.inputs is None:
-        return ""
-    given = model.given_inputs()
-    if stored.inputs.specs == given.specs:
-        return ""
-    return (
-        f"the baseline of {case_id} was recorded on other inputs: "
-        f"{printable(str(stored.inputs))}. Now: {printable(str(given))}. Give the same or record "
-        "it anew"
-    )
+    return stored.other_inputs(model.given_inputs()) or ""
 
 
 def _compare_with_samples(

@@ -16,7 +16,7 @@ from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.chance import find_chance
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
+from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
@@ -28,7 +28,7 @@ from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_run
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import WAITING, KernelRun, Measurement, Progress
-from pytest_modelperf.profiler.given_inputs import describe_given, specs_of
+from pytest_modelperf.profiler.given_inputs import describe_given
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.records import Case, ModelFacts, StaticProfile
-from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound
+from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound, with_given
 
 Watch: TypeAlias = Callable[[Progress], None]
 
@@ -98,9 +98,7 @@ class Model:
     def bind(
         cls, file: ModelFile, binding: Binding, request: ProfileRequest, extensions: Extensions
     ) -> Model:
-        if request.given is not None:
-            specs = specs_of(request.given, declared_inputs(file.proto), file.name)
-            binding = replace(binding, inputs=(*binding.inputs, *specs))
+        binding = with_given(binding, request, file)
         bound = load_model(file, binding, extensions.operators.shape_rules)
         static = profile_bound(bound, extensions.operators, sparsity=request.sparsity)
         return cls(file, binding, request, extensions, bound, static)

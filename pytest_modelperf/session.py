@@ -141,17 +141,20 @@ def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, .
     """The batch size of each binding of a request, without a look at anything but the inputs."""
     file = open_model(source)
     inputs = declared_inputs(file.proto)
-    given: tuple[InputSpec, ...] = ()
-    if request.given is not None:
-        from pytest_modelperf.profiler.given_inputs import specs_of
-
-        given = specs_of(request.given, inputs, file.name)
     return tuple(
-        bind_inputs(
-            inputs, replace(binding, inputs=(*binding.inputs, *given)), file.name
-        ).batch_size
+        bind_inputs(inputs, with_given(binding, request, file), file.name).batch_size
         for binding in request.bindings()
     )
+
+
+def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
+    """The binding with the sizes of the arrays that are given, where there are any."""
+    if request.given is None:
+        return binding
+    from pytest_modelperf.profiler.given_inputs import specs_of
+
+    specs = specs_of(request.given, declared_inputs(file.proto), file.name)
+    return replace(binding, inputs=(*binding.inputs, *specs))
 
 
 def profile_model(
@@ -179,7 +182,7 @@ def profile_both(
 def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators) -> Profile:
     cases: list[CaseProfile] = []
     for binding in request.bindings():
-        bound = load_model(file, binding, operators.shape_rules)
+        bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
         dims = request.varying(binding)
         cases.extend(

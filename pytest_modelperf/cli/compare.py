@@ -105,7 +105,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     }
     is_shown = check_outputs(targets, before, after, input_file)
     if static:
-        _check_static({"--python-a": python_a, "--python-b": python_b, "--input-file": input_file})
+        _check_static({"--python-a": python_a, "--python-b": python_b})
     if html_file is not None:
         from pytest_modelperf.report.html import check_html_extra
 
@@ -165,10 +165,13 @@ def _compare_static(
 
     tolerances = read_tolerances(tolerance, "--tolerance")
     if Path(before).is_dir():
+        from pytest_modelperf.rigging import Model
+
         stored = _read_baseline(Path(before)).model
         request = request_as_recorded(request, stored, after)
         profile = profile_model(after, request, extensions.operators)
-        return compare_with_baseline(stored, profile, tolerances)
+        given = Model.load(after, request, extensions).given_inputs()
+        return compare_with_baseline(stored, profile, given, tolerances)
     return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
 
 

@@ -20,11 +20,14 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import Details
+from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.engines.source import EngineModule
+from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
+from pytest_modelperf.rigging import Model
 from pytest_modelperf.session import ProfileRequest, profile_model
 from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run
@@ -338,7 +341,7 @@ def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
     assert "leave out --python-a and --python-b" in result.err
 
 
-@pytest.mark.parametrize("option", ["--python-a", "--python-b", "--input-file"])
+@pytest.mark.parametrize("option", ["--python-a", "--python-b"])
 def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
     result = run("compare", "base.onnx", "equal_200us.onnx", "--static", option, sys.executable)
     assert (result.exit_code, result.out) == (2, "")
@@ -392,6 +395,25 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     assert ("new" in {found["verdict"] for found in document["cases"]}) == (
         "--input" in options and how != "--static"
     )
+
+
+@pytest.mark.parametrize("how", ["--static", "--max-seconds=30"])
+def test_a_case_that_was_recorded_on_other_inputs_is_new(how: str, tmp_path: Path) -> None:
+    model = tmp_path / "open.onnx"
+    model.write_bytes(parse(OPEN).SerializeToString())
+    for width in (4, 64):
+        np.savez(tmp_path / f"{width}.npz", x=np.ones((1, 2, width), np.float32))
+    request = ProfileRequest(given=read_given(tmp_path / "4.npz"))
+    profile = profile_model(str(model), request)
+    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    given = Model.load(str(model), request, Extensions()).given_inputs()
+    recording = Recording(name="base", model=profile.model, cases=(replace(case, inputs=given),))
+    baseline = store(recording, tmp_path)
+    _, same = compared(baseline, str(model), "--input-file", str(tmp_path / "4.npz"), how)
+    assert same["verdict"] != "new"
+    _, other = compared(baseline, str(model), "--input-file", str(tmp_path / "64.npz"), how)
+    assert other["verdict"] == "new"
+    assert "Now: x:float32:1x2x64." in str(other["cases"][0])
 
 
 # Names of dimensions, of which one begins like the other or like the cores of a case, and ids.
