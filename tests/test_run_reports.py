@@ -425,6 +425,12 @@ def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> Non
         first_inference_ms=6.0,
     )
     case = replace(NEAR, metrics=(metric,), rounds=9, seconds=4.6, after=side)
+    rarer = replace(metric, name="latency_p99.9", after=None, samples_needed=6636, rounds_needed=85)
+    both = failure(replace(case, metrics=(rarer, metric)), width=160)
+    assert "".join(both.splitlines(keepends=True)[:2]) == snapshot("""\
+inconclusive: too few samples for the p99.9 latency, limit 60.00 ms; also p99 latency
+the p99.9 latency takes about 6,636 inferences, the p99 latency about 1,420, and 710 were timed: give more time with --modelperf-max-seconds 44
+""")  # noqa: E501  # a line is as long as its terminal
     assert failure(case) == snapshot("""\
 inconclusive: p99 latency 5.600 ms, limit 60.00 ms
 the p99 latency takes about 1,420 inferences, and 710 were timed: give more time

@@ -123,15 +123,19 @@ def _describe_reach(unclear: Sequence[Metric], case: CaseComparison) -> str:
     parts = [f"this run could see {seen} or more"] if seen else []
     if limited:
         parts.append(f"the interval holds the limit of the {titles(limited)}")
-    parts += [_describe_lack(m, case) for m in unclear if m.samples_needed is not None]
+    lacking = [m for m in unclear if m.samples_needed is not None]
+    parts += [_describe_lack(lacking, case)] if lacking else []
     return "; ".join(parts) or "this run was too short to tell"
 
 
-def _describe_lack(metric: Metric, case: CaseComparison) -> str:
+def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
     """`the p99 latency takes about 1,400 inferences, and 710 were timed`."""
-    timed = None if case.after is None else case.after.latency.samples
-    had = "" if timed is None else f", and {timed:,} were timed"
-    return f"the {metric_title(metric.name)} takes about {metric.samples_needed:,} inferences{had}"
+    first, *others = (
+        (metric_title(metric.name), f"about {metric.samples_needed:,}") for metric in lacking
+    )
+    text = f"the {first[0]} takes {first[1]} inferences"
+    text += "".join(f", the {title} {count}" for title, count in others)
+    return text if case.after is None else f"{text}, and {case.after.latency.samples:,} were timed"
 
 
 def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:

@@ -86,8 +86,9 @@ def titles(metrics: Sequence[Metric]) -> str:
 def describe_metric(metric: Metric, confidence: float | None, *, has_interval: bool = True) -> str:
     """A figure, how it changed, how sure that is, and what is allowed."""
     title = metric_title(metric.name)
-    if metric.limit is None and metric.before is None and metric.after is None:
-        return f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
+    if metric.before is None and metric.after is None:
+        text = f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
+        return text if metric.limit is None else f"{text}, {describe_allowed(metric)}"
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
     elif metric.ratio is None:
