@@ -564,6 +564,14 @@ def test_a_change_too_small_for_percent_is_a_number() -> None:
     assert "params: only tensors of a single value differ" in shown
 
 
+def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
+    """A few rounds of a slow model have a ratio each, and fewer inferences than p50 takes."""
+    known = latency("p50", 26.1, 26.1, PASSED, (0.946, 0.997))
+    median = replace(known, before=None, after=None, measured_ratio=0.971)
+    shown = text(replace(SLOWER, metrics=(median,)), width=160)
+    assert "b8-c2 passed: p50 latency -2.9 % (99 % interval -5.4 … -0.3 %), allowed +3 %" in shown
+
+
 def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
     assert "how: 35 rounds against stored times" in text(replace(OPEN, is_duet=False))
 

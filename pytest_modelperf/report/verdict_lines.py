@@ -86,7 +86,7 @@ def titles(metrics: Sequence[Metric]) -> str:
 def describe_metric(metric: Metric, confidence: float | None, *, has_interval: bool = True) -> str:
     """A figure, how it changed, how sure that is, and what is allowed."""
     title = metric_title(metric.name)
-    if metric.before is None and metric.after is None:
+    if metric.before is None and metric.after is None and metric.ratio is None:
         text = f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
         return text if metric.limit is None else f"{text}, {describe_allowed(metric)}"
     if metric.limit is not None:
