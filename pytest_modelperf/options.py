@@ -239,6 +239,17 @@ TRACE = Option(
     read=read_optional_text,
 )
 
+# Whoever types one of these looks for what it does, and finds nothing where no model is profiled.
+MISSED: tuple[Option[object], ...] = (
+    UPDATE_BASELINE,
+    STRICT,
+    PRUNE,
+    JSON,
+    MARKDOWN,
+    HTML,
+    BENCHMARK_JSON,
+    TRACE,
+)
 OPTIONS: tuple[Option[object], ...] = (
     TOLERANCE,
     MAX_SECONDS,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
-from pytest_modelperf.testing.options import add_options, check_mode
+from pytest_modelperf.testing.options import add_options, check_mode, missed_options
 from pytest_modelperf.testing.switch import (
     FLAG,
     SUFFIX,
@@ -50,6 +50,28 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_modelperf.testing.hooks import start
 
         start(config)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return _missed(config)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    line = _missed(config)
+    if line is not None:
+        terminalreporter.write_line(line, yellow=True)
+
+
+def _missed(config: pytest.Config) -> str | None:
+    """What was typed and does nothing; None where models are profiled. It may be in addopts."""
+    missed = [] if config.getoption(FLAG) else missed_options(config)
+    if not missed:
+        return None
+    does = "does" if len(missed) == 1 else "do"
+    flags = ", ".join(missed)
+    return f"modelperf: without --modelperf no model is profiled, so {flags} {does} nothing"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:

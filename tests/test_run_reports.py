@@ -1058,6 +1058,14 @@ def test_annotations_have_the_line_of_the_test_and_the_worst_comes_first() -> No
 """)  # noqa: E501  # a command is one line
 
 
+def test_an_annotation_names_a_file_from_the_top_of_the_repository() -> None:
+    (line,) = github.annotations(run(outcome(SLOWER)), "libs/part")
+    assert line.startswith("::error file=libs/part/tests/test_speed.py,line=12,")
+    above = outcome(SLOWER, source=Source(path="../shared/test_speed.py", line=1))
+    (line,) = github.annotations(run(above), "libs/part")
+    assert line.startswith("::error file=libs/shared/test_speed.py,line=1,")
+
+
 def test_a_source_without_a_line_has_none() -> None:
     (line,) = github.annotations(run(outcome(SLOWER, line=None)))
     assert line.startswith("::error file=tests/test_speed.py,title=")

@@ -1,6 +1,7 @@
 """Annotations of a run for GitHub Actions: a command of the runner for each case to look at."""
 
 from collections.abc import Sequence
+from posixpath import join, normpath
 
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.advice import describe_doubt
@@ -17,6 +18,7 @@ from pytest_modelperf.verdicts import Verdict
 # GitHub shows so many of each kind in a step, and drops the others without a word.
 MAX_OF_A_KIND = 10
 
+_TOP = "."
 _ERROR, _WARNING, _NOTICE = "error", "warning", "notice"
 _KINDS = {
     Verdict.REGRESSED.value: _ERROR,
@@ -29,9 +31,10 @@ _KINDS = {
 _MAX_REASONS = 3
 
 
-def annotations(report: RunReport) -> tuple[str, ...]:
+def annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]:
     """One line for each case that a reader should look at, the worst first, to be printed as is.
 
+    `folder` is the root of the run in the repository, from where GitHub looks for files.
     Where more are of one kind than GitHub shows, the last of that kind says how many.
     """
     named = zip(report.outcomes, name_outcomes(report.outcomes), strict=True)
@@ -41,7 +44,7 @@ def annotations(report: RunReport) -> tuple[str, ...]:
         found = [pair for pair in worst_first if _kind(pair[0], report) == kind]
         fits = len(found) <= MAX_OF_A_KIND
         shown = found if fits else found[: MAX_OF_A_KIND - 1]
-        lines += [_annotate(kind, outcome, name) for outcome, name in shown]
+        lines += [_annotate(kind, outcome, name, folder) for outcome, name in shown]
         more = len(found) - len(shown)
         if more:
             text = f"{more:,} more cases are like these: see the summary of the run"
@@ -55,7 +58,7 @@ def _kind(outcome: CaseOutcome, report: RunReport) -> str | None:
     return _ERROR if kind is not None and report.is_strict else kind
 
 
-def _annotate(kind: str, outcome: CaseOutcome, name: str) -> str:
+def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
     lines: Sequence[str]
     if outcome.has_failed:
         lines = failure_lines(outcome.comparison)
@@ -67,7 +70,8 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str) -> str:
     if outcome.verdict is Verdict.REGRESSED:
         ways = (outcome.advice, outcome.accept)
         lines = [*lines, *(f"accept: {printable(way)}" for way in ways if way is not None)]
-    where = {"file": outcome.source.path}
+    file = outcome.source.path
+    where = {"file": file if folder == _TOP else normpath(join(folder, file))}
     if outcome.source.line is not None:
         where["line"] = str(outcome.source.line)
     return _command(kind, {**where, "title": f"{name} {outcome.word}"}, "\n".join(lines))

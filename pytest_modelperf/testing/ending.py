@@ -18,6 +18,7 @@ from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.output_files import cannot_write, check_outputs, is_stdout, written_text
 from pytest_modelperf.testing.declared import DeclaredCase
+from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.units import printable, shorten_list
 
@@ -43,7 +44,7 @@ class Known:
     `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
     that may name cases of their own while they run; `passed` are those that did so to their end.
     With `deselected` tests, among which are those of files that could not be collected, more cases
-    may be in use than are known.
+    may be in use than are known. `projects` are the pyproject.toml that were seen below the root.
     """
 
     cases: dict[tuple[str, str], tuple[str, object]] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class Known:
     open: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
     deselected: int = 0
+    projects: set[str] = field(default_factory=set)
 
     def add(self, run: Run, items: Iterable[pytest.Item]) -> None:
         for item in items:
@@ -83,6 +85,7 @@ class Known:
             "tests": sorted(self.tests),
             "open": sorted(self.open),
             "deselected": self.deselected,
+            "projects": sorted(self.projects),
         }
 
     def add_message(self, message: Mapping[str, Any]) -> None:
@@ -92,6 +95,7 @@ class Known:
         self.tests |= set(message["tests"])
         self.open |= set(message["open"])
         self.deselected = max(self.deselected, message["deselected"])
+        self.projects |= set(message["projects"])
 
 
 @dataclass(slots=True)
@@ -129,8 +133,11 @@ class Ending:
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
             outcomes = [outcome.without_recording() for outcome in outcomes]
-        elif exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
-            notes.append(_NO_MODEL)
+        left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
+        if exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
+            reason = unused_tables(told, self.run.config)
+            left_out = left_out or [_NO_MODEL if reason is None else reason]
+        notes += left_out
         notes += _without_result(outcomes, known)
         self.report = RunReport(
             outcomes=tuple(outcomes),
@@ -335,6 +342,17 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
 def in_github() -> bool:
     """Whether this is a step of GitHub Actions, which reads what it prints."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def path_in_repository(root: Path) -> str:
+    """The root of a run as GitHub names it: from the top of the repository, with slashes.
+
+    The workspace of a job is the repository, unless it was checked out into a folder below.
+    """
+    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or root)
+    tops = [folder for folder in (workspace, root, *root.parents) if (folder / ".git").exists()]
+    top = next((folder for folder in tops if root.is_relative_to(folder)), root)
+    return root.relative_to(top).as_posix()
 
 
 def _selects_all(config: pytest.Config, known: Known) -> bool:

@@ -17,8 +17,15 @@ from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.measurements import Progress
 from pytest_modelperf.options import BASELINE_PYTHON
 from pytest_modelperf.outcomes import CaseOutcome
-from pytest_modelperf.testing.ending import Ending, Known, check_targets, in_github
+from pytest_modelperf.testing.ending import (
+    Ending,
+    Known,
+    check_targets,
+    in_github,
+    path_in_repository,
+)
 from pytest_modelperf.testing.items import OnnxFile, check_item
+from pytest_modelperf.testing.left_out import PYPROJECT, files_above
 from pytest_modelperf.testing.markers import (
     FindModel,
     case_ids,
@@ -93,7 +100,9 @@ class RunHooks:
         self.live = LiveLine(None, config)
         self.run = Run(config, settings, _width(config), self._watch)
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
-        self.known = Known()
+        places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
+        above = (file for place in places for file in files_above(place, settings.root))
+        self.known = Known(projects=set(map(str, above)))
         self.ending = Ending(self.run)
         # Models of tables with the folders above them, and those of these that pytest skips.
         self.reached: set[Path] = set()
@@ -128,6 +137,9 @@ class RunHooks:
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         """Folders that pytest skips are looked into for the models of tables, and for no other."""
+        if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
+            # pytest asks of each file that it comes across, whatever it is.
+            self.known.projects.add(str(collection_path))
         if self.opened.isdisjoint((collection_path, *collection_path.parents)):
             return None
         return collection_path not in self.reached
@@ -306,7 +318,7 @@ class RunHooks:
         for problem in self.ending.problems:
             terminalreporter.write_line(f"error: {problem}", red=True)
         if in_github():
-            for line in annotations(report):
+            for line in annotations(report, path_in_repository(self.settings.root)):
                 terminalreporter.write_line(line)
 
     # -- pytest-xdist: workers measure in turn, and this process writes and tells

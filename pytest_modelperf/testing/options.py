@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.options import OPTIONS, UPDATE_BASELINE, Option, UpdateMode
+from pytest_modelperf.options import MISSED, OPTIONS, UPDATE_BASELINE, Option, UpdateMode
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -50,6 +50,11 @@ def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
                 UPDATE_BASELINE.read(mode, option)
             except UsageError as error:
                 raise pytest.UsageError(str(error)) from error
+
+
+def missed_options(config: pytest.Config) -> list[str]:
+    """What was typed whose effect is looked for, in vain without --modelperf."""
+    return [option.flag for option in MISSED if config.getoption(option.ini) is not None]
 
 
 def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:

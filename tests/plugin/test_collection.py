@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.plugin.project import (
@@ -44,6 +46,75 @@ def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester
     chosen = run.runpytest_inprocess(*STATIC, "dense.onnx", "-k", "b7")
     assert chosen.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     chosen.stdout.no_fnmatch_line(told)
+
+
+@pytest.fixture
+def project(run: pytest.Pytester) -> Path:
+    """A project in the folder `part` of another one, which pytest takes as its root."""
+    run.makepyprojecttoml("[tool.pytest.ini_options]")
+    folder = run.mkdir("part")
+    (run.path / "linear.onnx").rename(folder / "linear.onnx")
+    table = '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 2}\n'
+    (folder / "pyproject.toml").write_text(table)
+    run.mkdir("part/tests")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("start", "arguments", "file", "go"),
+    [
+        (".", [], "part/pyproject.toml", "cd part && "),
+        (".", ["part"], "part/pyproject.toml", "cd part && "),
+        (".", ["part/linear.onnx"], "part/pyproject.toml", "cd part && "),
+        ("part", [], "pyproject.toml", ""),
+        ("part/tests", [], "../pyproject.toml", "cd .. && "),
+    ],
+)
+def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa: PLR0913, PLR0917  # one for each thing that differs
+    run: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    project: Path,
+    start: str,
+    arguments: list[str],
+    file: str,
+    go: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(project.parent / start)
+    result = run.runpytest_inprocess(*STATIC, *arguments)
+    what = f"note: {file} has [[]tool.modelperf], which this run does not read: pytest took"
+    remedy = f"type: {go}pytest --rootdir=. --modelperf"
+    result.stdout.fnmatch_lines([f"{what} {run.path} as its root. * {remedy}"])
+    result.stdout.no_fnmatch_line("*no model is tested here*")
+
+
+def test_the_way_to_the_tables_of_a_project_tests_its_models(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Path
+) -> None:
+    monkeypatch.chdir(project)
+    result = run.runpytest_inprocess(*STATIC, "--rootdir=.")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*does not read*")
+
+
+def test_another_project_without_settings_of_ours_is_not_told(
+    run: pytest.Pytester, project: Path
+) -> None:
+    (project / "pyproject.toml").write_text("[project]\nname = 'part'\n")
+    run.runpytest_inprocess(*STATIC, "dense.onnx").stdout.no_fnmatch_line("*does not read*")
+    (project / "pyproject.toml").write_text("not TOML")
+    run.runpytest_inprocess(*STATIC, "dense.onnx", "part").stdout.no_fnmatch_line("*not read*")
+
+
+def test_tables_of_the_root_are_for_a_run_that_starts_there(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\n[tool.pytest.ini_options]')
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(run.mkdir("below"))
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["note: no model is tested here: *cd .. && pytest --modelperf"])
 
 
 def test_an_absolute_path_is_as_good(run: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.options import OPTIONS, Option
+from pytest_modelperf.options import MISSED, OPTIONS, Option
 from tests.plugin.project import STATIC, assert_says_no_internals, write_table
 
 IN_FILES = tuple(option for option in OPTIONS if option.is_in_files)
@@ -266,8 +266,22 @@ def test_options_of_ours_disturb_no_run_without_the_switch(
     arguments = [option.flag] if option.metavar is None or not text else [option.flag, text]
     result = run.runpytest_inprocess(*arguments)
     result.assert_outcomes(passed=1)
-    assert "modelperf:" not in result.stdout.str()
+    told = [line for line in result.outlines if line.startswith("modelperf: ")]
+    # In the header and in the summary, where its effect is looked for.
+    line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
+    assert told == ([line, line] if option in MISSED else [])
     assert not Path(run.path / "run.json").exists()
+
+
+def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_other(): pass")
+    run.makeini("[pytest]\naddopts = --modelperf-strict --modelperf-json=run.json")
+    result = run.runpytest_inprocess("-q")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*, so --modelperf-strict, --modelperf-json do nothing"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    told = run_static(run, "dense.onnx")
+    told.stdout.no_fnmatch_line("*do nothing*")
 
 
 def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytester) -> None:

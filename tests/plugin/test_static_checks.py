@@ -567,6 +567,23 @@ def test_a_failure_is_an_annotation_on_the_line_of_its_test(on_github: pytest.Py
     assert message == snapshot("over budget: MACs 15, limit 14")
 
 
+@pytest.mark.parametrize("has_repository", [True, False])
+def test_an_annotation_names_the_file_from_the_top_of_the_repository(
+    on_github: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *, has_repository: bool
+) -> None:
+    part = on_github.mkdir("part")
+    (on_github.path / "dense.onnx").rename(part / "dense.onnx")
+    table = '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14}\n'
+    (part / "pyproject.toml").write_text(table)
+    if has_repository:
+        on_github.mkdir(".git")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(on_github.path))
+    monkeypatch.chdir(part)
+    (line,) = commands(on_github.runpytest_inprocess(*STATIC, "--rootdir=."))
+    file = "part/dense.onnx" if has_repository else "dense.onnx"
+    assert line.startswith(f"::error file={file},title=")
+
+
 def test_the_summary_of_a_step_is_added_to_what_is_there(
     on_github: pytest.Pytester, tmp_path: Path
 ) -> None:

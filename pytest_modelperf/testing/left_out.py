@@ -1,0 +1,65 @@
+"""Which tables of models a run does not read or use, why, and what to type for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.config import Settings, read_table
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.units import printable, shell_path
+
+PYPROJECT = "pyproject.toml"
+# So many tables have a note of their own.
+_MOST_NAMED = 3
+
+
+def files_above(folder: Path, root: Path) -> Iterator[Path]:
+    """Each pyproject.toml from a folder up to the root, that of the root left out."""
+    for above in (folder, *folder.parents):
+        if above == root or not above.is_relative_to(root):
+            return
+        if (above / PYPROJECT).is_file():
+            yield above / PYPROJECT
+
+
+def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]:
+    """A note for each of these files that has settings of ours: only those of the root are read."""
+    start = config.invocation_params.dir
+    found = [file for file in sorted(files) if _has_table(file)]
+    for file in found[:_MOST_NAMED]:
+        folder = os.path.relpath(file.parent, start)
+        go = "" if folder == os.curdir else f"cd {shell_path(folder)} && "
+        yield (
+            f"{printable(os.path.relpath(file, start))} has [tool.modelperf], which this run does "
+            f"not read: pytest took {printable(str(config.rootpath))} as its root. For the models "
+            f"of that project type: {go}pytest --rootdir=. --modelperf"
+        )
+    more = len(found) - _MOST_NAMED
+    if more > 0:
+        yield f"{more:,} more pyproject.toml below the root have [tool.modelperf] and are not read"
+
+
+def unused_tables(settings: Settings, config: pytest.Config) -> str | None:
+    """Why the tables of the root made no tests; None where there are none, or tests were named."""
+    start, root = config.invocation_params.dir, settings.root
+    if not list(settings.models) or start == root:
+        return None
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        return None
+    return (
+        f"no model is tested here: the tables of {printable(str(root / settings.table_file))} are "
+        "for a run that starts in its folder. Type: "
+        f"cd {shell_path(os.path.relpath(root, start))} && pytest --modelperf"
+    )
+
+
+def _has_table(file: Path) -> bool:
+    # Of a project that this run is not about, a file that cannot be read is no matter.
+    with suppress(UsageError):
+        return read_table(file) is not None
+    return False
