@@ -842,6 +842,22 @@ def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> Non
     )
 
 
+def test_files_of_one_name_are_told_apart_in_all_of_their_cases() -> None:
+    one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
+    assert name_outcomes(
+        [
+            outcome(one, "a/model.onnx::b1-c1"),
+            outcome(two, "a/model.onnx::b2-c1"),
+            outcome(one, "b/model.onnx::b1-c1"),
+        ]
+    ) == ("a/model.onnx::b1-c1", "a/model.onnx::b2-c1", "b/model.onnx::b1-c1")
+    models = [ModelFacts("model.onnx", f"{folder}/model.onnx", None, 1) for folder in "ab"]
+    assert name_outcomes([outcome(one, "test_both", model=model) for model in models]) == (
+        "test_both b1-c1 a/model.onnx",
+        "test_both b1-c1 b/model.onnx",
+    )
+
+
 @given(st.lists(st.text("ab/:[]-", max_size=12), max_size=6, unique=True))
 def test_two_tests_never_share_a_name(tests: Sequence[str]) -> None:
     names = name_outcomes([outcome(SAME, f"t.py::{test}") for test in tests])

@@ -86,7 +86,9 @@ def _settle_streams() -> None:
 
 
 def _no_folder() -> UsageError:
-    return UsageError("the working folder was removed: run it again in one that is there.")
+    return UsageError(
+        "the working folder was removed: change to one that is there, as in cd .., and try again."
+    )
 
 
 def _has_working_folder() -> bool:

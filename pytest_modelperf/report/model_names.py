@@ -1,24 +1,29 @@
-"""What models are called beside each other: by their files, and by the folders that differ."""
+"""What files are called beside each other: their names, and the folders that tell them apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import PurePath
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.records import ModelFacts
 
 
 def name_models(models: Sequence[ModelFacts]) -> tuple[str, ...]:
-    """A name for each: the shortest end of its path that no other path ends with.
+    """A name for each: `encoder.onnx`, or `old/model.onnx` and `new/model.onnx`."""
+    names = name_paths([model.path or model.name for model in models])
+    # A model that came as no file has a name of its own.
+    pairs = zip(models, names, strict=True)
+    return tuple(name if "/" in name else model.name for model, name in pairs)
 
-    `encoder.onnx`, or `old/model.onnx` and `new/model.onnx`.
-    """
-    paths = [PurePath(model.path or model.name).parts for model in models]
-    names = []
-    for model, path in zip(models, paths, strict=True):
-        others = {other for other in paths if other != path}
-        lengths = range(1, len(path) + 1)
-        taken = (n for n in lengths if all(other[-n:] != path[-n:] for other in others))
-        length = next(taken, len(path))
-        names.append(model.name if length <= 1 else "/".join(path[-length:]).replace("//", "/"))
-    return tuple(names)
+
+def name_paths(paths: Sequence[str]) -> tuple[str, ...]:
+    """The shortest end of each that no other path ends with."""
+    ends = {path: tuple(_ends(path)) for path in paths}
+    shared = Counter(end for found in ends.values() for end in found)
+    return tuple(next((end for end in ends[path] if shared[end] == 1), path) for path in paths)
+
+
+def _ends(path: str) -> Iterator[str]:
+    """Those that begin with a whole name, the shortest first."""
+    parts = path.split("/")
+    return ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.report.model_names import name_models, name_paths
 from pytest_modelperf.units import printable
 
 # Folders, files, classes and functions; what stands in brackets belongs to the function.
@@ -16,13 +17,17 @@ _SEPARATOR = re.compile(r"::|/")
 def name_outcomes(outcomes: Sequence[CaseOutcome]) -> tuple[str, ...]:
     """A name for each: the end of its test's id, and what else it takes to tell it apart.
 
-    `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` where there is another. A test that has its
-    case not in its id, or several cases, is followed by the case, and by the model if need be.
+    `encoder.onnx::b8-c2`, or `b/encoder.onnx::b8-c2` where there is another file of that name. A
+    test that has its case not in its id, or several cases, is followed by the case, and by the
+    model if need be.
     """
-    endings = {test: _endings(test) for test in dict.fromkeys(o.test for o in outcomes)}
+    tests = list(dict.fromkeys(outcome.test for outcome in outcomes))
+    files = [test.partition("::")[0] for test in tests]
+    named = zip(tests, files, name_paths(files), strict=True)
+    endings = {test: _endings(test, file, name) for test, file, name in named}
     shared = Counter(ending for found in endings.values() for ending in found)
     names = [_shortest(outcome, endings[outcome.test], shared) for outcome in outcomes]
-    names = _told_apart(names, [outcome.model.name for outcome in outcomes])
+    names = _told_apart(names, name_models([outcome.model for outcome in outcomes]))
     names = _told_apart(names, [outcome.engine for outcome in outcomes])
     return tuple(map(printable, names))
 
@@ -38,11 +43,15 @@ def _told_apart(names: Sequence[str], parts: Sequence[str]) -> list[str]:
     ]
 
 
-def _endings(test: str) -> tuple[str, ...]:
-    """Every end of the id that begins with a whole name, the shortest first."""
+def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
+    """Every end of the id that begins with a whole name, the shortest first.
+
+    Where it begins within the file, at least the `name` of that is in it.
+    """
     function = test.partition("[")[0]
     starts = [0, *(found.end() for found in _SEPARATOR.finditer(function))]
-    return tuple(test[start:] for start in reversed(starts))
+    within = range(len(file) - len(name) + 1, len(file))
+    return tuple(test[start:] for start in reversed(starts) if start not in within)
 
 
 def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:

@@ -290,8 +290,8 @@ def test_a_working_folder_that_was_removed_is_told(
     monkeypatch.chdir(gone)
     gone.rmdir()
     done = run(*(word.format(model=folder / "m.onnx") for word in arguments))
-    told = "the working folder was removed: run it again in one that is there."
-    assert done == (2, "", f"Error: {told}\n")
+    told = "the working folder was removed: change to one that is there, as in cd .., "
+    assert done == (2, "", f"Error: {told}and try again.\n")
 
 
 def test_a_path_that_is_no_utf8_is_written_counted_and_told_of(folder: Path) -> None:
