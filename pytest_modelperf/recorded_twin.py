@@ -48,7 +48,9 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
     claimed = left_out_bytes(twin)
     if known is not None and known != claimed:
         sizes = format_bytes(claimed), format_bytes(known)
-        raise _other_twin(baseline, f"it leaves out {sizes[0]} of weights, not {sizes[1]}")
+        raise _other_twin(
+            baseline, f"it leaves out {sizes[0]} of weights, and model.json says {sizes[1]}"
+        )
     for model in models:
         for cores in model.request.cores:
             case = Case(model.bound.inputs.batch_size, cores, model.dims)
@@ -60,8 +62,8 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
             if dict(stored.dims) != dict(model.binding.dims):
                 continue
             same_inputs = stored.inputs is None or stored.inputs == model.given_inputs()
-            read = _FIGURES if same_inputs else _OF_WEIGHTS
-            found = next(_differences(stored.static, model.static, read), None)
+            figures = _FIGURES if same_inputs else _OF_WEIGHTS
+            found = next(_differences(stored.static, model.static, figures), None)
             if found is not None:
                 raise _other_twin(baseline, f"at {printable(case.id)} it has {found}")
 
@@ -73,13 +75,13 @@ def _differences(
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
-            yield f"{figure.show(found)} {figure.name}, not {figure.show(known)}"
+            yield f"{figure.show(found)} {figure.name}, and model.json says {figure.show(known)}"
 
 
 def _other_twin(baseline: Baseline, found: str) -> BaselineError:
     return BaselineError(
         f"twin.onnx of the baseline {printable(baseline.name)} is not the twin of the model that "
-        f"was recorded: {found}, as model.json says. Restore the folder from version control. "
+        f"was recorded: {found}. Restore the folder from version control. "
         "Where another version or a plugin counts otherwise, record it anew with "
         "`pytest --modelperf --modelperf-update-baseline`."
     )

@@ -13,7 +13,7 @@ _RANDOM = frozenset(
     }
 )
 # These decide by the values of their inputs how large their outputs are.
-_SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "TopK", "Unique"})
+_SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def find_chance(graph: Graph) -> str | None:

@@ -23,6 +23,11 @@ CERTAIN = {
         r = RandomNormal <shape = [1]> ()
         y = Add (z, r)
     }""",
+    "as many random values as the graph says": """g (int64[1] unused) => (float[2] y, int64[2] i) {
+        r = RandomNormal <shape = [4]> ()
+        k = Constant <value_ints = [2]> ()
+        y, i = TopK (r, k)
+    }""",
     "a branch by an input": f"""g (bool c, float[4] x) => (float[4] z) {{
         r = RandomNormal <shape = [4]> ()
         y = If (c) {_BRANCHES}
