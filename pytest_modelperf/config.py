@@ -48,7 +48,8 @@ _MAX_TOML_BYTES = 16 << 20
 MODEL_KEYS: Mapping[str, str] = {
     "batch_size": "a batch size, or a list",
     "cores": "a number of cores, or a list",
-    "dims": "sizes of named dimensions: {seq = 64}, or {seq = [64, 128]}",
+    "dims": "sizes of named dimensions: {seq = 64}, {seq = [64, 128]}, or "
+    "[{seq = 64, past = 0}, {seq = 1, past = 128}]",
     "inputs": "a whole input as name:dtype:shape or name:dtype:shape:value, or a list",
     "input_file": "arrays to run the model on, by the names of its inputs: a file of numpy",
     "budget": "absolute limits, a table: {latency_ms = 12}",

@@ -120,13 +120,36 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
-    """Sizes by the names of dimensions; 0 is that of an empty cache."""
+    """Several sizes of a name, or a list of tables, each of which has the sizes of one case.
+
+    0 is the size of an empty cache.
+    """
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        return _read_paired(value, where)
     if not isinstance(value, Mapping):
         raise _wrong(value, where, "a table such as {seq = 64}")
     return {
         name: _read_list(sizes, f"{where}: {printable(name)}", _read_dim)
         for name, sizes in value.items()
     }
+
+
+def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str, tuple[int, ...]]:
+    from pytest_modelperf.dim_sizes import pair_sizes
+
+    cases = [
+        {name: _read_dim(size, f"{where}: {printable(name)}") for name, size in table.items()}
+        for table in tables
+    ]
+    for number, case in enumerate(cases):
+        if case.keys() != cases[0].keys() or not case:
+            raise UsageError(
+                f"{where}: each table of the list takes the same dimensions, such as "
+                "[{seq = 64, past = 0}, {seq = 1, past = 128}]."
+            )
+        if case in cases[:number]:
+            raise UsageError(f"{where} has two tables with the same sizes: leave one out.")
+    return pair_sizes(cases)
 
 
 def read_inner_path(value: object, where: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pytest_modelperf.dim_sizes import PairedSizes, combine_sizes, pair_sizes, varying_names
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
@@ -56,18 +56,14 @@ class ProfileRequest:
 
     def bindings(self) -> Iterator[Binding]:
         """Every combination of batch size and dimensions."""
-        names = tuple(self.dims)
         for batch_size in self.batch_sizes:
-            for sizes in itertools.product(*self.dims.values()):
-                yield Binding(batch_size, dict(zip(names, sizes, strict=True)), self.inputs)
+            for sizes in combine_sizes(self.dims):
+                yield Binding(batch_size, sizes, self.inputs)
 
     def varying(self, binding: Binding) -> tuple[tuple[str, int], ...]:
         """The dimensions that tell the cases of this request apart."""
-        return tuple(
-            (name, binding.dims[name])
-            for name, sizes in self.dims.items()
-            if len(sizes) > 1 or name in self.named
-        )
+        names = {*varying_names(self.dims), *self.named}
+        return tuple((name, binding.dims[name]) for name in self.dims if name in names)
 
 
 def request_of_each(
@@ -78,6 +74,8 @@ def request_of_each(
     A size of a dimension that one of them fixes is for the others alone. Where there are several
     sizes it is asked of all, for one that has no such dimension cannot follow.
     """
+    if isinstance(request.dims, PairedSizes):
+        return (request,) * len(files)
     own = [dim_names(declared_inputs(file.proto)) for file in files]
     known = frozenset[str]().union(*own)
     return tuple(
@@ -98,10 +96,10 @@ def request_as_recorded(
 ) -> ProfileRequest:
     """The request, with the sizes that a baseline has of dimensions that are given none.
 
-    They are named in the ids of cases as they are there. Shapes that are given may hold sizes, so
-    then nothing is added.
+    They are named in the ids of cases as they are there. Shapes that are given may hold sizes, and
+    sizes that go together are all there are, so then nothing is added.
     """
-    if request.inputs or request.given is not None:
+    if request.inputs or request.given is not None or isinstance(request.dims, PairedSizes):
         return request
     declared = dim_names(declared_inputs(open_model(source).proto))
     recorded: dict[str, dict[int, None]] = {}
@@ -113,8 +111,16 @@ def request_as_recorded(
             recorded.setdefault(name, {})[case.dims[name]] = None
             if places[name] >= 0:
                 named[name] = None
-    dims = {name: tuple(sizes) for name, sizes in recorded.items()}
-    return replace(request, dims={**request.dims, **dims}, named=(*request.named, *named))
+    dims: Mapping[str, tuple[int, ...]] = {
+        **request.dims,
+        **{name: tuple(sizes) for name, sizes in recorded.items()},
+    }
+    cases = [{n: case.dims[n] for n in recorded if n in case.dims} for case in baseline.cases]
+    is_whole = not request.dims and all(case.keys() == recorded.keys() for case in cases)
+    if is_whole and any(case not in cases for case in combine_sizes(dims)):
+        # Not every combination was recorded: the sizes of each case go together.
+        dims = pair_sizes([case for at, case in enumerate(cases) if case not in cases[:at]])
+    return replace(request, dims=dims, named=(*request.named, *named))
 
 
 def _place(dim: str, own: str) -> int:

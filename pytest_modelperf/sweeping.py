@@ -469,7 +469,11 @@ def _look_closer(
         request,
         batch_sizes=(case.batch_size,),
         cores=(case.cores,),
-        dims={**request.dims, **{name: (size,) for name, size in case.dims}},
+        # What does not vary has one size, though it may be there once for each case.
+        dims={
+            **{name: sizes[:1] for name, sizes in request.dims.items()},
+            **{name: (size,) for name, size in case.dims},
+        },
         named=tuple(name for name, _ in case.dims),
     )
     now = sources[-1]

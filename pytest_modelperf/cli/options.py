@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,7 +51,11 @@ class Seconds(click.FloatRange):
 
 def model_options(command: _F) -> _F:
     """What every command that opens a model can be told about it."""
-    return _model_options(command, " Several sizes (seq=64,128) make several cases.")
+    return _model_options(
+        command,
+        " Several sizes (seq=64,128) make "
+        "several cases; seq=64,past=0 is one case, of sizes that go together.",
+    )
 
 
 def one_size_options(command: _F) -> _F:
@@ -304,9 +308,12 @@ def parse_interpreter(option: str, path: str | None) -> str | None:
     return interpreter_spec(path, option)
 
 
-def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple[int, ...]]:
+def parse_dims(texts: Sequence[str], *, several: bool = True) -> Mapping[str, tuple[int, ...]]:
+    """The sizes of each dimension; `seq=64,past=0` are sizes that go together."""
     from pytest_modelperf.graph.binding import parse_dim
 
+    if several and any("=" in part for text in texts for part in text.split(",")[1:]):
+        return _parse_paired(texts)
     dims: dict[str, tuple[int, ...]] = {}
     for text in texts:
         first, *more = text.split(",") if several else [text]
@@ -317,6 +324,23 @@ def parse_dims(texts: Sequence[str], *, several: bool = True) -> dict[str, tuple
             raise UsageError(f"--dim {name} is given twice. Give several sizes as {name}=64,128.")
         dims[name] = values
     return dims
+
+
+def _parse_paired(texts: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
+    from pytest_modelperf.dim_sizes import pair_sizes
+    from pytest_modelperf.graph.binding import parse_dim
+
+    cases = [dict(parse_dim(part) for part in text.split(",")) for text in texts]
+    counts = [len(text.split(",")) for text in texts]
+    is_whole = [len(case) for case in cases] == counts
+    if not is_whole or any(case.keys() != cases[0].keys() for case in cases):
+        raise UsageError(
+            "each --dim with several names is one case, and takes all names once: "
+            "--dim seq=64,past=0 --dim seq=1,past=128."
+        )
+    if any(case in cases[:number] for number, case in enumerate(cases)):
+        raise UsageError("two of the --dim have the same sizes: leave one out.")
+    return pair_sizes(cases)
 
 
 def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:

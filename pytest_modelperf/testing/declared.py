@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,6 +18,7 @@ from pytest_modelperf.config_values import (
     read_text,
     read_texts,
 )
+from pytest_modelperf.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import read_tolerances, suggestion
 from pytest_modelperf.units import printable
@@ -47,11 +47,11 @@ class Declared(Terms):
             replace(
                 whole,
                 batch_sizes=(batch_size,),
-                dims={name: (size,) for name, size in zip(self.dims, sizes, strict=True)},
-                named=tuple(name for name, sizes in self.dims.items() if len(sizes) > 1),
+                dims={name: (size,) for name, size in sizes.items()},
+                named=varying_names(self.dims),
             )
             for batch_size in self.batch_sizes
-            for sizes in itertools.product(*self.dims.values())
+            for sizes in combine_sizes(self.dims)
         ]
         from pytest_modelperf.records import Case
 

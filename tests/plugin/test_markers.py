@@ -59,6 +59,10 @@ def test_a_test_is_run_once_for_each_combination(run: pytest.Pytester) -> None:
         ('"linear.onnx", dims={"seq": 64}', ["b1-c1"]),
         # An empty cache is an input as others are.
         ('"linear.onnx", dims={"seq": [0, 64]}', ["b1-c1-seq0", "b1-c1-seq64"]),
+        (
+            '"linear.onnx", dims=[{"N": 2, "seq": 64}, {"N": 3, "seq": 1}]',
+            ["b2-c1-N2-seq64", "b3-c1-N3-seq1"],
+        ),
         ('"linear.onnx", inputs="x:f32:2x7x3"', ["b2-c1"]),
         ('pathlib.Path("dense.onnx").read_bytes(), baseline="dense"', ["b1-c1"]),
         ('"dense.onnx", engine="onnxruntime", max_seconds=1, tolerance="5 %"', ["b1-c1"]),
@@ -435,7 +439,7 @@ DENSE = 'model="dense.onnx"'
         (f"perf_case({DENSE}, dims=[64])", 'dims takes a dict such as {"seq": 64}, not a list'),
         (f"perf_case({DENSE}, dims={{'M': 64}})", "dense.onnx has no dimension 'M'"),
         (f"perf_case({DENSE}, tolerance=3)", "tolerance takes a share such as 0.03"),
-        (f"perf_case({DENSE}, max_seconds=-1)", "max_seconds takes a number of seconds"),
+        (f"perf_case({DENSE}, max_seconds=-1)", "max_seconds takes seconds above 0"),
         (f"perf_case({DENSE}, inputs='x')", "the input 'x' cannot be read"),
         (f"perf_case({DENSE}, input_file='no.npz')", "no.npz"),
         (f"perf_case('dense.onnx', {DENSE})", "names its model twice"),

@@ -13,12 +13,14 @@ from textwrap import dedent
 import pytest
 from inline_snapshot import snapshot
 
+from tests.command import run as command
 from tests.plugin.project import (
     STATIC,
     assert_says_no_internals,
     between,
     read_json,
     write_dense,
+    write_linear,
     write_table,
 )
 
@@ -632,6 +634,20 @@ def test_a_hostile_name_is_one_annotation_and_no_command(
         assert (kind, "::" in properties) == ("error", False)
         assert message
     assert "\n::error" not in (tmp_path / "summary.md").read_text("utf-8")
+
+
+def test_sizes_that_went_together_are_compared_so_with_the_folder_of_a_baseline(
+    run: pytest.Pytester,
+) -> None:
+    write_linear(run.path / "linear.onnx")
+    dims = "[{seq = 1, N = 3}, {seq = 64, N = 2}]"
+    write_table(run, f'[tool.modelperf.models."linear.onnx"]\ndims = {dims}')
+    check(run, UPDATE, "linear.onnx").assert_outcomes(passed=2)
+    check(run, "linear.onnx").assert_outcomes(passed=2)
+    done = command("compare", "baselines/linear", "linear.onnx", "--static", "--csv", "-")
+    assert (done.exit_code, done.err) == (0, "")
+    macs = [line for line in done.out.splitlines() if ",macs," in line]
+    assert {line.split(",")[0] for line in macs} == {"b3-c1-seq1-N3", "b2-c1-seq64-N2"}
 
 
 def test_elsewhere_there_are_no_annotations(run: pytest.Pytester) -> None:

@@ -1,0 +1,28 @@
+"""Sizes of named dimensions, and which combinations of them are cases."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+
+class PairedSizes(dict[str, tuple[int, ...]]):
+    """Sizes that go together: the first ones of all names are a case, the second ones another."""
+
+
+def pair_sizes(cases: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[int, ...]]:
+    """The sizes of cases that all name the same dimensions."""
+    return PairedSizes({name: tuple(case[name] for case in cases) for name in cases[0]})
+
+
+def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+    """One size of each name: those that go together, or every combination."""
+    is_paired = isinstance(sizes, PairedSizes)
+    own = sizes.values()
+    for each in zip(*own, strict=True) if is_paired else itertools.product(*own):
+        yield dict(zip(sizes, each, strict=True))
+
+
+def varying_names(sizes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """The dimensions that have more than one size."""
+    return tuple(name for name, own in sizes.items() if len(set(own)) > 1)
