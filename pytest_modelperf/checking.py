@@ -465,11 +465,15 @@ class _Work:
             profile.measured,
             done.observed,
         )
+        counts = static_budget_metrics(self.check.budgets, held)
         metrics: tuple[Metric, ...] = (
             *timed_budget_metrics(self._timed, held, self.check.gate.limit_level),
-            *static_budget_metrics(self.check.budgets, held),
+            *counts,
         )
         notes = comparison.notes
+        if profile.counted is not None and any(metric.is_open for metric in counts):
+            # What only a run tells is why.
+            notes = tuple(dict.fromkeys((*notes, *profile.counted.notes)))
         if self.run_of.is_static and any(b.figure.is_timed for b in self.check.budgets):
             notes = (*notes, _NOT_RUN)
         judged = comparison.metrics

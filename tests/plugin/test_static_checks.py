@@ -23,6 +23,7 @@ from tests.plugin.project import (
     write_linear,
     write_table,
 )
+from tests.small_models import ones, parse
 
 UPDATE = "--modelperf-update-baseline"
 MODEL = "baselines/dense/model.json"
@@ -652,3 +653,22 @@ def test_sizes_that_went_together_are_compared_so_with_the_folder_of_a_baseline(
 
 def test_elsewhere_there_are_no_annotations(run: pytest.Pytester) -> None:
     assert commands(check(run, "dense.onnx", "--modelperf-strict")) == []
+
+
+def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
+    run: pytest.Pytester,
+) -> None:
+    model = parse(
+        """g (float[1,3] x, bool cached) => (float[1,3] y) {
+            y = If (cached) <
+                then_branch = short () => (float[1,3] a) { a = Relu(x) },
+                else_branch = long () => (float[1,3] b) { b = MatMul(x, w) }
+            >
+        }""",
+        weights={"w": ones(3, 3)},
+    )
+    (run.path / "branches.onnx").write_bytes(model.SerializeToString())
+    write_table(run, '[tool.modelperf.models."branches.onnx"]\nbudget = {macs = 8}')
+    result = check(run, "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["inconclusive: MACs 9, limit 8", "note: If 'y': which branch *"])
