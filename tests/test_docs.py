@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +16,10 @@ import pytest
 
 from pytest_modelperf.cli import main
 from pytest_modelperf.doctor import LEVEL, POWER
+from pytest_modelperf.errors import BindingError
 from pytest_modelperf.gates import FIDELITY, PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.graph.load import load_model
+from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.hookspecs import PROJECT, Operators
@@ -30,6 +34,7 @@ from pytest_modelperf.measurements import (
     Ratio,
     Spread,
 )
+from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.static import cost
@@ -320,6 +325,48 @@ def test_the_samples_that_percentiles_take_are_those_of_the_code() -> None:
     names, samples = (cells.split(" | ") for cells in found.groups())
     assert names == [f"p{percent:g}" for percent in PERCENTS]
     assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
+
+
+# What pages say is not there, and whether that is so.
+MISSING: Sequence[tuple[str, str, Callable[[], bool]]] = (
+    (
+        "comparing.md",
+        "only [tests](budgets.md) have budgets, so no command says it",
+        lambda: (
+            not any("budget" in (p.name or "") for c in main.commands.values() for p in c.params)
+        ),
+    ),
+    (
+        "measuring.md",
+        "A sequence, an optional or a map cannot be sent to a worker.",
+        lambda: _refuses("s (seq(float[2]) s, int64 i) => (float[2] y) { y = SequenceAt(s, i) }"),
+    ),
+)
+
+
+def _refuses(text: str) -> bool:
+    model = load_model(open_model(parse(text)))
+    with pytest.raises(BindingError):
+        make_inputs(model.graph, model.inputs)
+    return True
+
+
+@pytest.mark.parametrize(("page", "sentence", "is_so"), MISSING)
+def test_what_a_page_says_is_missing_is_missing(
+    page: str, sentence: str, is_so: Callable[[], bool]
+) -> None:
+    assert sentence in " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert is_so()
+
+
+def test_no_page_speaks_of_what_is_to_come() -> None:
+    """A sentence that something is missing yet outlives what it says: `MISSING` has such."""
+    known = ("nothing is written yet", "cannot be measured yet", "there is no baseline yet")
+    for page in PAGES:
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for phrase in known:
+            text = text.replace(phrase, "")
+        assert re.findall(r"\b(?:no|not|nothing|cannot)\b[^.|;:,]*\byet\b", text) == [], page
 
 
 def test_the_rules_of_sampling_are_those_of_the_code() -> None:
