@@ -188,6 +188,7 @@ def _policy(setup: Setup, gate: Gate | None = None) -> SamplingPolicy:
     policy = replace(
         DUET_POLICY,
         max_seconds=setup.policy.max_seconds,
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
         stretch_seconds=setup.stretch_seconds,
     )
     if gate is None:

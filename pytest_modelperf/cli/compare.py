@@ -76,6 +76,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     engine_options: tuple[str, ...],
     gateway: str,
     max_seconds: float,
+    warmup_seconds: float | None,
     timeout: float,
     tolerance: str,
     python_a: str | None,
@@ -119,7 +120,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
 
         stretch_seconds = None if is_given("max_seconds") else STRETCH_SECONDS
         measuring = Measuring(
-            engine, engine_options, gateway, max_seconds, timeout, stretch_seconds
+            engine, engine_options, gateway, max_seconds, timeout, stretch_seconds, warmup_seconds
         )
         specs = (
             parse_interpreter("--python-a", python_a),

@@ -41,6 +41,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     engine_options: tuple[str, ...],
     gateway: str,
     max_seconds: float,
+    warmup_seconds: float | None,
     timeout: float,
     json_file: str | None,
 ) -> None:
@@ -62,7 +63,14 @@ def doctor(  # noqa: PLR0913  # one parameter per option
         raise UsageError(
             "doctor runs a model at one size: give one --batch, and one size of each --dim."
         )
-    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    measuring = Measuring(
+        engine,
+        engine_options,
+        gateway,
+        max_seconds,
+        timeout,
+        warmup_seconds=warmup_seconds,
+    )
     setup = measuring.model_setup(extensions, "a checkup")
 
     from pytest_modelperf.doctor import check_machine
@@ -70,7 +78,12 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
     from pytest_modelperf.report.doctor_text import render_checkups
 
-    setup = replace(setup, policy=replace(DUET_POLICY, max_seconds=max_seconds))
+    policy = replace(
+        DUET_POLICY,
+        max_seconds=max_seconds,
+        min_warmup_seconds=setup.policy.min_warmup_seconds,
+    )
+    setup = replace(setup, policy=policy)
     progress = ProgressLine()
     try:
         checkups = check_machine(setup, model, request, extensions, progress)

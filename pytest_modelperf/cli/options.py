@@ -196,6 +196,14 @@ def _measuring_options(
             help=of_seconds,
         ),
         click.option(
+            "--warmup",
+            "warmup_seconds",
+            type=Seconds(),
+            metavar="S",
+            help="Warm each session up for so long at least, within --max-seconds.  "
+            "[default: until it is steady]",
+        ),
+        click.option(
             "--timeout",
             type=Seconds(),
             metavar="S",
@@ -222,9 +230,20 @@ class Measuring:
     max_seconds: float
     timeout: float
     stretch_seconds: float | None = None
+    warmup_seconds: float | None = None
+    min_seconds: float | None = None
 
     def setup(self, extensions: Extensions) -> Setup:
         """What they mean; UsageError where they mean nothing."""
+        for option, seconds in (
+            ("--warmup", self.warmup_seconds),
+            ("--min-seconds", self.min_seconds),
+        ):
+            if seconds is not None and seconds > self.max_seconds:
+                raise UsageError(
+                    f"{option} {seconds:g} is longer than --max-seconds {self.max_seconds:g}: give "
+                    f"--max-seconds {2 * seconds:g}, or a shorter {option}."
+                )
         # Found first: what is not there is said before scipy is imported.
         engine = extensions.engines.find(self.engine)
         options = parse_pairs("--engine-option", self.engine_options)
@@ -236,7 +255,11 @@ class Measuring:
             engine=engine,
             options=options,
             spec=self.gateway,
-            policy=SamplingPolicy(max_seconds=self.max_seconds),
+            policy=SamplingPolicy(
+                max_seconds=self.max_seconds,
+                min_seconds=self.min_seconds or 0.0,
+                min_warmup_seconds=self.warmup_seconds or 0.0,
+            ),
             limit_s=self.timeout,
             stretch_seconds=self.stretch_seconds,
         )

@@ -11,6 +11,7 @@ import click
 
 from pytest_modelperf.cli.options import (
     Measuring,
+    Seconds,
     case_options,
     load_extensions,
     model_options,
@@ -41,6 +42,12 @@ _NOT_MEASURED = 3
     "--input-file", metavar="F.npz", help="Arrays to run the model on, by the names of its inputs."
 )
 @profiling_options
+@click.option(
+    "--min-seconds",
+    type=Seconds(),
+    metavar="S",
+    help="Measure each case for so long at least.  [default: until the median is sure]",
+)
 @click.option("--sparsity", is_flag=True, help="Read the weights and say how sparse they are.")
 @click.option(
     "--roofline",
@@ -100,6 +107,8 @@ def profile(  # noqa: PLR0913  # one parameter per option
     engine_options: tuple[str, ...],
     gateway: str,
     max_seconds: float,
+    warmup_seconds: float | None,
+    min_seconds: float | None,
     timeout: float,
     sparsity: bool,
     roofline: bool,
@@ -161,7 +170,15 @@ def profile(  # noqa: PLR0913  # one parameter per option
     extensions = load_extensions(plugins)
     reads_weights = sparsity or any(column.needs_weights for _, column in chosen)
     request = replace(read_request(batch, cores, dims, inputs, input_file), sparsity=reads_weights)
-    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    measuring = Measuring(
+        engine,
+        engine_options,
+        gateway,
+        max_seconds,
+        timeout,
+        warmup_seconds=warmup_seconds,
+        min_seconds=min_seconds,
+    )
     result = _profile(model, request, None if static else measuring, extensions)
     rooflines = (
         _find_rooflines(result, measuring, extensions, measures_anew=measures_peaks)

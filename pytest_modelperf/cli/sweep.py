@@ -73,6 +73,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     engine_options: tuple[str, ...],
     gateway: str,
     max_seconds: float,
+    warmup_seconds: float | None,
     timeout: float,
     json_file: str | None,
     csv_file: str | None,
@@ -110,7 +111,14 @@ def sweep(  # noqa: PLR0913  # one parameter per option
         check_html_extra("--html")
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
-    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    measuring = Measuring(
+        engine,
+        engine_options,
+        gateway,
+        max_seconds,
+        timeout,
+        warmup_seconds=warmup_seconds,
+    )
     setup = measuring.model_setup(extensions, "a sweep")
 
     from pytest_modelperf.sweeping import SweepSource, sweep_models

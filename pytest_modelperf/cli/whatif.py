@@ -111,6 +111,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     engine_options: tuple[str, ...],
     gateway: str,
     max_seconds: float,
+    warmup_seconds: float | None,
     timeout: float,
     top: int,
     view: str,
@@ -154,7 +155,14 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     check_asked(variants, estimates)
     extensions = load_extensions(plugins)
     request = read_request(batch, cores, dims, inputs, input_file)
-    measuring = Measuring(engine, engine_options, gateway, max_seconds, timeout)
+    measuring = Measuring(
+        engine,
+        engine_options,
+        gateway,
+        max_seconds,
+        timeout,
+        warmup_seconds=warmup_seconds,
+    )
     setup = measuring.model_setup(extensions, "a what-if")
 
     from pytest_modelperf.whatif import ask_what_if

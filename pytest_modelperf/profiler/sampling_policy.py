@@ -13,9 +13,12 @@ class SamplingPolicy:
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and
     `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. With
     `stretch_seconds` a slow model gets up to so many seconds, as far as `stretch_rounds` take
-    them. A warm-up ends when the median of a window is no more than `steadiness` below that of
-    the window before; it is given up after `max_windows`, after `max_warmup_seconds` and two
-    windows, or where one inference takes a quarter of the time left.
+    them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
+
+    A warm-up ends when the median of a window is no more than `steadiness` below that of the
+    window before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows,
+    or where one inference takes a quarter of the time left. It goes on for `min_warmup_seconds`
+    in any case, as far as half of the time left.
 
     Slow inferences vary less than fast ones, and what is left of a warm-up cancels in a pair. So a
     duet of a slow model has fewer of them in a block and in a window than `min_block` and
@@ -24,6 +27,7 @@ class SamplingPolicy:
     """
 
     max_seconds: float = 10.0
+    min_seconds: float = 0.0
     stretch_seconds: float | None = None
     # An unchanged model passes after some 4 of them; to find a small slowdown takes these.
     stretch_rounds: int = 25
@@ -50,6 +54,7 @@ class SamplingPolicy:
     slow_window_seconds: float = 0.0125
     max_windows: int = 10
     max_warmup_seconds: float = 0.5
+    min_warmup_seconds: float = 0.0
     steadiness: float = 0.02
     # Inferences of a profiled session that `max_seconds` has time for, and those of a slow model.
     min_layer_runs: int = 20

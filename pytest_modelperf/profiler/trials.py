@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from pytest_modelperf.measurements import Load, Percentile
@@ -105,6 +105,7 @@ class Loop(Generic[_Taken]):
         self._watch = watch
         self._trials: list[Trial[_Taken]] = []
         self._estimate: Percentile | None = None
+        self._begun_ns = 0
         self._end_ns: int | None = None
 
     def trials(self) -> Iterator[Trial[_Taken]]:
@@ -114,21 +115,25 @@ class Loop(Generic[_Taken]):
             taken = [trial.taken for trial in self._trials]
             self._estimate = self._subject.estimate(taken)
             is_last = self._is_over() or (
-                len(taken) >= self._policy.min_rounds
-                and self._subject.is_enough(taken, self._estimate)
+                self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough(taken)
             )
             yield self._trials[-1]
             if is_last:
                 return
 
+    def _is_enough(self, taken: Sequence[_Taken]) -> bool:
+        if len(taken) >= self._policy.max_rounds:
+            return True
+        return len(taken) >= self._policy.min_rounds and self._subject.is_enough(
+            taken, self._estimate
+        )
+
     def _is_over(self) -> bool:
-        """Whether another round is not allowed, or would not end in time.
+        """Whether another round would not end in time.
 
         It has to have time for what a typical one needs before its block, and for half of the
         shortest block so far: the rest of the block can be cut off.
         """
-        if len(self._trials) >= self._policy.max_rounds:
-            return True
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
         return self._left_ns() < prepare_ns + block_ns
@@ -157,10 +162,13 @@ class Loop(Generic[_Taken]):
         if self._end_ns is None:
             # The first load cannot be avoided, and what takes a minute to load is to be
             # measured, too.
-            self._end_ns = self._clock() + round(self._policy.max_seconds * _NS_PER_S)
+            self._begun_ns = self._clock()
+            self._end_ns = self._begun_ns + round(self._policy.max_seconds * _NS_PER_S)
         self._tell("warm up")
         first = self._subject.take(1, _SHORTEST_BLOCK_NS)
+        warm_since = self._clock()
         warmup = self._warm_up(self._subject.turns_ns(first)[0])
+        warmup = self._warm_longer(warmup, warm_since)
         self._tell("measure")
         begun = self._clock()
         if not self._trials:
@@ -223,6 +231,24 @@ class Loop(Generic[_Taken]):
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
+
+    def _warm_longer(self, warmup: Warmup[_Taken], since_ns: int) -> Warmup[_Taken]:
+        """The warm-up, with as many inferences more as make it as long as is asked for."""
+        # The block has half of the time that is left then.
+        end_ns = min(
+            since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
+            self._clock() + self._left_ns() // 2,
+        )
+        while (missing_ns := end_ns - self._clock()) > 0:
+            taken = self._subject.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
+            times_ns = self._subject.turns_ns(taken)
+            warmup = replace(
+                warmup,
+                runs=warmup.runs + len(times_ns),
+                turn_ns=max(statistics.median(times_ns), 1),
+                ends=(*warmup.ends[:1], taken),
+            )
+        return warmup
 
     # -- the plan
 
@@ -287,6 +313,10 @@ class Loop(Generic[_Taken]):
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)
+
+    def _lasted_ns(self) -> int:
+        """The time since the first session was loaded."""
+        return self._clock() - self._begun_ns
 
     def _left_ns(self) -> int:
         if self._end_ns is None:

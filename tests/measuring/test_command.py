@@ -180,6 +180,8 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         ),
         (["--json", "no/such/folder.json"], 2, "cannot write no/such/folder.json"),
         (["--max-seconds", "0"], 2, "'--max-seconds': it takes seconds above 0 and within a year"),
+        (["--min-seconds", "90"], 2, "--min-seconds 90 is longer than --max-seconds "),
+        (["--warmup", "90"], 2, "--warmup 90 is longer than --max-seconds "),
         (["--input-file", "no.npz"], 2, "no.npz"),
         (
             ["--plugin", "tests.measuring.faulty_plugin", "--engine", "lost"],

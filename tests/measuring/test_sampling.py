@@ -117,6 +117,46 @@ def test_a_round_that_would_not_end_in_time_is_not_begun() -> None:
     assert 6 * S < bench.clock() - start - 3 * S < 8 * S
 
 
+@pytest.mark.parametrize("min_seconds", [2.0, 4.0])
+def test_a_precise_median_goes_on_for_the_least_time(min_seconds: float) -> None:
+    """A round takes less than a second, also beyond the most that are usual."""
+    bench = FakeBench(FakeClock(), steady(MS), jitter=0.002)
+    start = bench.clock()
+
+    run(bench, replace(POLICY, min_seconds=min_seconds, max_rounds=6))
+
+    assert min_seconds <= (bench.clock() - start) / S < min_seconds + 1
+
+
+def test_the_least_time_does_not_go_beyond_the_most() -> None:
+    bench = FakeBench(FakeClock(), steady(MS), jitter=0.002)
+    start = bench.clock()
+
+    run(bench, replace(POLICY, max_seconds=3.0, min_seconds=3.0))
+
+    assert (bench.clock() - start) / S < 3.1
+
+
+@pytest.mark.parametrize("turn_ns", [MS, 40 * MS])
+def test_a_warm_up_takes_at_least_what_is_asked_for(turn_ns: int) -> None:
+    bench = FakeBench(FakeClock(), steady(turn_ns), jitter=0.002)
+
+    rounds = run(bench, replace(POLICY, min_warmup_seconds=1.0))
+
+    # Each round warms up until less than an inference is missing, which is begun.
+    assert 1000 * MS // turn_ns - 1 <= rounds[0].warmup_runs <= 1000 * MS // turn_ns + 2
+    assert rounds[0].is_steady
+
+
+def test_a_warm_up_leaves_time_for_the_block() -> None:
+    bench = FakeBench(FakeClock(), steady(100 * MS), jitter=0.002)
+
+    rounds = run(bench, replace(POLICY, max_seconds=4.0, min_warmup_seconds=4.0))
+
+    assert len(rounds) == 1
+    assert len(rounds[0].times_ns) >= 5
+
+
 # -- very slow and very fast models
 
 
