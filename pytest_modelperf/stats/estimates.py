@@ -100,17 +100,8 @@ def estimate_percentile(
     value = float(np.quantile(pooled, percent / 100.0))
     if len(rounds) < 2:
         return Percentile(percent=percent, needed=needed, value_ns=value)
-    find_interval = _median_interval if percent == MEDIAN else _tail_interval
-    low, high = find_interval(rounds, pooled, value, percent / 100.0, confidence)
-    return Percentile(
-        percent=percent,
-        needed=needed,
-        value_ns=value,
-        # The median of all samples can lie outside the interval of a typical session, where
-        # sessions come in two kinds. What is shown has to cover both.
-        low_ns=min(low, value),
-        high_ns=max(high, value),
-    )
+    low, high = _interval(rounds, pooled, value, percent / 100.0, confidence)
+    return Percentile(percent=percent, needed=needed, value_ns=value, low_ns=low, high_ns=high)
 
 
 def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
@@ -287,21 +278,13 @@ def _t_half_width(values: Floats, confidence: float) -> float:
     return float(quantile * standard_error(values))
 
 
-def _median_interval(
-    rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
-) -> tuple[float, float]:
-    """The t interval of the logs of the rounds' own medians."""
-    del pooled, value, share
-    return typical_interval([float(np.median(times)) for times in rounds], confidence)
-
-
-def _tail_interval(
+def _interval(
     rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
 ) -> tuple[float, float]:
     """The quantiles at the bounds of how many samples truly lie below the percentile.
 
     The mean of the rounds' own quantiles is not the quantile of all samples, and resampling few
-    rounds sees too little of a tail, so the interval is that of a survey in clusters: Woodruff,
+    rounds sees too little of a tail. So the interval is that of a survey in clusters: Woodruff,
     "Confidence intervals for medians and other position measures", JASA 47 (1952), with the
     bounds of the share by Korn and Graubard, "Confidence intervals for proportions with small
     expected number of positive counts", Survey Methodology 24 (1998). It is the interval of
