@@ -368,7 +368,7 @@ class _Work:
             twin = open_model(stored.twin)
             old = Model.bind(twin, model.binding, self.check.request, extensions)
         except ModelPerfError:
-            # Its inputs may have other names by now. The verdict stands without the layers.
+            # A twin that cannot be read: the verdict stands without the layers.
             return found
         before, now = (CaseProfile(self.place.case, side.static) for side in (old, model))
         compared = compare_cases(before, now, self.check.gate.tolerances)

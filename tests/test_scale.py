@@ -233,7 +233,10 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(
     counted = record_counts("dense", model, today, Place(Case(1, 1), 1, 1, lambda _: None))
     packages = {"onnxruntime": version("onnxruntime")}
     recorded = replace(
-        counted.cases[0], engine="onnxruntime", provenance=Provenance(date=today, packages=packages)
+        counted.cases[0],
+        engine="onnxruntime",
+        options={},
+        provenance=Provenance(date=today, packages=packages),
     )
     store = BaselineStore(tmp_path / "baselines")
     twin = twin_bytes(make_twin(file))
