@@ -456,17 +456,27 @@ def costs_of(model: Path) -> dict[str, Cost]:
 def keep_rounds(path: Path, setting: Setting, rounds: Sequence[DuetRound]) -> None:
     """Appends the times of one comparison to an .npz file.
 
-    It holds three arrays per comparison: all times of either side, and the turns of each round.
+    It holds these arrays per comparison: the turns of each round, and of either side all times,
+    switches and running times, -1 for what was not known of a turn.
     """
+    blocks = {
+        "before": [each.before.block for each in rounds],
+        "after": [each.after.block for each in rounds],
+    }
     with zipfile.ZipFile(path, "a") as archive:
-        number = len(archive.namelist()) // 3
+        number = len({name.partition("|")[0] for name in archive.namelist()})
         parts = (setting.machine, f"{setting.cores} cores", setting.model, setting.change)
         name = f"{number:05}|{'|'.join(parts)}"
         arrays = {
-            "before_ns": [ns for each in rounds for ns in each.before.times_ns],
-            "after_ns": [ns for each in rounds for ns in each.after.times_ns],
-            "turns": [len(each.before.times_ns) for each in rounds],
+            f"{side}_{kept}": [
+                value
+                for block in taken
+                for value in getattr(block, kept) or (-1,) * len(block.times_ns)
+            ]
+            for side, taken in blocks.items()
+            for kept in ("times_ns", "switches", "running_ns")
         }
+        arrays["turns"] = [len(each.before.times_ns) for each in rounds]
         for kind, values in arrays.items():
             with archive.open(f"{name}|{kind}.npy", "w") as file:
                 np.lib.format.write_array(file, np.array(values, np.int64))

@@ -295,12 +295,14 @@ def test_the_rounds_of_all_comparisons_are_kept_in_one_file(tmp_path: Path) -> N
         real.keep_rounds(path, Setting(QUIET, 1, model, UNCHANGED), rounds)
     found = np.load(path)
     name = "00001|quiet|1 cores|b|no change"
-    assert [found[f"{name}|{kind}"].tolist() for kind in ("before_ns", "after_ns", "turns")] == [
+    kinds = ("before_times_ns", "after_times_ns", "after_switches", "turns")
+    assert [found[f"{name}|{kind}"].tolist() for kind in kinds] == [
         [1, 2, 5],
         [3, 4, 6],
+        [-1, -1, -1],
         [2, 1],
     ]
-    assert len(found.files) == 6
+    assert len(found.files) == 14
 
 
 # -- what is made of it

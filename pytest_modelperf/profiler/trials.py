@@ -171,8 +171,7 @@ class Loop(Generic[_Taken]):
         warmup = self._warm_longer(warmup, warm_since)
         self._tell("measure")
         begun = self._clock()
-        if not self._trials:
-            self._stretch(begun - start, warmup.turn_ns)
+        self._stretch(begun - start, warmup.turn_ns)
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
         taken = self._subject.take(count, max_ns)
         block_ns = self._clock() - begun
@@ -192,15 +191,23 @@ class Loop(Generic[_Taken]):
         )
 
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
-        """Give a slow model the time of some rounds like the first one."""
+        """Give a slow model the time of some rounds like those so far.
+
+        It is never taken away again: the blocks of a model become longer where it varies much.
+        """
         policy = self._policy
         if policy.stretch_seconds is None or self._end_ns is None:
             return
-        fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns))
-        wanted_ns = policy.stretch_rounds * (prepare_ns + fewest * turn_ns)
-        more_ns = min(wanted_ns, policy.stretch_seconds * _NS_PER_S)
-        more_ns -= policy.max_seconds * _NS_PER_S
-        self._end_ns += max(round(more_ns), 0)
+        fewest = policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread())
+        turns_ns = statistics.median([turn_ns, *(trial.turn_ns for trial in self._trials)])
+        prepared_ns = statistics.median([prepare_ns, *(t.prepare_ns for t in self._trials)])
+        wanted_ns = policy.stretch_rounds * (prepared_ns + fewest * turns_ns)
+        stretched_ns = min(wanted_ns, policy.stretch_seconds * _NS_PER_S)
+        self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
+
+    def _spread(self) -> float:
+        """How much the inferences of a round vary; nothing before there is one."""
+        return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
     def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
         """Windows of inferences, until one is hardly faster than the one before.
@@ -256,10 +263,9 @@ class Loop(Generic[_Taken]):
         """How many inferences the next block may have, and how long they may take."""
         policy = self._policy
         rounds = max(policy.min_rounds - len(self._trials), 1)
-        spread = statistics.median(trial.spread for trial in self._trials) if self._trials else 0.0
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
-            policy.fewest_in_block(self._seconds_a_side(turn_ns), spread),
+            policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
             # Longer blocks are the cheaper way to the samples that are wanted in any case.
             math.ceil((policy.min_samples - self._samples()) / rounds),
         )

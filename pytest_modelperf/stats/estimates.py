@@ -40,6 +40,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 MEDIAN = 50.0
 # Where so many of the pairs of a round were left alone, they speak for the round.
 _UNDISTURBED_SHARE = 0.6
+# Where no more of the pairs had a turn that was left alone, all were disturbed.
+_ALONE_BY_CHANCE = 0.2
 # The quantile of the undisturbed turns where few pairs were left alone, and the fewest turns of a
 # side that have one.
 _LOW_SHARE = 0.25
@@ -214,8 +216,13 @@ def paired_difference(pair: PairedTurns) -> float:
     both_alone = old_alone & new_alone
     if np.mean(both_alone) >= _UNDISTURBED_SHARE:
         return float(np.median(differences[both_alone]))
+    if knows_running(pair):
+        if np.mean(old_alone | new_alone) > _ALONE_BY_CHANCE:
+            return float(np.median(differences))
+        # Every turn was disturbed, each in its own way: those of a pair share nothing.
+        return float(np.median(new[:, np.newaxis] - old))
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
-    if knows_running(pair) or fewest < _FEWEST_UNDISTURBED:
+    if fewest < _FEWEST_UNDISTURBED:
         return float(np.median(differences))
     return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
 

@@ -519,6 +519,24 @@ def test_where_nobody_gave_a_time_a_slow_model_has_that_of_more_rounds(
     assert rounds - 1 <= len(found) <= rounds + 1
 
 
+def test_a_slow_model_that_varies_much_has_the_time_of_its_longer_blocks() -> None:
+    """The first block of three is no measure of the others, which have twelve."""
+
+    def seconds_given(jitter: float) -> float:
+        bench, left = slow_duet(50, 50, jitter=jitter), []
+        policy = replace(DUET_POLICY, stretch_seconds=60.0)
+        sample_duet(
+            bench,
+            policy,
+            bench.before.clock,
+            lambda at: left.append(at.seconds_left),
+            never_decided,
+        )
+        return max(left)
+
+    assert seconds_given(0.3) > 2 * seconds_given(0.01)
+
+
 def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
     bench, left = duet(11 * MS, jitter=0.02), []
     policy = replace(DUET_POLICY, stretch_seconds=60.0)

@@ -281,6 +281,19 @@ def test_waiting_for_a_processor_is_not_the_models_time() -> None:
     assert paired_difference((only_one, before)) == pytest.approx(math.log(0.5))
 
 
+def test_where_every_turn_was_disturbed_any_two_are_a_pair() -> None:
+    """What is left of the waiting in a turn has nothing to do with its neighbour."""
+    before = watched([300] * 5, [2] * 5, [100, 140, 101, 160, 102])
+    after = watched([300] * 5, [1] * 5, [150, 104, 130, 103, 105])
+    any_two = np.log(np.divide.outer(after.running_ns or (), before.running_ns or ()))
+    assert paired_difference((before, after)) == pytest.approx(float(np.median(any_two)))
+
+    # Two turns that nobody disturbed: the pairs share the moment again.
+    calmer = watched([300] * 5, [0, 1, 1, 0, 1], [150, 104, 130, 103, 105])
+    pairs = np.log(calmer.running_ns or ()) - np.log(before.running_ns or ())
+    assert paired_difference((before, calmer)) == pytest.approx(float(np.median(pairs)))
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 10**9), st.integers(1, 10**9)), min_size=1, max_size=30),
     st.integers(0, 2**32 - 1),
