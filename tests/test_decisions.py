@@ -645,6 +645,18 @@ def test_a_budget_that_is_just_met_is_seldom_judged(percent: float) -> None:
         assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 600, 0.035)
 
 
+def test_few_sessions_on_one_side_of_a_limit_by_chance_do_not_break_a_budget() -> None:
+    """Of five sessions that differ far more than their inferences all are slow once in 32 times."""
+    random = np.random.default_rng(9)
+    sessions = random.normal(0.0, 0.05, (1000, 5, 1))
+    runs = 1e7 * np.exp(sessions + random.normal(0.0, 0.001, (1000, 5, 20)))
+
+    answers = [judge_percentile(run.tolist(), 50.0, 1e7, 0.005).answer for run in runs]
+
+    for wrong in (Fit.OVER, Fit.WITHIN):
+        assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 1000, 0.005)
+
+
 def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
     loads = [101.0, 99.0, 100.0, 102.0, 98.0, 100.0]
 
