@@ -28,7 +28,7 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is held against budgets: of a Python function nothing is counted.
+    """The figures of a case that budgets limit. A Python function has no counts.
 
     `observed` is what an earlier run of this very case completed of its counts.
     """
@@ -50,7 +50,7 @@ def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyL
 
 
 def static_budget_metrics(budgets: Sequence[Budget], held: Held) -> tuple[Metric, ...]:
-    """Those of what follows from the file alone: exact, but for what only a run can tell."""
+    """The budgets of counts and of the size. Counts that only a run can tell are bounds."""
     return tuple(_static(budget, held) for budget in budgets if not budget.figure.is_timed)
 
 

@@ -356,7 +356,7 @@ class _Work:
         return settle(before, self.model, self.check.setup, self.place)
 
     def _with_layers(self, found: CaseComparison, stored: Baseline) -> CaseComparison:
-        """What was counted, and where it is worse the layers behind it, if there is a twin.
+        """The compared counts; where they are worse, with the layers behind it, if there is a twin.
 
         The stored counts have no layers. A twin has those of the model, and need not run for that.
         """
@@ -526,7 +526,7 @@ def _acceptance(checker: Checker, check: CaseCheck, comparison: CaseComparison) 
         return _Acceptance(check.accept)
     before, after = comparison.engines
     return _Acceptance(
-        # What is counted is the same on every engine.
+        # Counts do not depend on the engine, so a new baseline keeps them.
         None if all(is_timed) else check.accept,
         f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
         "where it is: leave out --modelperf-baseline-python to judge the model alone",

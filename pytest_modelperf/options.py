@@ -239,7 +239,7 @@ TRACE = Option(
     read=read_optional_text,
 )
 
-# Whoever types one of these looks for what it does, and finds nothing where no model is profiled.
+# The user expects a result of each of these. Without --modelperf there is none, and a line says so.
 MISSED: tuple[Option[object], ...] = (
     UPDATE_BASELINE,
     STRICT,

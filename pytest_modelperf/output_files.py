@@ -196,7 +196,7 @@ def _naming(target: Target) -> Iterator[None]:
     except OSError as error:
         if is_stdout(target):
             if isinstance(error, BrokenPipeError):
-                # Whoever read it has enough, which is no error.
+                # The reader closed the pipe, as `head` does: no error.
                 raise
             raise cannot_write(_STDOUT_NAME, error) from error
         raise cannot_write(os.fspath(target), error) from error

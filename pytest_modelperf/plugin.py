@@ -65,7 +65,10 @@ def pytest_terminal_summary(
 
 
 def _missed(config: pytest.Config) -> str | None:
-    """What was typed and does nothing; None where models are profiled. It may be in addopts."""
+    """A line that names the options without effect; None where models are profiled.
+
+    It is no error: `addopts` may hold them.
+    """
     missed = [] if config.getoption(FLAG) else missed_options(config)
     if not missed:
         return None

@@ -196,7 +196,7 @@ class _Whole:
 
     @classmethod
     def of(cls, run: KernelRun, kernels_ns: float) -> _Whole:
-        """That of profiled or of plain inferences, whichever leaves less over.
+        """Take the profiled or the plain inferences, whichever leave less over.
 
         A profiled inference has the cost of profiling in its rest. A plain one beside it does not,
         but it has what disturbed it alone.

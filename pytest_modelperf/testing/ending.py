@@ -180,7 +180,7 @@ class Ending:
     def _without_lost(
         self, outcomes: Sequence[CaseOutcome], lost: Mapping[str, str]
     ) -> list[CaseOutcome]:
-        """What was recorded for a baseline that could not be stored is a failure."""
+        """Turn each recording whose baseline could not be written into a failure."""
         kept = []
         for outcome in outcomes:
             problem = None if outcome.recording is None else lost.get(outcome.recording.name)

@@ -59,7 +59,7 @@ def unused_tables(settings: Settings, config: pytest.Config) -> str | None:
 
 
 def _has_table(file: Path) -> bool:
-    # Of a project that this run is not about, a file that cannot be read is no matter.
+    # This run does not use that project, so a broken file there is not reported.
     with suppress(UsageError):
         return read_table(file) is not None
     return False

@@ -53,7 +53,7 @@ def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
 
 
 def missed_options(config: pytest.Config) -> list[str]:
-    """What was typed whose effect is looked for, in vain without --modelperf."""
+    """The typed options that do nothing without --modelperf."""
     return [option.flag for option in MISSED if config.getoption(option.ini) is not None]
 
 

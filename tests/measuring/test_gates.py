@@ -70,7 +70,7 @@ def test_a_median_in_another_mode_is_judged_by_the_medians_and_that_is_said() ->
     assert found.ratio == pytest.approx(7.0, rel=0.05)
     assert found.before is not None
     assert found.after is not None
-    # What is shown and what is judged are one figure.
+    # The row shows the figure that was judged.
     assert found.after / found.before == pytest.approx(found.ratio, rel=0.05)
     (note,) = describe_modes(made, Gate())
     assert note.startswith("the inferences come in modes")
