@@ -12,8 +12,8 @@ from fuzz.laws import BrokenLawError, hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
 from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
-from pytest_modelperf.baselines.strict_json import Advice
 from pytest_modelperf.errors import BaselineError, UsageError
+from pytest_modelperf.files.strict_json import Advice
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.peak_files import KeptPeaks, find_peaks, keep_peaks

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None
 

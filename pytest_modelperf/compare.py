@@ -18,7 +18,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
 from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,

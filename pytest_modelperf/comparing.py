@@ -42,7 +42,8 @@ from pytest_modelperf.session import (
     require_equal_batches,
 )
 from pytest_modelperf.stats import spread_of_round, summarize
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
 
 

@@ -7,7 +7,6 @@ where another engine is typed.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -25,12 +24,12 @@ from pytest_modelperf.config_values import (
     read_sizes,
     read_text,
     read_texts,
-    shown,
 )
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.options import OPTIONS, PREFIX, Option, UpdateMode, read_tolerance
-from pytest_modelperf.plain_files import require_file
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.files.settings_table import PREFIX
+from pytest_modelperf.options import OPTIONS, Option, UpdateMode, read_tolerance
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
     from pytest_modelperf.limits import Budget, Tolerances
@@ -40,8 +39,6 @@ _T = TypeVar("_T")
 _MODELS = "models"
 # What makes a glob of a path.
 _WILD = frozenset("*?[")
-# Far more than anyone writes.
-_MAX_TOML_BYTES = 16 << 20
 
 
 # What the table of a model may have, and what that is.
@@ -269,39 +266,6 @@ def _refuse(
             raise UsageError(f"{option.flag} would do nothing: {reason}. {remedy}")
 
 
-def read_table(pyproject: Path) -> Mapping[str, object] | None:
-    """What a file has as `[tool.modelperf]`; None without that table, or without the file."""
-    # Imported here: pytest has read the file already, and most runs do not ask for ours.
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    name = printable(str(pyproject))
-    try:
-        size = require_file(pyproject)
-        if size > _MAX_TOML_BYTES:
-            raise UsageError(
-                f"{name} has {format_bytes(size)}: that is no pyproject.toml. Restore it."
-            )
-        content = tomllib.loads(pyproject.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise UsageError(f"{name} is not valid TOML: {printable(str(error))}.") from error
-    except RecursionError as error:
-        raise UsageError(
-            f"{name} has values that are nested too deeply: make it flatter."
-        ) from error
-    tool = content.get("tool")
-    table = tool.get(PREFIX) if isinstance(tool, dict) else None
-    if table is None or isinstance(table, dict):
-        return table
-    raise UsageError(f"{name}: tool.{PREFIX} takes a table, not {shown(table)}.")
-
-
 def check_ini_keys(names: Iterable[str]) -> None:
     """UsageError for an ini key that looks like one of ours and is none."""
     by_key = {option.key: option for option in OPTIONS}
@@ -315,7 +279,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
             raise by_key[key].refusal(f"the ini key {printable(name)}")
         if name == f"{PREFIX}_{key}" and key in known:
             continue
-        from pytest_modelperf.limits import nearest
+        from pytest_modelperf.text.words import nearest
 
         # Without the prefix, which would make each like all others.
         near = nearest(key, known)

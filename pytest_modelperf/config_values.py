@@ -11,7 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shown
 
 _T = TypeVar("_T")
 
@@ -81,7 +82,7 @@ def read_flag(value: object, where: str) -> bool:
 
 def read_seconds(value: object, where: str) -> float:
     # Imported here, as below: what reads values is loaded in every pytest run of every user.
-    from pytest_modelperf.limits import SECONDS, as_seconds
+    from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
 
     seconds = as_seconds(value)
     if seconds is None:
@@ -182,7 +183,7 @@ def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, o
 
 
 def _unknown_key(key: str, value: object, known: Iterable[str]) -> str:
-    from pytest_modelperf.limits import suggestion
+    from pytest_modelperf.text.words import suggestion
 
     hint = suggestion(key.replace("-", "_"), known)
     if not hint and isinstance(value, Mapping):
@@ -215,17 +216,6 @@ def _read_list(value: object, where: str, read: Callable[[object, str], _T]) -> 
         if items.count(item) > 1:
             raise UsageError(f"{where} has {shown(item)} twice: give it once.")
     return items
-
-
-def shown(value: object) -> str:
-    """A value as a table would hold it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "a table"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _wrong(value: object, where: str, expected: str) -> UsageError:

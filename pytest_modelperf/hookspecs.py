@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from pytest_modelperf.errors import ExtensionError, ModelPerfError, UsageError
-from pytest_modelperf.limits import suggestion
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule, find_source
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.shape_rule import ShapeRule

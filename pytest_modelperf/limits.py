@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.units import parse_count, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.given_numbers import as_float
+from pytest_modelperf.text.units import parse_count
+from pytest_modelperf.text.words import suggestion
 
 DEFAULT_TOLERANCE = 0.03
 # The tail that is judged where nobody names one. Its samples are few, so it may move further.
@@ -114,27 +117,6 @@ def _read_number(value: object, *, is_count: bool) -> float | None:
         return float(value)
     except ValueError:
         return None
-
-
-def as_float(value: object) -> float | None:
-    """A number that is not a bool; None of anything else. One too large for a float is infinite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-# A year: the waiting of the system ends at 292 of them, and no measurement takes one.
-MOST_SECONDS = 31_536_000.0
-SECONDS = "seconds above 0 and within a year, such as 10"
-
-
-def as_seconds(value: object) -> float | None:
-    """A time that can be waited for; None of anything else."""
-    seconds = as_float(value)
-    return seconds if seconds is not None and 0 < seconds <= MOST_SECONDS else None
 
 
 _MEDIAN = 50.0
@@ -253,17 +235,3 @@ def _read_share(value: object, where: str) -> float:
             f'{100 * share:g} %. If that is meant, write "{100 * share:g} %".'
         )
     return share
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'cores'?` for a word that is nearly one of those known; else nothing."""
-    near = nearest(word, known)
-    return "" if near is None else f" Did you mean {near!r}?"
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one of those known that a word is nearly."""
-    # Imported here: only an error needs it, and this module is loaded in every pytest run.
-    import difflib
-
-    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)

@@ -39,7 +39,7 @@ from pytest_modelperf.rigging import (
     start_on,
 )
 from pytest_modelperf.session import ProfileRequest, on_this_machine
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 def measure_model(

@@ -20,16 +20,15 @@ from pytest_modelperf.config_values import (
     read_path,
     read_seconds,
     read_text,
-    shown,
 )
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PREFIX
+from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
     from pytest_modelperf.limits import Tolerances
 
 _T_co = TypeVar("_T_co", covariant=True)
-
-PREFIX = "modelperf"
 
 
 class UpdateMode(enum.Enum):

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_modelperf.plain_files import require_file
+from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.rooflines import Bandwidth, Peaks
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 SCHEMA = 1
 # Names a folder of one's own.

@@ -16,7 +16,8 @@ from pytest_modelperf.differences import Differences, Side
 from pytest_modelperf.layer_pairs import is_alike
 from pytest_modelperf.measurements import LayerTime, RowKind
 from pytest_modelperf.records import LayerRow, LayerType, StaticLayer
-from pytest_modelperf.units import format_count, format_shape, format_signed_count, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count, format_shape, format_signed_count
 from pytest_modelperf.verdicts import LayerTypeChange, TimeChange
 
 # Where nothing in the graph changed, a time is a reason from this share of the difference on.

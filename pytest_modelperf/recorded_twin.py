@@ -14,7 +14,8 @@ from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.records import Case, StaticProfile
 from pytest_modelperf.rigging import Model
-from pytest_modelperf.units import format_bytes, format_count, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
 from pytest_modelperf.rigging import Model, Place, Watch, read_facts
 from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
 PROCESSES = 5

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import Latency, LayerTime, Measurement
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
 # No text, as all that the fields of records name: these are read by their types.

@@ -26,7 +26,7 @@ from pytest_modelperf.records import (
     Profile,
     StaticProfile,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.baseline_records import ModelBaseline

@@ -48,7 +48,7 @@ from pytest_modelperf.rigging import (
 )
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange
 

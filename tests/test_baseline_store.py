@@ -42,15 +42,15 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines import files
 from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
-from pytest_modelperf.baselines.fields import MAX_INTEGER, rounded
-from pytest_modelperf.baselines.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.recording import store_case, store_latency, thin
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.files import writing as files
+from pytest_modelperf.files.fields import MAX_INTEGER, rounded
+from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts

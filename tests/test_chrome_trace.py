@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.sampling import sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile, StaticLayer, StaticProfile
 from pytest_modelperf.report.profile_trace import MAX_INFERENCES, dump_trace
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from tests.command import run
 from tests.measuring.fake_bench import FakeBench, FakeClock, steady
 from tests.measuring.profiles import (

@@ -20,7 +20,8 @@ from pytest_modelperf.report.comparison_tables import layer_type_time_tables
 from pytest_modelperf.report.markdown import escape_markdown, render_markdown
 from pytest_modelperf.report.text import TextStyle, render_comparison
 from pytest_modelperf.serde import dump_comparison
-from pytest_modelperf.units import display_width, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,

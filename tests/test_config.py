@@ -23,9 +23,9 @@ from pytest_modelperf.config import (
     Terms,
     check_ini_keys,
     read_settings,
-    read_table,
 )
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.options import OPTIONS, Option, UpdateMode
 
@@ -831,7 +831,7 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
         "pytest_modelperf.config_values",
         "pytest_modelperf.errors",
         "pytest_modelperf.options",
-        "pytest_modelperf.units",
+        "pytest_modelperf.text.units",
     ]
 
 

@@ -12,17 +12,10 @@ from hypothesis import given
 from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import (
-    FIGURES,
-    Budget,
-    Tolerances,
-    nearest,
-    read_budgets,
-    read_tolerances,
-    suggestion,
-)
+from pytest_modelperf.limits import FIGURES, Budget, Tolerances, read_budgets, read_tolerances
 from pytest_modelperf.measurements import PERCENTS
 from pytest_modelperf.records import StaticProfile
+from pytest_modelperf.text.words import nearest, suggestion
 
 
 def _refusal_of_budgets(values: dict[str, object]) -> str:

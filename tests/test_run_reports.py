@@ -51,7 +51,8 @@ from pytest_modelperf.report.run_text import (
 )
 from pytest_modelperf.report.verdict_lines import OF_PYTEST
 from pytest_modelperf.serde import dump_comparison, dump_run
-from pytest_modelperf.units import display_width, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
 from pytest_modelperf.verdicts import (
     CaseComparison,
     LayerChange,

@@ -20,7 +20,7 @@ from pytest_modelperf.report.sweep_csv import SWEEP_COLUMNS, render_sweep_csv
 from pytest_modelperf.report.text import TextStyle, render_sweep
 from pytest_modelperf.serde import dump_sweep
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweetSpot
-from pytest_modelperf.units import display_width
+from pytest_modelperf.text.words import display_width
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,

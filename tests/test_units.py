@@ -8,15 +8,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
     format_shape,
     format_share,
     parse_count,
-    printable,
-    shorten_list,
 )
+from pytest_modelperf.text.words import shorten_list
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS, render_whatif_csv
 from pytest_modelperf.report.whatif_tables import View
 from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
 from pytest_modelperf.serde import dump_whatif
-from pytest_modelperf.units import display_width
+from pytest_modelperf.text.words import display_width
 from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange
 from tests.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif

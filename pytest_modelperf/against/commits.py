@@ -22,7 +22,7 @@ from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.options import AGAINST
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024

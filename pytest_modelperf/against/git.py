@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.options import AGAINST
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # To look something up; to get a file, which a filter may have to download.
 _LOOK_SECONDS = 60.0

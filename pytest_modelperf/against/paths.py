@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.options import AGAINST
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Folders of copies and of packages, in which nobody's models lie.
 _COPIES = frozenset({"build", "dist", "node_modules", "venv", "__pycache__"})

@@ -24,8 +24,6 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines.fields import Field
-from pytest_modelperf.baselines.strict_json import parse_json
 from pytest_modelperf.baselines.upgrades import (
     MACHINE_SCHEMA,
     MACHINE_UPGRADES,
@@ -33,10 +31,12 @@ from pytest_modelperf.baselines.upgrades import (
     MODEL_UPGRADES,
     upgrade,
 )
+from pytest_modelperf.files.fields import Field
+from pytest_modelperf.files.strict_json import parse_json
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 T = TypeVar("T")
 

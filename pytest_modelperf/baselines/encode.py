@@ -21,8 +21,8 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines.fields import rounded
 from pytest_modelperf.baselines.upgrades import MACHINE_SCHEMA, MODEL_SCHEMA
+from pytest_modelperf.files.fields import rounded
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.records import LayerType, ModelFacts

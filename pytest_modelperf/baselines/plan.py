@@ -24,7 +24,7 @@ from pytest_modelperf.baseline_records import (
     StoredTwin,
     Value,
 )
-from pytest_modelperf.baselines.fields import rounded
+from pytest_modelperf.files.fields import rounded
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
 

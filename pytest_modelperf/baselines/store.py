@@ -22,7 +22,10 @@ from pathlib import Path
 from pytest_modelperf.baseline_records import Baseline, MachineBaseline, ModelBaseline, Plan
 from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
-from pytest_modelperf.baselines.files import (
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.errors import BaselineError, OutputError
+from pytest_modelperf.files.names import is_safe_name
+from pytest_modelperf.files.writing import (
     has_leftovers,
     locked,
     read_file,
@@ -30,10 +33,7 @@ from pytest_modelperf.baselines.files import (
     sync_folder,
     write_file,
 )
-from pytest_modelperf.baselines.names import is_safe_name
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
-from pytest_modelperf.errors import BaselineError, OutputError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 MODEL_FILE = "model.json"
 TWIN_FILE = "twin.onnx"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from pytest_modelperf.baselines.fields import Field
+from pytest_modelperf.files.fields import Field
 
 # A step takes a document of its schema to one of the next.
 Step: TypeAlias = Callable[[Field], dict[str, object]]

@@ -25,7 +25,7 @@ from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
-from pytest_modelperf.units import printable, printable_lines
+from pytest_modelperf.text.escaping import printable, printable_lines
 
 # What a shell gives to a program that was interrupted.
 _INTERRUPTED = 130

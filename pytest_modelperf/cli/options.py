@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.binding import InputSpec
@@ -38,7 +38,7 @@ class Seconds(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        from pytest_modelperf.limits import SECONDS, as_seconds
+        from pytest_modelperf.text.given_numbers import SECONDS, as_seconds
 
         try:
             seconds = as_seconds(float(value))

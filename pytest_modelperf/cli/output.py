@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pytest_modelperf.output_files import written_text
+from pytest_modelperf.files.output import written_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress

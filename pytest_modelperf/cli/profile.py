@@ -21,8 +21,8 @@ from pytest_modelperf.cli.options import (
 from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.cli.profile_store import Keeping, profile_dir_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import check_outputs
-from pytest_modelperf.units import printable
+from pytest_modelperf.files.output import check_outputs
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.hookspecs import Extensions

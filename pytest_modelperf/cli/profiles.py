@@ -11,8 +11,8 @@ from pytest_modelperf.cli.options import load_extensions, model_options, read_re
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import check_outputs, is_stdout
-from pytest_modelperf.units import printable
+from pytest_modelperf.files.output import check_outputs, is_stdout
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.hookspecs import Operators

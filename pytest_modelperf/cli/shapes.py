@@ -14,8 +14,9 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import terminal_style
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import check_outputs
-from pytest_modelperf.units import printable, shorten_list
+from pytest_modelperf.files.output import check_outputs
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
 
 _MOST_NAMED = 5
 

@@ -21,7 +21,7 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import check_outputs
+from pytest_modelperf.files.output import check_outputs
 
 if TYPE_CHECKING:
     from pytest_modelperf.sweeps import Sweep

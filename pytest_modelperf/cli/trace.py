@@ -10,8 +10,8 @@ import click
 
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import check_outputs, written_text
-from pytest_modelperf.units import printable
+from pytest_modelperf.files.output import check_outputs, written_text
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profile_files.opening import ProfileSource

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
-from pytest_modelperf.units import format_count, format_ms, format_share, ms_decimals, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count, format_ms, format_share, ms_decimals
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,8 @@ from onnx import NodeProto, numpy_helper
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import BoundInputs
 from pytest_modelperf.graph.structure import Graph, Node, Shape
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value

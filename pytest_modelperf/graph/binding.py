@@ -14,7 +14,10 @@ from typing import TypeAlias
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.structure import BITS
-from pytest_modelperf.units import format_shape, printable, shell_word, shorten_list
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.units import format_shape
+from pytest_modelperf.text.words import shorten_list
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"

@@ -45,7 +45,7 @@ from pytest_modelperf.graph.validity import (
     describe,
     execution_order,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value

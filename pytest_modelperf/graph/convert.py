@@ -15,7 +15,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.model_file import dtype_name
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Attribute, Shape
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _NOTHING: Mapping[str, Any] = {}
 

@@ -12,7 +12,8 @@ from blake3 import blake3
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.seen_file import SeenFile
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 # Takes the name of a step that lasts.
 Tell: TypeAlias = Callable[[str], None]

@@ -7,7 +7,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from pytest_modelperf.graph.convert import Block, read_block
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure import Plan, PlanNode
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 def read_plan(data: bytes) -> Plan:

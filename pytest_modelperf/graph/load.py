@@ -36,7 +36,7 @@ from pytest_modelperf.graph.validity import (
     unified_domain,
 )
 from pytest_modelperf.records import TensorFacts
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value

@@ -21,13 +21,15 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.digests import Tell, digest_model
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
-from pytest_modelperf.plain_files import require_file
-from pytest_modelperf.units import format_bytes, format_shape, printable, shorten_list
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_shape
+from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
     import numpy.typing as npt

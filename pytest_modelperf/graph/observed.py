@@ -17,7 +17,8 @@ from pytest_modelperf.graph.observation import Observation, Place, SeenNode
 from pytest_modelperf.graph.runnable import nodes_by_name
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
 
 # In these only a sequence, an optional or a map is without a type.
 _TYPED_DOMAINS = frozenset({"", "ai.onnx.ml"})

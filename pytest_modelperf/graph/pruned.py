@@ -34,7 +34,7 @@ from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.graph.weight_notes import Spread, Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes

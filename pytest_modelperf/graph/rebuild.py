@@ -23,7 +23,8 @@ from pytest_modelperf.graph.wire import (
     encode_varint,
     restore_model,
 )
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 # The key of the metadata that says of a rebuilt model what it is.
 REBUILT_KEY = "modelperf.rebuilt"

@@ -24,7 +24,8 @@ from pytest_modelperf.graph.wire import (
     encode_varint,
     restore_model,
 )
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 # What follows the name of the model in that of its external data.
 DATA_SUFFIX = ".data"

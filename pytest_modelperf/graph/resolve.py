@@ -20,7 +20,8 @@ from pytest_modelperf.graph.scope import Scope
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
-from pytest_modelperf.units import format_shape, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
 
 # Operators whose inference in onnx 1.23 reads the type of an input that has none, and with it
 # memory that is not its own. With known inputs all but the last are safe.

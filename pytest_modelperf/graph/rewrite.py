@@ -14,12 +14,12 @@ import onnx
 from onnx import TensorProto, ValueInfoProto, helper
 
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.output import Target, cannot_write, has_folder
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import DATA_TYPES, external_files
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Shape, Tensor
-from pytest_modelperf.output_files import Target, cannot_write, has_folder
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from pytest_modelperf.errors import ChangedModelError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 @dataclass(frozen=True, slots=True)

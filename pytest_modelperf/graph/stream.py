@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import onnx
 
 from pytest_modelperf.errors import ModelError
+from pytest_modelperf.files.output import Target, written_bytes
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, ModelFile
 from pytest_modelperf.graph.wire import Chunk, chunk_size, restore_model
-from pytest_modelperf.output_files import Target, written_bytes
-from pytest_modelperf.units import format_bytes
+from pytest_modelperf.text.units import format_bytes
 
 _PIECE_BYTES = 1 << 20
 

@@ -40,7 +40,8 @@ from pytest_modelperf.graph.weight_notes import (
 )
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, stored_number
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, Skipped
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 # The key of metadata: the model's has the schema, a tensor's the note on it.
 TWIN_KEY = "modelperf.twin"

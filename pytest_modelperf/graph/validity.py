@@ -24,7 +24,7 @@ from pytest_modelperf.graph.convert import (
     read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Attributes that divide or count, with the least and the most that makes sense.
 _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))

@@ -20,7 +20,8 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_modelperf.baselines.decode import read_machine_facts
-from pytest_modelperf.baselines.fields import MAX_INTEGER, Field
-from pytest_modelperf.baselines.strict_json import Advice, parse_json
 from pytest_modelperf.baselines.upgrades import upgrade
+from pytest_modelperf.files.fields import MAX_INTEGER, Field
+from pytest_modelperf.files.strict_json import Advice, parse_json
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
     PERCENTS,
@@ -56,7 +56,7 @@ from pytest_modelperf.records import (
 from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
 from pytest_modelperf.serde.values import SCHEMA
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)

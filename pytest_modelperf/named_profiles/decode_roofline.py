@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 
-from pytest_modelperf.baselines.fields import Field
+from pytest_modelperf.files.fields import Field
 from pytest_modelperf.named_profiles.strict_values import (
     nanoseconds,
     number,
@@ -15,7 +15,7 @@ from pytest_modelperf.named_profiles.strict_values import (
     with_keys,
 )
 from pytest_modelperf.rooflines import Bandwidth, Bound, LayerRoof, Peaks, Roofline, Work
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _BOUNDS = {bound.value: bound for bound in Bound}

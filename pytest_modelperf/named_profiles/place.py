@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_modelperf.baselines.names import folder_name
-from pytest_modelperf.config import read_table
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import nearest
+from pytest_modelperf.files.names import folder_name
+from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.named_records import FLOPS
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import nearest
 
 FOLDER = "profiles"
 MAX_NAME = 64

@@ -18,7 +18,7 @@ from pytest_modelperf.named_records import (
     WorkAndTime,
 )
 from pytest_modelperf.records import CaseProfile
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _DIGITS = 12
 # Two runs that did not take turns show no difference, whatever the intervals of each: this one

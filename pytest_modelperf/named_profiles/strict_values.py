@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pytest_modelperf.baselines.fields import MAX_INTEGER, Field
+from pytest_modelperf.files.fields import MAX_INTEGER, Field
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from pytest_modelperf.profile_files.ort_profile_file import (
     RawEvent,
     whole,
 )
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.traces import Argument, Category, Counter, Event, Span, ThreadName
-from pytest_modelperf.units import printable
 
 _KERNEL = "_kernel_time"
 # Versions before 1.21 also tell of the waits before and behind a kernel.

@@ -23,8 +23,8 @@ from typing import Annotated, Any, TextIO, TypeAlias
 import msgspec
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.plain_files import require_file
-from pytest_modelperf.units import printable
+from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.text.escaping import printable
 
 INFERENCE = "model_run"
 # The runtime takes no more events than this, and says so only in its log.

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.traces import (
     TRACE_HEAD,
     Argument,
@@ -30,7 +31,6 @@ from pytest_modelperf.traces import (
     Span,
     ThreadName,
 )
-from pytest_modelperf.units import printable
 
 # What stands between the events and what is said of them.
 _END = b"],"

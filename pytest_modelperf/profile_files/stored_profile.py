@@ -14,10 +14,11 @@ from itertools import accumulate, count, pairwise
 from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.measurements import RowKind
-from pytest_modelperf.plain_files import require_file
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName
-from pytest_modelperf.units import format_bytes, format_shape, printable
 
 FIRST_INFERENCE = "first inference"
 INFERENCE = "inference"

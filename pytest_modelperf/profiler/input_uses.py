@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_modelperf.graph.shape_arithmetic import dim
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Shape

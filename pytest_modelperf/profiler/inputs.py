@@ -21,7 +21,9 @@ from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.input_uses import Demand, demand_on, find_uses
 from pytest_modelperf.profiler.number_formats import NARROW_INTEGERS, STORED_AS, to_bits
-from pytest_modelperf.units import format_shape, printable, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.text.units import format_shape
 
 if TYPE_CHECKING:
     import numpy.typing as npt

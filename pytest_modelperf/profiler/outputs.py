@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from pytest_modelperf.profiler.measure import Rig
-from pytest_modelperf.units import format_bytes, format_shape
+from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.verdicts import OutputChange
 
 if TYPE_CHECKING:

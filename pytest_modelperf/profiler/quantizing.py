@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     LEAST_START_LIMIT_S,
     Worker,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 Form: TypeAlias = Literal["dynamic", "static"]
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
 # Only a folder with this file is one of these, whatever its name is.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _NS_PER_S = 1e9
 # What it writes where there is no repository.

@@ -24,7 +24,7 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     verdict_word,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Verdict
 
 # The first reasons are those that explain most. Without times the table has them all.

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.traces import TRACE_HEAD, Argument, Counter, Event, Span
-from pytest_modelperf.units import printable
 
 _NS_PER_US = 1000.0
 _NS_PER_MS = 1e6

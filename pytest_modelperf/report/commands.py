@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pytest_modelperf.units import display_width
+from pytest_modelperf.text.words import display_width
 
 # A word of a command, with whatever it has in quotes.
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")

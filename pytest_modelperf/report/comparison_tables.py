@@ -21,13 +21,8 @@ from pytest_modelperf.report.verdict_lines import (
     is_equal,
     verdict_word,
 )
-from pytest_modelperf.units import (
-    format_count,
-    format_ms,
-    format_signed_count,
-    ms_decimals,
-    printable,
-)
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count, format_ms, format_signed_count, ms_decimals
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,

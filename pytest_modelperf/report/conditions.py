@@ -10,7 +10,8 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Measurement, Noise
 from pytest_modelperf.records import CaseProfile, Outcome
 from pytest_modelperf.report.measured_tables import percent
-from pytest_modelperf.units import format_bytes, format_count, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_count
 
 # How well the median is meant to be known.
 WANTED_HALF_WIDTH = 0.01

@@ -9,7 +9,7 @@ from io import StringIO
 from pytest_modelperf.records import Profile
 from pytest_modelperf.report.layer_columns import find_columns
 from pytest_modelperf.report.tables import Cell
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Spreadsheets run a cell that starts with one of these as a formula; some take wide ones, too.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -15,7 +15,8 @@ from pytest_modelperf.report.conditions import (
 from pytest_modelperf.report.measured_tables import percent
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.units import format_ms, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_ms
 
 # The change that a comparison allows unless it is told otherwise.
 TOLERANCE = 0.03

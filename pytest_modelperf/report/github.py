@@ -12,7 +12,7 @@ from pytest_modelperf.report.verdict_lines import (
     OF_PYTEST,
     failure_lines,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import Verdict
 
 # GitHub shows so many of each kind in a step, and drops the others without a word.

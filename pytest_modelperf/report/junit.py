@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.report.figures import LATENCY
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import Metric
 
 # What their names begin with.

@@ -11,7 +11,8 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.measurements import RowKind
 from pytest_modelperf.records import CaseProfile, LayerRow, StaticLayer, StaticProfile
 from pytest_modelperf.report.tables import Cell
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
     format_ms,
@@ -19,7 +20,6 @@ from pytest_modelperf.units import (
     format_shape,
     format_share,
     ms_decimals,
-    printable,
 )
 
 # So small that no kernel's clock sees less.

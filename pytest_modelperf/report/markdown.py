@@ -32,7 +32,7 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     is_quiet,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # What has a meaning in a line of CommonMark or of GitHub's dialect, and at its beginning.

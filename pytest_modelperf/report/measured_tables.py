@@ -9,14 +9,14 @@ from pytest_modelperf.measurements import Percentile
 from pytest_modelperf.records import CaseProfile, LayerRow, LayerType
 from pytest_modelperf.report.layer_columns import LayerContext
 from pytest_modelperf.report.tables import Column, Table, transpose_table
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
     format_count,
     format_ms,
     format_rate,
     format_share,
-    printable,
 )
 
 # The dimensions of a case tell it from the next: little of its id may be cut.

@@ -14,14 +14,14 @@ from pytest_modelperf.report.conditions import describe_instruction_sets
 from pytest_modelperf.report.layer_columns import layer_total_ns
 from pytest_modelperf.report.measured_tables import percent
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     UNKNOWN,
     format_count,
     format_ms,
     format_rate,
     format_share,
     ms_decimals,
-    printable,
 )
 from pytest_modelperf.verdicts import CaseComparison, LayerChange
 

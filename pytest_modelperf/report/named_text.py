@@ -28,7 +28,8 @@ from pytest_modelperf.report.named_tables import (
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.text import LayerView, render_profile
-from pytest_modelperf.units import printable, shell_path, shell_word
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path, shell_word
 
 # One standard deviation of the difference between two processes, from one real model to another,
 # each in 40 processes on a shared machine of 2 cores.

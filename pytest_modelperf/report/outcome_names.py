@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.report.model_names import name_models, name_paths
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Folders, files, classes and functions; what stands in brackets belongs to the function.
 _SEPARATOR = re.compile(r"::|/")

@@ -19,7 +19,7 @@ from pytest_modelperf.report.tables import (
     least_width,
     table_width,
 )
-from pytest_modelperf.units import display_width
+from pytest_modelperf.text.words import display_width
 
 # Wide enough for any name, so that nothing is cut where no one looks at a screen.
 UNLIMITED_WIDTH = 10_000

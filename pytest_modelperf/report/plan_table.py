@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pytest_modelperf.baseline_records import Change, Plan, Value
 from pytest_modelperf.report.tables import CUT, Column, Table
-from pytest_modelperf.units import format_bytes, format_count, format_ms, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes, format_count, format_ms
 
 _NOTHING = "-"
 _TITLES = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pytest_modelperf.measurements import Progress
 from pytest_modelperf.report.measured_tables import percent
 from pytest_modelperf.report.tables import CUT
-from pytest_modelperf.units import display_width, format_ms, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_ms
+from pytest_modelperf.text.words import display_width
 
 
 def progress_line(progress: Progress, width: int) -> str:

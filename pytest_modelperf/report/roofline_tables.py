@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.rooflines import Bound, LayerRoof, Peaks, Roofline
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
     format_ms,
     format_rate,
     format_share,
-    printable,
 )
 
 _GIGA = 1e9

@@ -19,7 +19,7 @@ from pytest_modelperf.report.verdict_lines import (
     hidden_tails,
     is_quiet,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Verdict
 
 # The chance that a run calls something worse that is not: its gates share it.

@@ -29,7 +29,7 @@ from pytest_modelperf.report.run_lines import (
 )
 from pytest_modelperf.report.run_table import outcome_table
 from pytest_modelperf.report.verdict_lines import OF_PYTEST
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import Verdict
 
 # GitHub shows no summary of a job that is longer.

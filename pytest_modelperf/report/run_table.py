@@ -13,7 +13,7 @@ from pytest_modelperf.report.figures import (
     metric_title,
 )
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
-from pytest_modelperf.units import format_count
+from pytest_modelperf.text.units import format_count
 from pytest_modelperf.verdicts import Metric, Verdict
 
 # Where the case is cut to less, it is hardly known.

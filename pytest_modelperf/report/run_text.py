@@ -28,7 +28,8 @@ from pytest_modelperf.report.run_lines import (
 )
 from pytest_modelperf.report.run_table import fitting_table
 from pytest_modelperf.report.verdict_lines import OF_PYTEST, describe_facts
-from pytest_modelperf.units import printable, shell_path
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.verdicts import Verdict
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]

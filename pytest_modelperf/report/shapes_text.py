@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pytest_modelperf.records import TensorFacts
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.units import UNKNOWN, format_shape, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import UNKNOWN, format_shape
 
 _COLUMNS = (
     Column("tensor", is_text=True, is_name=True),

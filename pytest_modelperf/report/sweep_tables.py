@@ -19,7 +19,8 @@ from pytest_modelperf.sweeps import (
     SweepPoint,
     SweepSide,
 )
-from pytest_modelperf.units import UNKNOWN, format_ms, format_rate, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import UNKNOWN, format_ms, format_rate
 
 # The model before and the model now, wherever there are two.
 LABELS = ("A", "B")

@@ -32,7 +32,8 @@ from pytest_modelperf.report.sweep_tables import (
 from pytest_modelperf.report.tables import table_width
 from pytest_modelperf.report.verdict_lines import describe_metric, describe_verdict, failure_lines
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
-from pytest_modelperf.units import format_ms, format_rate, printable
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_ms, format_rate
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # So many of a list of configurations are named.

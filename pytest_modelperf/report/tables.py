@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pytest_modelperf.units import display_width
+from pytest_modelperf.text.words import display_width
 
 Cell: TypeAlias = "str | int | float | None"
 

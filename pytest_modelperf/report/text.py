@@ -31,7 +31,7 @@ from pytest_modelperf.report.sweep_text import render_sweep
 from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
 from pytest_modelperf.rooflines import Roofline
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 __all__ = [

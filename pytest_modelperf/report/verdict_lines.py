@@ -16,7 +16,7 @@ from pytest_modelperf.report.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (
     CaseComparison,
     Comparison,

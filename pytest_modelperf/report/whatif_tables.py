@@ -10,7 +10,8 @@ from typing import TypeAlias
 from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.records import StaticLayer
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
-from pytest_modelperf.units import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import (
     UNKNOWN,
     format_bytes,
     format_count,
@@ -18,7 +19,6 @@ from pytest_modelperf.units import (
     format_rate,
     format_share,
     ms_decimals,
-    printable,
 )
 from pytest_modelperf.variants import Level, WhatIfCase, times_as_fast
 

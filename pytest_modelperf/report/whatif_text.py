@@ -18,7 +18,7 @@ from pytest_modelperf.report.whatif_tables import (
     output_change_table,
     verdict_of,
 )
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.variants import VariantKind, WhatIf, WhatIfCase
 
 SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"

@@ -20,8 +20,9 @@ from pytest_modelperf.config_values import (
 )
 from pytest_modelperf.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import read_tolerances, suggestion
-from pytest_modelperf.units import printable
+from pytest_modelperf.limits import read_tolerances
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource

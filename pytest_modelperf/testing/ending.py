@@ -15,12 +15,13 @@ import pytest
 from pytest_modelperf import __version__, options
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.output_files import cannot_write, check_outputs, is_stdout, written_text
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
-from pytest_modelperf.units import printable, shorten_list
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
     from pytest_modelperf.baseline_records import Baseline, Plan, Recording

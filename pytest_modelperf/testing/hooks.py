@@ -52,7 +52,7 @@ from pytest_modelperf.testing.switch import (
 )
 from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
 from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.units import printable, printable_lines
+from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
 
 # What a worker of pytest-xdist is told, and what it tells.

@@ -13,7 +13,7 @@ from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
 from pytest_modelperf.testing.run import PerfFailure, Run
 from pytest_modelperf.testing.switch import SWITCHED_OFF, named_tests, run_of
 from pytest_modelperf.testing.wording import in_table
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 class OnnxFile(pytest.File):

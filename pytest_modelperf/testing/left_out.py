@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.config import Settings, read_table
+from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.units import printable, shell_path
+from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 
 PYPROJECT = "pyproject.toml"
 # So many tables have a note of their own.

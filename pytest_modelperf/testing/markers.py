@@ -13,7 +13,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Budget, read_budgets
 from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
 from pytest_modelperf.testing.switch import BUDGET, CASE, SUFFIX
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # So many of the models that are there are told where one is not.
 _MAX_NEAR = 5

@@ -17,8 +17,8 @@ import pytest
 from pytest_modelperf import options
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.outcomes import CaseOutcome, Source
-from pytest_modelperf.output_files import cannot_write, written_text
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
@@ -156,7 +156,7 @@ class Run:
 
     def baseline_of(self, declared: Declared) -> str:
         """The folder of its baseline; UsageError for a model that nothing names."""
-        from pytest_modelperf.baselines.names import folder_name
+        from pytest_modelperf.files.names import folder_name
 
         if declared.baseline is not None:
             return folder_name(declared.baseline)

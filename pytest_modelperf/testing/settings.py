@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.config import Settings, check_ini_keys, read_settings, read_table
+from pytest_modelperf.config import Settings, check_ini_keys, read_settings
+from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.options import OPTIONS
 
 

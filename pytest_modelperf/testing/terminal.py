@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.units import printable_lines
+from pytest_modelperf.text.escaping import printable_lines
 
 if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable
 
-from pytest_modelperf.units import printable_lines
+from pytest_modelperf.text.escaping import printable_lines
 
 # `--dim N=SIZE --dim 'a b=SIZE'`, as a message asks for what is missing, quoted for a shell.
 _DIM = r"""--dim (?:[\w@%+=:,./-]+=SIZE|'(?:[^']|'"'"')*=SIZE')"""

@@ -21,8 +21,8 @@ from pytest_modelperf.profiler.fusion import Place, Places
 from pytest_modelperf.profiler.layers import layer_indexes, main_layer
 from pytest_modelperf.records import StaticLayer
 from pytest_modelperf.session import profile_bound
+from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.traces import Argument
-from pytest_modelperf.units import format_shape
 
 # Kernels compute in blocks of up to so many channels.
 _MAX_BLOCK = 16

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.output_files import STDOUT, check_output, written_text
+from pytest_modelperf.files.output import STDOUT, check_output, written_text
 from pytest_modelperf.profiler.working_folder import WorkingFolder
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.traces import Category, Event
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
 from pytest_modelperf.tracing.spool import Spool
-from pytest_modelperf.units import printable
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -35,19 +35,19 @@ from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.baselines.strict_json import OF_BASELINE
 from pytest_modelperf.cli import main
-from pytest_modelperf.config import read_table
 from pytest_modelperf.errors import (
     BaselineError,
     ModelPerfError,
     OutputError,
     UsageError,
 )
+from pytest_modelperf.files.output import written_text
+from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.files.strict_json import OF_BASELINE
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.named_profiles.store import ProfileStore
-from pytest_modelperf.output_files import written_text
 from pytest_modelperf.peak_files import find_peaks, keep_peaks
 from pytest_modelperf.profile_files import ort_profile_file
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
@@ -166,7 +166,7 @@ def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_ke
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from pytest_modelperf.baselines.files import locked
+from pytest_modelperf.files.writing import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
@@ -190,7 +190,7 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         # Who finds the lock held sleeps before it looks again.
-        monkeypatch.setattr("pytest_modelperf.baselines.files.time.sleep", kill)
+        monkeypatch.setattr("pytest_modelperf.files.writing.time.sleep", kill)
         store = BaselineStore(tmp_path)
         store.apply(plan_update(None, make_recording()))
     finally:

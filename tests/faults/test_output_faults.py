@@ -17,7 +17,7 @@ import onnx
 import pytest
 
 from pytest_modelperf.errors import OutputError
-from pytest_modelperf.output_files import check_output, written_bytes, written_text
+from pytest_modelperf.files.output import check_output, written_bytes, written_text
 from tests.command import environment, run
 from tests.plugin.project import write_dense
 from tests.small_models import save_beside

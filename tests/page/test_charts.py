@@ -12,7 +12,7 @@ from pytest_modelperf.measurements import Latency, Percentile, Ratio
 from pytest_modelperf.records import Case
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.sweeps import Configuration, SweepPoint, SweetSpot, find_sweet_spot
-from pytest_modelperf.units import format_count, format_ms
+from pytest_modelperf.text.units import format_count, format_ms
 from tests.page import sample_data
 from tests.page.browser import OpenPage, barred
 from tests.page.conftest import OpenData

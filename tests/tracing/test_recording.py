@@ -18,10 +18,10 @@ import pytest
 import pytest_modelperf
 from pytest_modelperf import profile
 from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.traces import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
-from pytest_modelperf.units import printable
 from tests.tracing.models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace, read_valid_trace
 

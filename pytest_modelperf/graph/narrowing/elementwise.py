@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pytest_modelperf.graph.narrowing.links import Links, Rule
 from pytest_modelperf.graph.structure import Node, Tensor
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 def broadcast(links: Links, operand: Tensor, result: Tensor, last: int = 0) -> None:

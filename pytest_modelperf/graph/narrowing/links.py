@@ -10,7 +10,7 @@ import numpy as np
 
 from pytest_modelperf.graph.narrowing.dimensions import Dim, Dimensions
 from pytest_modelperf.graph.structure import Node, Tensor
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.narrowing.dimensions import Places

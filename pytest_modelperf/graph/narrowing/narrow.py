@@ -16,7 +16,7 @@ from pytest_modelperf.graph.narrowing.relating import Related, relate
 from pytest_modelperf.graph.narrowing.selection import Selection, select
 from pytest_modelperf.graph.narrowing.strength import strengths
 from pytest_modelperf.graph.narrowing.writing import write_planned
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # How many of the reasons an error message has.
 _SHOWN = 3

@@ -25,7 +25,7 @@ from pytest_modelperf.graph.narrowing.links import Findings, Links, Rule
 from pytest_modelperf.graph.stored_tensors import walk_nodes
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.graph.validity import describe
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {

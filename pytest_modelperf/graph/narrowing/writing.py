@@ -24,7 +24,7 @@ from pytest_modelperf.graph.narrowing.relating import used_names
 from pytest_modelperf.graph.narrowing.rewriting import Rewriter
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
 from pytest_modelperf.graph.structure import Tensor, byte_size
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pytest_modelperf.errors import ExtensionError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 @dataclass(frozen=True, slots=True)

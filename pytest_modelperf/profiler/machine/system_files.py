@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # Linux itself is built for at most 8192 processors on x86, and for fewer elsewhere.
 MAX_PROCESSORS = 8192

@@ -29,7 +29,7 @@ from pytest_modelperf.profiler.static.counters import CONTROL_FLOW, STANDARD_COU
 from pytest_modelperf.profiler.static.memory import peak_activation_bytes, used_outputs
 from pytest_modelperf.profiler.static.traffic import TrafficCounter
 from pytest_modelperf.records import StaticLayer, StaticProfile, Uncounted
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> StaticProfile:

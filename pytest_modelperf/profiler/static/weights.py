@@ -8,7 +8,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.profiler.static.sparsity import effective_macs, measure_sparsity
 from pytest_modelperf.records import Sparsity, StaticLayer, StaticProfile
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 
 def add_sparsity(profile: StaticProfile, bound: BoundModel) -> StaticProfile:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.errors import MeasureError, MissingModuleError, ModelPerfError, UsageError
-from pytest_modelperf.units import printable, printable_lines
+from pytest_modelperf.text.escaping import printable, printable_lines
 
 # How long a worker is given to say how it ended, and to end by itself.
 GRACE_S = 5.0

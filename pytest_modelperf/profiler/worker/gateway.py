@@ -35,7 +35,7 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
 from pytest_modelperf.profiler.working_folder import WorkingFolder
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # The same for all users and sessions, whatever their TMPDIR.
 _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no link is followed

@@ -34,7 +34,7 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     is_quiet,
 )
-from pytest_modelperf.units import format_count, format_rate
+from pytest_modelperf.text.units import format_count, format_rate
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 
 TONES = {

@@ -11,7 +11,7 @@ from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.records import ModelFacts
 from pytest_modelperf.report.conditions import describe_machine_line
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.units import format_bytes
+from pytest_modelperf.text.units import format_bytes
 
 _SHORT_HASH = 12
 

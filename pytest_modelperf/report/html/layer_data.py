@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pytest_modelperf.records import Attribute, CaseProfile, LayerRow, LayerType, StaticLayer
 from pytest_modelperf.report.html.latency_data import Entry
 from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
-from pytest_modelperf.units import format_shape
+from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.verdicts import CaseComparison, LayerChange, LayerTypeChange, TimeChange
 
 _NS_PER_MS = 1e6

@@ -51,7 +51,7 @@ from pytest_modelperf.report.verdict_lines import (
     verdict_word,
 )
 from pytest_modelperf.sweeps import Sweep, SweepSide
-from pytest_modelperf.units import format_rate
+from pytest_modelperf.text.units import format_rate
 from pytest_modelperf.verdicts import Comparison, Verdict
 
 # Of more cases, those that passed are a row of the table and no more.

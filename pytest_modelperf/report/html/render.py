@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_modelperf import __version__
 from pytest_modelperf.report.html.overview import Overview
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # In this order: each may use what those above it define.
 STYLES = (

@@ -25,14 +25,14 @@ from pytest_modelperf.report.whatif_tables import (
     verdict_of,
 )
 from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
-from pytest_modelperf.units import (
+from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
     format_ms,
     format_rate,
     ms_decimals,
-    shorten_list,
 )
+from pytest_modelperf.text.words import shorten_list
 from pytest_modelperf.variants import Level, VariantKind, WhatIf, WhatIfCase
 
 _PARTS = (Part("whatif", "What if"),)

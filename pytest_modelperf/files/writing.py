@@ -17,9 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_modelperf.baselines.strict_json import OF_BASELINE
 from pytest_modelperf.errors import BaselineError, OutputError
-from pytest_modelperf.units import format_bytes, printable
+from pytest_modelperf.files.strict_json import OF_BASELINE
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
 
 LOCK_NAME = ".lock"
 LOCK_SECONDS = 60.0

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, TypeAlias
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.units import printable, shell_path
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path
 
 Target: TypeAlias = str | os.PathLike[str]
 

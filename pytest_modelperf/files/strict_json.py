@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_modelperf.errors import BaselineError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 # The markers that git leaves at the start of a line; a text of JSON has no line breaks.
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)

@@ -17,7 +17,7 @@ import posixpath
 import re
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.units import printable
+from pytest_modelperf.text.escaping import printable
 
 _SUFFIX = ".onnx"
 _NO_SUFFIX = "+"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_modelperf.baselines.strict_json import OF_BASELINE, Unreadable
 from pytest_modelperf.errors import BaselineError
-from pytest_modelperf.units import printable
+from pytest_modelperf.files.strict_json import OF_BASELINE, Unreadable
+from pytest_modelperf.text.escaping import printable
 
 T = TypeVar("T")
 

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-import unicodedata
-from collections.abc import Sequence
 
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY_PREFIXES = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"),
                     (1 << 20, "MiB"), (1 << 10, "KiB"))  # fmt: skip
 _MOST = 10**30
 _COUNT = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kKMGTPE]?)\s*")
-# What the log of a CI job may obey: GitHub's runner `::error::` at the start of a line, and a name
-# may come to stand there; it and that of Azure Pipelines `##[group]` and `##vso[...]` anywhere.
-_RUNNER_COMMAND = re.compile(
-    r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
-    r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
-    r"|(?<=#)#(?=\w*\[)",
-    re.IGNORECASE,
-)
 
 UNKNOWN = "?"
 
@@ -69,54 +58,6 @@ def parse_count(text: str) -> int:
         raise ValueError(text)
     factor = next((f for f, p in _PREFIXES if p == match[2].replace("K", "k")), 1)
     return round(float(match[1]) * factor)
-
-
-def printable(text: str) -> str:
-    """`text` with everything that a terminal, a log or a table could obey shown escaped.
-
-    Names come from model files and may hold terminal escapes, line breaks, characters that
-    change the direction of writing, or what the runner of a CI job takes for a command.
-    """
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(char if char.isprintable() else _escaped(char) for char in text)
-    if "::" in text or "##" in text:
-        return _RUNNER_COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-    return text
-
-
-def shorten_list(texts: Sequence[str], most: int) -> str:
-    """The first of them, and how many more there are."""
-    more = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def printable_lines(text: str) -> str:
-    """The same for each line of a text."""
-    return "\n".join(map(printable, text.splitlines()))
-
-
-def shell_word(text: str) -> str:
-    """`text` as a word of a command that is to be typed: a shell takes it back, and obeys none."""
-    return printable(shlex.quote(text))
-
-
-def shell_path(path: str) -> str:
-    """A path as such a word, which no program takes for an option or a file of arguments."""
-    return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)
-
-
-def display_width(text: str) -> int:
-    """The columns that a terminal needs: two for wide characters, none for combining ones."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:

@@ -1,0 +1,52 @@
+"""The table `[tool.modelperf]` of a `pyproject.toml`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.words import shown
+
+PREFIX = "modelperf"
+
+
+# Far more than anyone writes.
+_MAX_TOML_BYTES = 16 << 20
+
+
+def read_table(pyproject: Path) -> Mapping[str, object] | None:
+    """What a file has as `[tool.modelperf]`; None without that table, or without the file."""
+    # Imported here: pytest has read the file already, and most runs do not ask for ours.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    name = printable(str(pyproject))
+    try:
+        size = require_file(pyproject)
+        if size > _MAX_TOML_BYTES:
+            raise UsageError(
+                f"{name} has {format_bytes(size)}: that is no pyproject.toml. Restore it."
+            )
+        content = tomllib.loads(pyproject.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise UsageError(f"{name} is not valid TOML: {printable(str(error))}.") from error
+    except RecursionError as error:
+        raise UsageError(
+            f"{name} has values that are nested too deeply: make it flatter."
+        ) from error
+    tool = content.get("tool")
+    table = tool.get(PREFIX) if isinstance(tool, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    raise UsageError(f"{name}: tool.{PREFIX} takes a table, not {shown(table)}.")

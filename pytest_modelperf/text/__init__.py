@@ -1,0 +1,1 @@
+"""Text as people and shells read it."""
