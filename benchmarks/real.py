@@ -67,7 +67,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import DuetRound, Ratio
+from pytest_modelperf.measurements import DuetRound
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
@@ -75,6 +75,7 @@ from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats import duet_ratio, summarize
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import CaseComparison
 
 LIGHT = (

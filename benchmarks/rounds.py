@@ -29,7 +29,6 @@ from verdicts import chain, noise
 from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import RUN_LEVEL, Gate
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import Turns
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.records import Case
@@ -37,6 +36,7 @@ from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats.duet import DuetRule, judge_sequence, plan_schedule
 from pytest_modelperf.stats.estimates import paired_difference
+from pytest_modelperf.stats.records import Turns
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Turns, Turns]

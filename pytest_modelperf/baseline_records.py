@@ -14,8 +14,9 @@ from statistics import median
 from typing import TypeAlias
 
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Ratio
+from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 
 Value: TypeAlias = int | float | str | None

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pytest_modelperf.baseline_records import Fidelity, StoredLatency
-from pytest_modelperf.decisions import Answer, Decision, Fit
 from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.measurements import PERCENTS, Block, DuetRound, Latency, Ratio
+from pytest_modelperf.measurements import Block, DuetRound
 from pytest_modelperf.stats import (
     LOOKS,
     DuetRule,
@@ -25,6 +24,8 @@ from pytest_modelperf.stats import (
     share_level,
     summarize,
 )
+from pytest_modelperf.stats.decisions import Answer, Decision, Fit
+from pytest_modelperf.stats.records import PERCENTS, Latency, Ratio
 from pytest_modelperf.verdicts import Metric, Verdict
 
 BlockPair: TypeAlias = tuple[Block, Block]

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Latency, LayerTime, Measurement
+from pytest_modelperf.measurements import LayerTime, Measurement
+from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]

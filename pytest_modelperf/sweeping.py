@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from pytest_modelperf.allowed_rounds import rounds_within
 from pytest_modelperf.comparing import Side, compare_models
 from pytest_modelperf.errors import (
     ChangedModelError,
@@ -55,6 +54,7 @@ from pytest_modelperf.stats import (
     spread_of_round,
     summarize,
 )
+from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweeps import (
     BATCH,
     CORES,

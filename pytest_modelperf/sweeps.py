@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Latency, Ratio, RoundSpread
+from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.records import Case, ModelFacts, Outcome, Profile
+from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 from pytest_modelperf.verdicts import Comparison
 
 # What a configuration can have more of.

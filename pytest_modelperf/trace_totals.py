@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from pytest_modelperf.measurements import Latency
+from pytest_modelperf.stats.records import Latency
 
 
 class Grouping(enum.Enum):

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Ratio
+from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import OutputChange
 
 BASELINE = "Baseline"

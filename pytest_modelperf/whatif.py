@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_modelperf.allowed_rounds import rounds_within
 from pytest_modelperf.dueling import Duel, Pair, fight
 from pytest_modelperf.errors import (
     BindingError,
@@ -28,7 +27,7 @@ from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.measurements import Progress, Ratio
+from pytest_modelperf.measurements import Progress
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
@@ -48,6 +47,8 @@ from pytest_modelperf.rigging import (
 )
 from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange

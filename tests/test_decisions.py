@@ -18,8 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.decisions import Answer, Fit
-from pytest_modelperf.measurements import Turns
 from pytest_modelperf.stats import (
     FEWEST_PROCESSES,
     LOOKS,
@@ -34,9 +32,11 @@ from pytest_modelperf.stats import (
     plan_looks,
     share_level,
 )
+from pytest_modelperf.stats.decisions import Answer, Fit
 from pytest_modelperf.stats.duet import Schedule, find_bounds, judge_sequence
 from pytest_modelperf.stats.looks import SOONER, Look, spend_level
 from pytest_modelperf.stats.quantiles import tolerance_factor
+from pytest_modelperf.stats.records import Turns
 from tests.simulation import (
     SETTINGS,
     Logs,

@@ -25,15 +25,7 @@ from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
 from pytest_modelperf.hookspecs import PROJECT, Operators
 from pytest_modelperf.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import (
-    PERCENTS,
-    Checkup,
-    EngineFacts,
-    Noise,
-    Outlook,
-    Ratio,
-    Spread,
-)
+from pytest_modelperf.measurements import Checkup, EngineFacts, Noise, Outlook
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
@@ -50,6 +42,7 @@ from pytest_modelperf.report.layer_columns import ALL_COLUMNS
 from pytest_modelperf.serde import dump_checkups
 from pytest_modelperf.stats import FEWEST_PROCESSES, LOOKS, needed_samples, share_level
 from pytest_modelperf.stats.looks import EARLY_LOOKS, spend_level
+from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread
 from tests.command import run
 from tests.shown import assert_laid_out, block, headings
 from tests.small_models import layer_of, ones, parse, static_of

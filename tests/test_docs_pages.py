@@ -28,7 +28,6 @@ from pytest_modelperf.limits import (
     FIGURES,
     read_budgets,
 )
-from pytest_modelperf.measurements import PERCENTS, Latency, Percentile
 from pytest_modelperf.options import OPTIONS, Option
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
@@ -46,6 +45,7 @@ from pytest_modelperf.serde import dump_run
 from pytest_modelperf.serde.run import run_to_json
 from pytest_modelperf.stats import LOOKS, load_quantiles, needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS
+from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.verdicts import (

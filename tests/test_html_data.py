@@ -25,13 +25,7 @@ from hypothesis import strategies as st
 from pytest_modelperf.compare import compare_cases, compare_profiles
 from pytest_modelperf.differences import Differences
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import (
-    LayerTime,
-    Percentile,
-    Ratio,
-    RowKind,
-    SideRun,
-)
+from pytest_modelperf.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.outcomes import RunReport
 from pytest_modelperf.records import Case, LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.report.html import (
@@ -57,6 +51,7 @@ from pytest_modelperf.report.html.page_data import (
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.session import profile_model
 from pytest_modelperf.stats import spread_of_round
+from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (
     Comparison,

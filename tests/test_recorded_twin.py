@@ -19,9 +19,9 @@ from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.measure import Setup
 from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.stats.records import Ratio
 from tests.small_models import ones, parse
 
 DENSE = "g (float[N,64] x) => (float[N,{width}] y) {{ y = MatMul(x, w) }}"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import EngineFacts, Ratio
+from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.records import Case, CaseProfile
 from pytest_modelperf.speedups import (
     Tried,
@@ -19,6 +19,7 @@ from pytest_modelperf.speedups import (
     inverted,
     make_levels,
 )
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import Level, Variant, VariantKind
 from tests.measuring.profiles import ENGINE
 from tests.whatifs import OVERHEAD, make_baseline, make_layer, make_layers, make_speedup

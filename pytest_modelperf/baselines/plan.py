@@ -25,8 +25,8 @@ from pytest_modelperf.baseline_records import (
     Value,
 )
 from pytest_modelperf.files.fields import rounded
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.stats.records import Ratio
 
 _FIGURES = (
     *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),

@@ -186,12 +186,12 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 ) -> Comparison:
     setup = measuring.model_setup(extensions, "a comparison")
 
-    from pytest_modelperf.allowed_rounds import rounds_within
     from pytest_modelperf.comparing import Side, baseline_side, compare_models
     from pytest_modelperf.gates import Gate
     from pytest_modelperf.limits import read_tolerances
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.session import request_as_recorded
+    from pytest_modelperf.stats.allowed_rounds import rounds_within
 
     before, after = (
         Side(model, setup if spec is None else replace(setup, spec=spec))

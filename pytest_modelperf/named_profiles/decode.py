@@ -20,14 +20,11 @@ from pytest_modelperf.files.fields import MAX_INTEGER, Field
 from pytest_modelperf.files.strict_json import Advice, parse_json
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
-    PERCENTS,
     Block,
     EngineFacts,
-    Latency,
     LayerTime,
     Measurement,
     Noise,
-    Percentile,
     Round,
     RowKind,
 )
@@ -56,6 +53,7 @@ from pytest_modelperf.records import (
 from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
 from pytest_modelperf.serde.values import SCHEMA
+from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.text.escaping import printable
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)

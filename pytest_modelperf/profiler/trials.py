@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from pytest_modelperf.measurements import Load, Percentile
+from pytest_modelperf.measurements import Load
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.stats.records import Percentile
 
 Clock: TypeAlias = Callable[[], int]
 

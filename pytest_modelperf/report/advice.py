@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.allowed_rounds import seconds_for
 from pytest_modelperf.report.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.figures import is_sampled, metric_title
 from pytest_modelperf.report.verdict_lines import (
@@ -16,6 +15,7 @@ from pytest_modelperf.report.verdict_lines import (
     is_against_stored_times,
     titles,
 )
+from pytest_modelperf.stats.allowed_rounds import seconds_for
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 
 # Less than this is no more time to speak of.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pytest_modelperf.measurements import Percentile
 from pytest_modelperf.records import CaseProfile, LayerRow, LayerType
 from pytest_modelperf.report.layer_columns import LayerContext
 from pytest_modelperf.report.tables import Column, Table, transpose_table
+from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     UNKNOWN,

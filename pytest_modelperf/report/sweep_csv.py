@@ -6,11 +6,11 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.report.csv_text import plain_cell
 from pytest_modelperf.report.sweep_tables import LABELS
 from pytest_modelperf.report.sweep_text import outcome_word
 from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweeps import PointChange, Sweep, SweepPoint, SweetSpot
 
 _NS_PER_MS = 1e6

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.measurements import Percentile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table, transpose_table
+from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
 from pytest_modelperf.trace_totals import Grouping, InferenceTimes, OperatorTime, TraceSummary

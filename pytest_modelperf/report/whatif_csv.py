@@ -6,9 +6,9 @@ import csv
 from collections.abc import Iterator, Mapping
 from io import StringIO
 
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.report.csv_text import plain_cell
 from pytest_modelperf.report.tables import Cell
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import Level, WhatIf, WhatIfCase, times_as_fast
 
 WHATIF_COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Latency, Noise, Percentile, RowKind
+from pytest_modelperf.measurements import EngineFacts, Noise, RowKind
 from pytest_modelperf.records import (
     LayerRow,
     LayerType,
@@ -14,6 +14,7 @@ from pytest_modelperf.records import (
     StaticProfile,
 )
 from pytest_modelperf.serde.values import Json, ms, number
+from pytest_modelperf.stats.records import Latency, Percentile
 
 _PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")
 _OF_SAMPLES = ("min_ms", "max_ms", "mean_ms", "samples", "rounds", "items_per_second")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.measurements import Ratio, RoundSpread
 from pytest_modelperf.records import Outcome
 from pytest_modelperf.serde.comparison import comparison_to_json
 from pytest_modelperf.serde.facts import (
@@ -13,6 +12,7 @@ from pytest_modelperf.serde.facts import (
 )
 from pytest_modelperf.serde.profile import profile_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweeps import PointChange, Scaling, Sweep, SweepPoint, SweepSide
 
 _MEASURED = "measured"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_modelperf.decisions import BudgetDecision, Fit
+from pytest_modelperf.stats.decisions import BudgetDecision, Fit
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Times,

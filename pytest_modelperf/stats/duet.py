@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from pytest_modelperf.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Answer, Decision
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Floats,

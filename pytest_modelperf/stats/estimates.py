@@ -16,7 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from pytest_modelperf.measurements import (
+from pytest_modelperf.stats.quantiles import (
+    beta_quantile,
+    binomial_chance,
+    standard_error,
+    t_critical,
+    t_quantile,
+)
+from pytest_modelperf.stats.records import (
     PERCENTS,
     Latency,
     Percentile,
@@ -24,13 +31,6 @@ from pytest_modelperf.measurements import (
     RoundSpread,
     Spread,
     Turns,
-)
-from pytest_modelperf.stats.quantiles import (
-    beta_quantile,
-    binomial_chance,
-    standard_error,
-    t_critical,
-    t_quantile,
 )
 
 Times: TypeAlias = Sequence[int]

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 import scipy
 
-from pytest_modelperf.allowed_rounds import USUAL_ROUNDS
+from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
 
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import scipy
 
-from pytest_modelperf.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Answer, Decision
 from pytest_modelperf.stats.duet import POWER
 from pytest_modelperf.stats.estimates import bounded_exp, logs
 from pytest_modelperf.stats.quantiles import t_critical

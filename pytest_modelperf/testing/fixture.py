@@ -17,8 +17,9 @@ from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck
-    from pytest_modelperf.measurements import Latency, Measurement
+    from pytest_modelperf.measurements import Measurement
     from pytest_modelperf.records import Case, CaseProfile, LayerRow, LayerType, StaticProfile
+    from pytest_modelperf.stats.records import Latency
     from pytest_modelperf.verdicts import CaseComparison
 
 _T = TypeVar("_T")

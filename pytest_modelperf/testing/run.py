@@ -121,12 +121,12 @@ class Run:
     def case_check(
         self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
     ) -> CaseCheck:
-        from pytest_modelperf.allowed_rounds import rounds_within
         from pytest_modelperf.checking import CaseCheck
         from pytest_modelperf.gates import Gate
         from pytest_modelperf.profiler.measure import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats import share_level
+        from pytest_modelperf.stats.allowed_rounds import rounds_within
 
         declared = case.declared
         told = self.told(declared)

@@ -9,19 +9,17 @@ import numpy as np
 
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import (
-    PERCENTS,
     Block,
     EngineFacts,
-    Latency,
     LayerTime,
     Measurement,
     Noise,
-    Percentile,
     Round,
     RowKind,
 )
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from tests.small_models import ones, parse
 
 NS_PER_MS = 1_000_000

@@ -21,7 +21,6 @@ from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import Details
 from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import Ratio
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.measure import Setup
@@ -29,6 +28,7 @@ from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
 from pytest_modelperf.rigging import Model
 from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run
 from tests.small_models import ones, parse, save_beside

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.measurements import PERCENTS, Percentile, Ratio, Spread, Turns
 from pytest_modelperf.stats import (
     describe_spread,
     detectable_change,
@@ -33,6 +32,7 @@ from pytest_modelperf.stats.quantiles import (
     t_critical,
     t_quantile,
 )
+from pytest_modelperf.stats.records import PERCENTS, Percentile, Ratio, Spread, Turns
 
 # Repeated, so that there are enough for the tail without drawing each of them.
 times = st.builds(

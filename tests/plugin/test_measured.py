@@ -18,8 +18,8 @@ import onnx
 import pytest
 
 from pytest_modelperf.baseline_records import Recording
-from pytest_modelperf.decisions import Answer, Decision
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.stats.decisions import Answer, Decision
 from tests.plugin.project import assert_says_no_internals, write_table
 from tests.plugin.timed_models import (
     JSON,

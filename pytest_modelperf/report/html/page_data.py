@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.measurements import Measurement, Ratio, SideRun
+from pytest_modelperf.measurements import Measurement, SideRun
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.records import Case, CaseProfile, LayerType, Outcome, Profile
 from pytest_modelperf.report.figures import LATENCY
@@ -35,6 +35,7 @@ from pytest_modelperf.report.model_names import name_models
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import rank_case, rank_outcome
 from pytest_modelperf.report.verdict_lines import verdict_word
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 from pytest_modelperf.variants import WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import CaseComparison, Comparison

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_modelperf.measurements import Ratio, RowKind
+from pytest_modelperf.measurements import RowKind
 from pytest_modelperf.records import LayerRow
 from pytest_modelperf.report.html.latency_data import Entry
 from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import Level, WhatIfCase
 
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)

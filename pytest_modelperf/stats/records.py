@@ -1,0 +1,155 @@
+"""The figures that statistics make of measured times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_NS_PER_MS = 1e6
+
+
+# The percentiles that every profile reports, where its samples support them.
+PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """The inferences of one side of a round, and what disturbed each of them.
+
+    `switches` counts how often another process took a processor away during the inference.
+    `running_ns` is the time of the inference without what waiting for a processor cost it. Both
+    are None where the worker cannot tell.
+    """
+
+    times_ns: tuple[int, ...]
+    switches: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    running_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentile:
+    """A percentile of the latency, with its interval.
+
+    `value_ns` is None where there are fewer than `needed` samples; the interval is None there,
+    and where one round tells nothing of how rounds differ.
+    """
+
+    percent: float
+    needed: int
+    value_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`p50`, `p99.9`."""
+        return f"p{self.percent:g}"
+
+    @property
+    def half_width(self) -> float | None:
+        """The larger side of the interval, relative to the value."""
+        if not self.value_ns or self.low_ns is None or self.high_ns is None:
+            return None
+        return max(self.high_ns - self.value_ns, self.value_ns - self.low_ns) / self.value_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Latency:
+    """How long an inference takes in steady state: `latency.p99_ms`, None where unsupported."""
+
+    batch_size: int
+    confidence: float
+    percentiles: tuple[Percentile, ...]
+    samples: int
+    rounds: int
+    min_ns: int
+    max_ns: int
+    mean_ns: float
+
+    def __repr__(self) -> str:
+        return f"<latency: p50 {self.p50_ms} ms, {self.samples} samples in {self.rounds} rounds>"
+
+    def percentile(self, percent: float) -> Percentile:
+        return next(p for p in self.percentiles if p.percent == percent)
+
+    @property
+    def median_ns(self) -> float:
+        """The best guess at the median, whether the samples support it or not."""
+        value = self.percentile(50.0).value_ns
+        return self.mean_ns if value is None else value
+
+    @property
+    def p50_ms(self) -> float | None:
+        return self._ms(50.0)
+
+    @property
+    def p90_ms(self) -> float | None:
+        return self._ms(90.0)
+
+    @property
+    def p95_ms(self) -> float | None:
+        return self._ms(95.0)
+
+    @property
+    def p97_ms(self) -> float | None:
+        return self._ms(97.0)
+
+    @property
+    def p99_ms(self) -> float | None:
+        return self._ms(99.0)
+
+    @property
+    def p999_ms(self) -> float | None:
+        return self._ms(99.9)
+
+    @property
+    def min_ms(self) -> float:
+        return self.min_ns / _NS_PER_MS
+
+    @property
+    def max_ms(self) -> float:
+        return self.max_ns / _NS_PER_MS
+
+    @property
+    def mean_ms(self) -> float:
+        return self.mean_ns / _NS_PER_MS
+
+    @property
+    def items_per_second(self) -> float | None:
+        """Items of a batch over the median latency."""
+        median_ns = self.percentile(50.0).value_ns
+        return None if not median_ns else self.batch_size * 1e9 / median_ns
+
+    def _ms(self, percent: float) -> float | None:
+        value = self.percentile(percent).value_ns
+        return None if value is None else value / _NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSpread:
+    """How the times of one round spread: extremes, the 5th and 95th percentile, quartiles."""
+
+    samples: int
+    min_ns: float
+    p5_ns: float
+    p25_ns: float
+    p50_ns: float
+    p75_ns: float
+    p95_ns: float
+    max_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long the second side took. One round has no interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
+
+    inferences: float | None
+    sessions: float | None
