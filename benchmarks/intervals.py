@@ -28,7 +28,7 @@ from scipy import stats as scipy_stats
 from pytest_modelperf import measurements
 from pytest_modelperf.profiler.sampling import sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.stats import estimate_percentile, needed_samples, summarize
+from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples, summarize
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Interval: TypeAlias = tuple[float, float]

@@ -27,7 +27,7 @@ from results import Expectation, Result, Start, at_most, conclude, format_ns, ma
 
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.worker.timing import time_one
-from pytest_modelperf.stats import ratio_of_rounds
+from pytest_modelperf.stats.estimates import ratio_of_rounds
 
 MAX_RATIO = 1.01
 MAX_DIFFERENCE_NS = 300

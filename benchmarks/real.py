@@ -74,7 +74,7 @@ from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingP
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place
 from pytest_modelperf.session import ProfileRequest
-from pytest_modelperf.stats import duet_ratio, summarize
+from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import CaseComparison
 

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 from results import at_most
 
 from pytest_modelperf import profile
-from pytest_modelperf.stats import ratio_of_rounds
+from pytest_modelperf.stats.estimates import ratio_of_rounds
 
 # What recording may take on top of the runtime's own profiling: so much of the inference, or no
 # more than that profiling takes itself.

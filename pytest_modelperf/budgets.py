@@ -11,7 +11,7 @@ from pytest_modelperf.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.measurements import Measurement
 from pytest_modelperf.records import StaticProfile
-from pytest_modelperf.stats import judge_percentile, judge_typical
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetDecision, Fit
 from pytest_modelperf.verdicts import Metric, Verdict
 

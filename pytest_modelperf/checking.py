@@ -58,7 +58,7 @@ from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
 from pytest_modelperf.rigging import Model, Place, Watch, check_cores
 from pytest_modelperf.session import ProfileRequest, model_facts
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 
 _NOT_RUN = "budgets of what a run tells are not judged: nothing ran"

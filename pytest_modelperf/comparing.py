@@ -41,7 +41,7 @@ from pytest_modelperf.session import (
     request_of_each,
     require_equal_batches,
 )
-from pytest_modelperf.stats import spread_of_round, summarize
+from pytest_modelperf.stats.estimates import spread_of_round, summarize
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict

@@ -15,13 +15,13 @@ from pytest_modelperf.profiler.sampling import sample_duet
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place, Watch, check_cores, rigged
 from pytest_modelperf.session import ProfileRequest, model_facts
-from pytest_modelperf.stats import (
-    LOOKS,
+from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
     duet_ratio,
     summarize,
 )
+from pytest_modelperf.stats.looks import LOOKS
 
 # Those of one comparison that is gated.
 LEVEL = 0.01

@@ -42,7 +42,7 @@ from pytest_modelperf.rigging import (
     telling,
     unchanged,
 )
-from pytest_modelperf.stats import load_quantiles
+from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.verdicts import Metric
 
 

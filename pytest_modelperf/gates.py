@@ -9,23 +9,13 @@ from typing import TypeAlias
 from pytest_modelperf.baseline_records import Fidelity, StoredLatency
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Block, DuetRound
-from pytest_modelperf.stats import (
-    LOOKS,
-    DuetRule,
-    duet_ratio,
-    has_modes,
-    judge_duet,
-    judge_percentile,
-    judge_stored,
-    looks_worse,
-    needed_samples,
-    plan_early_looks,
-    plan_looks,
-    share_level,
-    summarize,
-)
+from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import Answer, Decision, Fit
+from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
+from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
+from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.records import PERCENTS, Latency, Ratio
+from pytest_modelperf.stats.stored import judge_stored
 from pytest_modelperf.verdicts import Metric, Verdict
 
 BlockPair: TypeAlias = tuple[Block, Block]

@@ -48,13 +48,13 @@ from pytest_modelperf.session import (
     request_of_each,
     require_equal_batches,
 )
-from pytest_modelperf.stats import (
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+from pytest_modelperf.stats.estimates import (
     rate_of_rounds,
     ratio_of_rounds,
     spread_of_round,
     summarize,
 )
-from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.sweeps import (
     BATCH,
     CORES,

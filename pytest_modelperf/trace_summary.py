@@ -6,7 +6,7 @@ from collections import Counter as Counts
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.trace_totals import (
     Grouping,
     InferenceTimes,

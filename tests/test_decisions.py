@@ -18,25 +18,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.stats import (
-    FEWEST_PROCESSES,
-    LOOKS,
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.decisions import Answer, Fit
+from pytest_modelperf.stats.duet import (
     DuetRule,
+    Schedule,
+    find_bounds,
     has_modes,
     judge_duet,
-    judge_percentile,
-    judge_stored,
-    judge_typical,
+    judge_sequence,
     looks_worse,
-    needed_samples,
-    plan_looks,
-    share_level,
 )
-from pytest_modelperf.stats.decisions import Answer, Fit
-from pytest_modelperf.stats.duet import Schedule, find_bounds, judge_sequence
-from pytest_modelperf.stats.looks import SOONER, Look, spend_level
+from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
 from pytest_modelperf.stats.quantiles import tolerance_factor
 from pytest_modelperf.stats.records import Turns
+from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
 from tests.simulation import (
     SETTINGS,
     Logs,

@@ -40,9 +40,10 @@ from pytest_modelperf.report.conditions import (
 )
 from pytest_modelperf.report.layer_columns import ALL_COLUMNS
 from pytest_modelperf.serde import dump_checkups
-from pytest_modelperf.stats import FEWEST_PROCESSES, LOOKS, needed_samples, share_level
-from pytest_modelperf.stats.looks import EARLY_LOOKS, spend_level
+from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
 from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread
+from pytest_modelperf.stats.stored import FEWEST_PROCESSES
 from tests.command import run
 from tests.shown import assert_laid_out, block, headings
 from tests.small_models import layer_of, ones, parse, static_of

@@ -43,8 +43,9 @@ from pytest_modelperf.records import (
 )
 from pytest_modelperf.serde import dump_run
 from pytest_modelperf.serde.run import run_to_json
-from pytest_modelperf.stats import LOOKS, load_quantiles, needed_samples
-from pytest_modelperf.stats.looks import EARLY_LOOKS
+from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
+from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile

@@ -50,7 +50,7 @@ from pytest_modelperf.report.html.page_data import (
 )
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.session import profile_model
-from pytest_modelperf.stats import spread_of_round
+from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (

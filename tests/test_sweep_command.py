@@ -20,7 +20,7 @@ from pytest_modelperf.report import html
 from pytest_modelperf.report.html import extra
 from pytest_modelperf.rigging import Watch
 from pytest_modelperf.session import ProfileRequest
-from pytest_modelperf.stats import needed_samples
+from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.sweeping import SweepSource
 from pytest_modelperf.sweeps import Sweep, SweepPoint
 from tests.command import run

@@ -39,7 +39,7 @@ from pytest_modelperf.profiler.worker.gateway import (
     Worker,
     WorkerRequest,
 )
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats.estimates import summarize
 
 # The most runs of a profiled session, where they cost little.
 MAX_LAYER_RUNS = 100

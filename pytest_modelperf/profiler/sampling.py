@@ -151,14 +151,13 @@ class _Stopwatch:
 
 def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> Subject[Block]:
     # scipy takes its time to load, which is nobody's measuring time.
-    from pytest_modelperf import stats
+    from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples
+    from pytest_modelperf.stats.quantiles import load_quantiles
 
-    stats.load_quantiles()
+    load_quantiles()
 
     def estimate(blocks: Sequence[Block]) -> Percentile:
-        return stats.estimate_percentile(
-            [block.times_ns for block in blocks], _MEDIAN, policy.confidence
-        )
+        return estimate_percentile([block.times_ns for block in blocks], _MEDIAN, policy.confidence)
 
     def is_precise(blocks: Sequence[Block], median: Percentile | None) -> bool:
         return (
@@ -178,7 +177,7 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
         is_enough=is_precise
         if is_enough is None
         else lambda blocks, _: is_enough([block.times_ns for block in blocks]),
-        median_samples=stats.needed_samples(_MEDIAN),
+        median_samples=needed_samples(_MEDIAN),
         sides=1,
     )
 
@@ -222,7 +221,7 @@ def sample_duet(
     is_decided: Callable[[Sequence[BlockPair]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
-    from pytest_modelperf import stats
+    from pytest_modelperf.stats.estimates import needed_samples
 
     subject = Subject(
         open=bench.open,
@@ -232,7 +231,7 @@ def sample_duet(
         figures=lambda pair: [_log(b) - _log(a) for a, b in _own_turns(pair)],
         estimate=lambda _: None,
         is_enough=lambda pairs, _: is_decided(pairs),
-        median_samples=stats.needed_samples(_MEDIAN),
+        median_samples=needed_samples(_MEDIAN),
         sides=2,
     )
     return tuple(

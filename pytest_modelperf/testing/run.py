@@ -125,8 +125,8 @@ class Run:
         from pytest_modelperf.gates import Gate
         from pytest_modelperf.profiler.measure import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
-        from pytest_modelperf.stats import share_level
         from pytest_modelperf.stats.allowed_rounds import rounds_within
+        from pytest_modelperf.stats.looks import share_level
 
         declared = case.declared
         told = self.told(declared)

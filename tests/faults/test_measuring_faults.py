@@ -38,7 +38,7 @@ from pytest_modelperf.recording import merge_recordings, record_counts
 from pytest_modelperf.records import Case
 from pytest_modelperf.rigging import Model, Place, unchanged
 from pytest_modelperf.session import ProfileRequest
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
 from tests.measuring.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S

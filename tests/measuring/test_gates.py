@@ -18,7 +18,7 @@ from pytest_modelperf.gates import (
 )
 from pytest_modelperf.limits import Tolerances, read_tolerances
 from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
-from pytest_modelperf.stats import summarize
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import Metric, Verdict
 
 OPEN = Verdict.INCONCLUSIVE

@@ -15,7 +15,7 @@ from pytest_modelperf.measurements import Block, DuetRound, Load, Round
 from pytest_modelperf.profiler.sampling import sample, sample_duet, sample_in_turn
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy, coarsened
 from pytest_modelperf.profiler.trials import SamplingProgress
-from pytest_modelperf.stats import estimate_percentile
+from pytest_modelperf.stats.estimates import estimate_percentile
 from tests.measuring.fake_bench import MS, US, FakeBench, FakeClock, FakeDuetBench, S, steady
 
 POLICY = SamplingPolicy()

@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.stats import (
+from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,
     duet_ratio,
     estimate_percentile,
     needed_samples,
+    paired_difference,
     rounds_to_detect,
     summarize,
 )
-from pytest_modelperf.stats.estimates import paired_difference
 from pytest_modelperf.stats.quantiles import (
     beta_quantile,
     binomial_chance,

@@ -16,7 +16,7 @@ import pytest_modelperf.report.run_markdown
 import pytest_modelperf.report.run_text
 import pytest_modelperf.serde
 import pytest_modelperf.testing.hooks
-from pytest_modelperf.stats import load_quantiles
+from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.plugin.project import write_dense, write_linear
 
 load_quantiles()
