@@ -18,9 +18,9 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
 )
 from pytest_modelperf.compare import compare_cases, compare_with_stored
-from pytest_modelperf.dueling import Pair, Told, fight
+from pytest_modelperf.dueling import Pair, RanSide, run_pair
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.gates import Gate, describe_modes, stored_metrics
+from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
@@ -359,28 +359,31 @@ def _compare_in_turn(
     pair: Pair, before: Side, gate: Gate, place: Place, details: Details
 ) -> Compared:
     begun = time.monotonic()
-    duel = fight(pair, gate, place, details.are_wanted)
-    old, new = duel.before, duel.after
+    ran = run_pair(
+        pair, gate, place, lambda rounds: details.are_wanted(latency_metrics(rounds, gate))
+    )
+    metrics = latency_metrics(ran.rounds, gate)
+    old, new = ran.before, ran.after
     static = compare_cases(old.profile, new.profile, gate.tolerances)
     notes = [note for side in (old, new) for note in _notes_of(side)]
-    notes += [*_other_shapes(pair), *_machine_factor(before, duel.rounds, place)]
+    notes += [*_other_shapes(pair), *_machine_factor(before, ran.rounds, place)]
     notes += [
-        *describe_modes(duel.rounds, gate),
-        *_longer_than_usual(duel.rounds, pair.after_setup),
+        *describe_modes(ran.rounds, gate),
+        *_longer_than_usual(ran.rounds, pair.after_setup),
     ]
     compared = replace(
         static,
         before=side_run(old.profile.measured),
         after=side_run(new.profile.measured),
-        metrics=(*duel.metrics, *static.metrics),
+        metrics=(*metrics, *static.metrics),
         # A twin has other weights, and so other outputs.
         outputs=() if before.baseline is not None else _compare_outputs(old, new),
         notes=tuple(dict.fromkeys(notes)),
-        rounds=len(duel.rounds),
+        rounds=len(ran.rounds),
         seconds=time.monotonic() - begun,
     )
     if old.profile.measured is not None and old.profile.measured.layer_times is not None:
-        interval = next(m.interval for m in duel.metrics if m.name == "latency_p50")
+        interval = next(m.interval for m in metrics if m.name == "latency_p50")
         explanation = explain(old.profile, new.profile, old.plan, new.plan, interval)
         compared = replace(
             compared,
@@ -447,12 +450,12 @@ def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[st
         )
 
 
-def _compare_outputs(before: Told, after: Told) -> tuple[OutputChange, ...]:
+def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...]:
     if before.outputs is None or after.outputs is None:
         return ()
     return compare_outputs(before.outputs, after.outputs)
 
 
-def _notes_of(side: Told) -> tuple[str, ...]:
+def _notes_of(side: RanSide) -> tuple[str, ...]:
     measured = side.profile.measured
     return (*side.profile.static.notes, *(() if measured is None else measured.notes))

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.structure import Plan
 from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
@@ -43,7 +43,21 @@ from pytest_modelperf.rigging import (
     unchanged,
 )
 from pytest_modelperf.stats.quantiles import load_quantiles
-from pytest_modelperf.verdicts import Metric
+
+
+class StopRule(Protocol):
+    """When a duet has enough rounds."""
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds."""
+
+    @property
+    def samples_needed(self) -> int:
+        """How many samples a side the awaited percentiles take."""
+
+    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+        """Whether no further round is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RanSide:
     """What one side told of itself."""
 
     profile: CaseProfile
@@ -73,28 +87,27 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Duel:
-    """The rounds of a case, what they say, and what each side told beside."""
+class PairRun:
+    """The rounds of a pair, and what each side told beside them."""
 
     rounds: Sequence[DuetRound]
-    metrics: Sequence[Metric]
-    before: Told
-    after: Told
+    before: RanSide
+    after: RanSide
 
 
-def fight(
-    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
-) -> Duel:
-    """The duet of a case; its layers and outputs too, where its figures want them explained."""
+def run_pair(
+    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
+) -> PairRun:
+    """The duet of a case; its layers and outputs too, where its rounds want them explained."""
     load_quantiles()
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
     with unchanged(pair.before, pair.after):
-        return run(pair, gate, place, wants_details)
+        return run(pair, rule, place, wants_details)
 
 
 def _share_a_worker(
-    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
-) -> Duel:
+    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
+) -> PairRun:
     """Both sides in one worker, so that all they differ by is the model."""
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
@@ -105,20 +118,19 @@ def _share_a_worker(
                 set_up(worker, setup, cores, subject, side)
                 for subject, side in zip(subjects, (BEFORE, AFTER), strict=True)
             )
-            policy = _policy(setup, gate)
-            rounds = _take_rounds(SharedDuet(old, new), policy, gate.is_decided, place, (old, new))
-            metrics = latency_metrics(rounds, gate)
+            policy = _policy(setup, rule)
+            rounds = _take_rounds(SharedDuet(old, new), policy, rule.is_decided, place, (old, new))
             sides = [(pair.before, old), (pair.after, new)]
-            if wants_details(metrics):
+            if wants_details(rounds):
                 told = _tell(sides, rounds, place)
             else:
                 told = [_tell_latency(model, rig, rounds, place) for model, rig in sides]
-    return Duel(rounds, metrics, *told)
+    return PairRun(rounds, *told)
 
 
 def _use_two_workers(
-    pair: Pair, gate: Gate, place: Place, wants_details: Callable[[Sequence[Metric]], bool]
-) -> Duel:
+    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
+) -> PairRun:
     """Each side in workers of its own, for they need other engines or interpreters."""
     rigs: list[Rig] = []
 
@@ -139,16 +151,15 @@ def _use_two_workers(
         starter(pair.after, pair.after_setup, AFTER),
     )
     with closing(SplitDuet(*starters)) as duet:
-        rounds = _take_rounds(duet, _policy(pair.after_setup, gate), gate.is_decided, place, rigs)
-    metrics = latency_metrics(rounds, gate)
+        rounds = _take_rounds(duet, _policy(pair.after_setup, rule), rule.is_decided, place, rigs)
     told = []
     for start, (model, _) in zip(starters, pair.models(), strict=True):
         with start() as rig:
-            if wants_details(metrics):
+            if wants_details(rounds):
                 told += _tell([(model, rig)], rounds, place)
             else:
                 told.append(_tell_latency(model, rig, rounds, place))
-    return Duel(rounds, metrics, *told)
+    return PairRun(rounds, *told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +175,7 @@ def run_duet(  # noqa: PLR0913  # two models, how they run, until when, and what
     setup: Setup,
     is_decided: Callable[[Sequence[BlockPair]], bool],
     place: Place,
-    gate: Gate | None = None,
+    rule: StopRule | None = None,
     *,
     reads_kernels: bool = False,
 ) -> PlainDuet:
@@ -177,23 +188,23 @@ def run_duet(  # noqa: PLR0913  # two models, how they run, until when, and what
         )
         first = read_kernels(old) if reads_kernels else None
         second = read_kernels(new) if first is not None else None
-        policy = _policy(setup, gate)
+        policy = _policy(setup, rule)
         rounds = _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
     has_kernels = first is not None and second is not None
     return PlainDuet(rounds, (first, second) if has_kernels else None)  # type: ignore[arg-type]  # both are there
 
 
-def _policy(setup: Setup, gate: Gate | None = None) -> SamplingPolicy:
-    """That of a duet, with the samples that the percentiles of the gate take."""
+def _policy(setup: Setup, rule: StopRule | None = None) -> SamplingPolicy:
+    """The sampling policy of a duet, with as many samples as the rule needs."""
     policy = replace(
         DUET_POLICY,
         max_seconds=setup.policy.max_seconds,
         min_warmup_seconds=setup.policy.min_warmup_seconds,
         stretch_seconds=setup.stretch_seconds,
     )
-    if gate is None:
+    if rule is None:
         return policy
-    return replace(policy, min_samples=gate.samples_needed, max_rounds=gate.rounds)
+    return replace(policy, min_samples=rule.samples_needed, max_rounds=rule.rounds)
 
 
 def _take_rounds(
@@ -215,7 +226,7 @@ def _take_rounds(
 
 def _tell(
     sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: Place
-) -> list[Told]:
+) -> list[RanSide]:
     """What the sides of one worker tell: their latency, their layers, their outputs."""
     outputs = [_read_outputs(rig) for _, rig in sides]
     measured = [_sum_up(rig, rounds) for _, rig in sides]
@@ -244,13 +255,13 @@ def _tell(
         if run is not None:
             known = add_layer_times(model, known, run)
         plan = None if run is None or run.plan is None else read_plan(run.plan)
-        told.append(Told(CaseProfile(place.case, model.static, known), plan, seen))
+        told.append(RanSide(CaseProfile(place.case, model.static, known), plan, seen))
     return told
 
 
-def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> Told:
+def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> RanSide:
     complete_if_told(model, rig)
-    return Told(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
+    return RanSide(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
 
 
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_modelperf.dueling import Duel, Pair, fight
+from pytest_modelperf.dueling import Pair, PairRun, run_pair
 from pytest_modelperf.errors import (
     BindingError,
     MeasureError,
@@ -20,7 +20,7 @@ from pytest_modelperf.errors import (
     OutputError,
     UsageError,
 )
-from pytest_modelperf.gates import Gate
+from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
@@ -215,10 +215,37 @@ class _Trial:
         try:
             check_cores(case.cores, self.setup)
             with alone_at(place):
-                duel = fight(pair, self.gate, place, lambda _: True)
+                ran = run_pair(pair, self.gate, place, lambda _: True)
         except MeasureError as error:
             return Tried(variant=variant, failure=_in_words(error))
-        return _told(variant, made, duel)
+        return self._told(variant, made, ran)
+
+    def _told(self, variant: Variant, made: _Made, ran: PairRun) -> Tried:
+        """What a duet says of a variant."""
+        metric = next(
+            metric
+            for metric in latency_metrics(ran.rounds, self.gate)
+            if metric.name == f"latency_p{_MEDIAN:g}"
+        )
+        before, after = ran.before, ran.after
+        outputs: tuple[OutputChange, ...] = ()
+        if variant.kind in _FAITHFUL and before.outputs is not None and after.outputs is not None:
+            outputs = compare_outputs(before.outputs, after.outputs)
+        known = () if before.profile.measured is None else before.profile.measured.notes
+        own = () if after.profile.measured is None else after.profile.measured.notes
+        low, high = metric.interval or (None, None)
+        return Tried(
+            variant=variant,
+            before=before.profile,
+            after=after.profile,
+            ratio=None if metric.ratio is None else Ratio(metric.ratio, low, high),
+            size_bytes=made.size_bytes,
+            zeros=made.zeros,
+            outputs=outputs,
+            rounds=len(ran.rounds),
+            notes=(*made.notes, *(note for note in own if note not in known)),
+            failure=None if metric.ratio is not None else "too few inferences to tell its median",
+        )
 
     def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> Place:
         """The case among all, and its variant in front of its name for who is watching."""
@@ -248,30 +275,6 @@ class _Trial:
             levels=found.levels,
             notes=tuple(dict.fromkeys(notes)),
         )
-
-
-def _told(variant: Variant, made: _Made, duel: Duel) -> Tried:
-    """What a duet says of a variant."""
-    metric = next(metric for metric in duel.metrics if metric.name == f"latency_p{_MEDIAN:g}")
-    before, after = duel.before, duel.after
-    outputs: tuple[OutputChange, ...] = ()
-    if variant.kind in _FAITHFUL and before.outputs is not None and after.outputs is not None:
-        outputs = compare_outputs(before.outputs, after.outputs)
-    known = () if before.profile.measured is None else before.profile.measured.notes
-    own = () if after.profile.measured is None else after.profile.measured.notes
-    low, high = metric.interval or (None, None)
-    return Tried(
-        variant=variant,
-        before=before.profile,
-        after=after.profile,
-        ratio=None if metric.ratio is None else Ratio(metric.ratio, low, high),
-        size_bytes=made.size_bytes,
-        zeros=made.zeros,
-        outputs=outputs,
-        rounds=len(duel.rounds),
-        notes=(*made.notes, *(note for note in own if note not in known)),
-        failure=None if metric.ratio is not None else "too few inferences to tell its median",
-    )
 
 
 # -- what is made

@@ -36,7 +36,7 @@ from pytest_modelperf.report.html import (
     render_sweep_page,
 )
 from pytest_modelperf.report.html.latency_data import (
-    Told,
+    RanFigures,
     change_entry,
     latency_entry,
     point_entry,
@@ -167,7 +167,7 @@ def test_the_spread_of_a_round_is_that_of_numpy(times: list[int]) -> None:
 
 def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interval() -> None:
     latency = make_latency(make_rounds(4.0), batch_size=8)
-    point: Any = point_entry("b8-c2", Case(8, 2, (("seq", 64),)), Told(latency=latency))
+    point: Any = point_entry("b8-c2", Case(8, 2, (("seq", 64),)), RanFigures(latency=latency))
     low, high = point["interval_ms"]
     assert point["per_second"] == pytest.approx(8000 / point["ms"])
     assert point["per_second_interval"] == pytest.approx([8000 / high, 8000 / low])
@@ -177,7 +177,7 @@ def test_a_point_has_the_throughput_of_its_median_and_of_the_ends_of_its_interva
 
 
 def test_a_throughput_that_was_measured_is_not_computed() -> None:
-    told = Told(latency=make_latency(make_rounds(4.0)))
+    told = RanFigures(latency=make_latency(make_rounds(4.0)))
     point = point_entry("x", Case(1, 1), told, streams=2, throughput=Ratio(430.0, None, None))
     assert (point["per_second"], point["per_second_interval"]) == (430.0, None)
 
@@ -194,7 +194,7 @@ def test_what_takes_longer_does_less_with_the_interval_turned_round(
 
 
 def test_a_percentile_without_enough_samples_is_named_and_has_no_time() -> None:
-    entry: Any = latency_entry(Told(latency=make_latency(make_rounds(2.0))))
+    entry: Any = latency_entry(RanFigures(latency=make_latency(make_rounds(2.0))))
     assert {p["name"]: p["ms"] is not None for p in entry["percentiles"]} == {
         "p50": True, "p90": True, "p95": True, "p97": True, "p99": False, "p99.9": False,
     }  # fmt: skip
@@ -205,7 +205,9 @@ def test_numbers_that_json_has_no_word_for_are_null() -> None:
     latency = make_latency(make_rounds(2.0))
     endless = Percentile(percent=50.0, needed=11, value_ns=2e6, low_ns=1e6, high_ns=math.inf)
     latency = replace(latency, percentiles=(endless, *latency.percentiles[1:]))
-    read = json.loads(dump_data({"point": point_entry("x", Case(1, 1), Told(latency=latency))}))
+    read = json.loads(
+        dump_data({"point": point_entry("x", Case(1, 1), RanFigures(latency=latency))})
+    )
     assert read["point"]["interval_ms"] == [1.0, None]
     assert json.loads(dump_data({"a": (math.nan, -math.inf, 1.5)})) == {"a": [None, None, 1.5]}
 

@@ -17,7 +17,7 @@ _NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RanFigures:
     """What a page shows of one side that ran at one case."""
 
     latency: Latency
@@ -27,7 +27,7 @@ class Told:
 def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of it
     point_id: str,
     case: Case,
-    told: Told | None,
+    told: RanFigures | None,
     *,
     streams: int = 1,
     throughput: Ratio | None = None,
@@ -68,7 +68,7 @@ def change_entry(
     }
 
 
-def latency_entry(told: Told | None) -> Entry | None:
+def latency_entry(told: RanFigures | None) -> Entry | None:
     """Every percentile with its interval, as far as the samples tell it."""
     if told is None:
         return None
@@ -84,7 +84,7 @@ def latency_entry(told: Told | None) -> Entry | None:
     }
 
 
-def round_entries(told: Told | None) -> list[list[float]]:
+def round_entries(told: RanFigures | None) -> list[list[float]]:
     """Of each round the extremes, the 5th and 95th percentile, the quartiles and the median."""
     return [
         [

@@ -16,7 +16,7 @@ from pytest_modelperf.records import Case, CaseProfile, LayerType, Outcome, Prof
 from pytest_modelperf.report.figures import LATENCY
 from pytest_modelperf.report.html.latency_data import (
     Entry,
-    Told,
+    RanFigures,
     change_entry,
     engine_name,
     latency_entry,
@@ -188,7 +188,7 @@ def _case_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     case: Case,
     *,
     word: str,
-    told: Sequence[Told | None],
+    told: Sequence[RanFigures | None],
     types: Sequence[Entry],
     layers: Sequence[Entry],
 ) -> Entry:
@@ -205,10 +205,10 @@ def _case_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     }
 
 
-def _told_alone(measured: Measurement | None) -> Told | None:
+def _told_alone(measured: Measurement | None) -> RanFigures | None:
     if measured is None:
         return None
-    return Told(latency=measured.latency, rounds=tuple(map(spread_of, measured.rounds)))
+    return RanFigures(latency=measured.latency, rounds=tuple(map(spread_of, measured.rounds)))
 
 
 def _no_time(case: CaseProfile) -> str | None:
@@ -226,11 +226,11 @@ class _Shown:
     name: str
     word: str
     compared: CaseComparison
-    alone: Told | None = None
+    alone: RanFigures | None = None
     counted: Mapping[str, LayerType] | None = None
 
     @property
-    def told(self) -> tuple[Told | None, Told | None]:
+    def told(self) -> tuple[RanFigures | None, RanFigures | None]:
         return _told(self.compared.before), _told(self.compared.after) or self.alone
 
     @property
@@ -271,8 +271,8 @@ def _compared(comparison: Comparison) -> list[_Shown]:
     return [_Shown(case.id, case.id, verdict_word(case), case) for case in comparison.cases]
 
 
-def _told(run: SideRun | None) -> Told | None:
-    return None if run is None else Told(latency=run.latency, rounds=run.rounds)
+def _told(run: SideRun | None) -> RanFigures | None:
+    return None if run is None else RanFigures(latency=run.latency, rounds=run.rounds)
 
 
 def _compared_model(name: str, sides: Sequence[Entry], shown: Sequence[_Shown]) -> Entry:
@@ -312,7 +312,7 @@ def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry
         times[case_id] += 1
         # Several tests may have the same case of one model.
         own_id = case_id if times[case_id] == 1 else f"{case_id} ({times[case_id]})"
-        alone = None if outcome.latency is None else Told(latency=outcome.latency)
+        alone = None if outcome.latency is None else RanFigures(latency=outcome.latency)
         counted = None if outcome.static is None else outcome.static.layer_types
         shown.append(_Shown(own_id, name, outcome.word, outcome.comparison, alone, counted))
     engine = next((outcome.engine for outcome, _ in named if outcome.engine), "")
@@ -332,7 +332,7 @@ def _sweep_points(side: SweepSide) -> list[Entry]:
 
 
 def _sweep_point(point: SweepPoint) -> Entry:
-    told = None if point.latency is None else Told(latency=point.latency, rounds=point.rounds)
+    told = None if point.latency is None else RanFigures(latency=point.latency, rounds=point.rounds)
     return point_entry(
         point.id,
         point.configuration.case,
