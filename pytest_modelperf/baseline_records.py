@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 
@@ -83,21 +83,6 @@ class Fidelity:
     is_trusted: bool
     reason: str | None = None
     has_same_plan: bool | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredInputs:
-    """What a user gave of the inputs that a case runs on; the others are made.
-
-    `specs` has the type, the shape and at most a few values of each by its name, as it is typed:
-    `float32:1x3x64x64`, `int64:1:5`. `sha256` is that of all values; None where nothing was given.
-    """
-
-    specs: Mapping[str, str] = field(default_factory=dict)
-    sha256: str | None = None
-
-    def __str__(self) -> str:
-        return ", ".join(f"{n}:{s}" for n, s in sorted(self.specs.items())) or "none given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, SideRun
 from pytest_modelperf.measuring import measure_case
+from pytest_modelperf.output_changes import compare_outputs
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.working_folder import working_folder

@@ -476,3 +476,18 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None where nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredInputs:
+    """What a user gave of the inputs that a case runs on; the others are made.
+
+    `specs` has the type, the shape and at most a few values of each by its name, as it is typed:
+    `float32:1x3x64x64`, `int64:1:5`. `sha256` is that of all values; None where nothing was given.
+    """
+
+    specs: Mapping[str, str] = field(default_factory=dict)
+    sha256: str | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n}:{s}" for n, s in sorted(self.specs.items())) or "none given"

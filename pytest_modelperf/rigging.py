@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pytest_modelperf.baseline_records import StoredInputs
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.chance import find_chance
@@ -44,7 +43,7 @@ from pytest_modelperf.profiler.measure import (
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.records import Case, ModelFacts, StaticProfile
+from pytest_modelperf.records import Case, ModelFacts, StaticProfile, StoredInputs
 from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound, with_given
 
 Watch: TypeAlias = Callable[[Progress], None]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.dim_sizes import PairedSizes, combine_sizes, pair_sizes, varying_names
+from pytest_modelperf.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
@@ -29,7 +28,6 @@ from pytest_modelperf.records import (
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baseline_records import ModelBaseline
     from pytest_modelperf.profiler.given_inputs import GivenInputs
 
 # A static profile reads no weights; the digest would have to. Small files are read at once.
@@ -89,44 +87,6 @@ def request_of_each(
         )
         for names in own
     )
-
-
-def request_as_recorded(
-    request: ProfileRequest, baseline: ModelBaseline, source: ModelSource
-) -> ProfileRequest:
-    """The request, with the sizes that a baseline has of dimensions that are given none.
-
-    They are named in the ids of cases as they are there. Shapes that are given may hold sizes, and
-    sizes that go together are all there are, so then nothing is added.
-    """
-    if request.inputs or request.given is not None or isinstance(request.dims, PairedSizes):
-        return request
-    declared = dim_names(declared_inputs(open_model(source).proto))
-    recorded: dict[str, dict[int, None]] = {}
-    named: dict[str, None] = {}
-    for case in baseline.cases:
-        own = case.id.removeprefix(Case(case.batch_size, case.cores).id)
-        places = {name: _place(f"{name}{size}", own) for name, size in case.dims.items()}
-        for name in sorted(declared & places.keys() - request.dims.keys(), key=places.__getitem__):
-            recorded.setdefault(name, {})[case.dims[name]] = None
-            if places[name] >= 0:
-                named[name] = None
-    dims: Mapping[str, tuple[int, ...]] = {
-        **request.dims,
-        **{name: tuple(sizes) for name, sizes in recorded.items()},
-    }
-    cases = [{n: case.dims[n] for n in recorded if n in case.dims} for case in baseline.cases]
-    is_whole = not request.dims and all(case.keys() == recorded.keys() for case in cases)
-    if is_whole and any(case not in cases for case in combine_sizes(dims)):
-        # Not every combination was recorded: the sizes of each case go together.
-        dims = pair_sizes([case for at, case in enumerate(cases) if case not in cases[:at]])
-    return replace(request, dims=dims, named=(*request.named, *named))
-
-
-def _place(dim: str, own: str) -> int:
-    """Where an id names a dimension, behind batch size and cores; -1 where it does not."""
-    found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
-    return -1 if found is None else found.start()
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:

@@ -28,10 +28,10 @@ from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
 from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Progress
+from pytest_modelperf.output_changes import compare_outputs
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.outputs import compare_outputs
 from pytest_modelperf.profiler.quantizing import Form, quantize
 from pytest_modelperf.profiler.variant_options import Kind, variant_options
 from pytest_modelperf.profiler.working_folder import working_folder

@@ -35,7 +35,6 @@ from pytest_modelperf.baseline_records import (
     Provenance,
     Recording,
     StoredCase,
-    StoredInputs,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -53,7 +52,7 @@ from pytest_modelperf.files.fields import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.stats.records import Ratio
 from tests.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording

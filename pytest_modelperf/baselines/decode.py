@@ -17,7 +17,6 @@ from pytest_modelperf.baseline_records import (
     ModelBaseline,
     Provenance,
     StoredCase,
-    StoredInputs,
     StoredLatency,
     StoredProcess,
     StoredRound,
@@ -35,7 +34,7 @@ from pytest_modelperf.files.fields import Field
 from pytest_modelperf.files.strict_json import parse_json
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 

@@ -160,9 +160,10 @@ def _check_static(given: Mapping[str, str | None]) -> None:
 def _compare_static(
     before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
 ) -> Comparison:
+    from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.compare import compare_profiles, compare_with_baseline
     from pytest_modelperf.limits import read_tolerances
-    from pytest_modelperf.session import profile_both, profile_model, request_as_recorded
+    from pytest_modelperf.session import profile_both, profile_model
 
     tolerances = read_tolerances(tolerance, "--tolerance")
     if Path(before).is_dir():
@@ -186,11 +187,11 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 ) -> Comparison:
     setup = measuring.model_setup(extensions, "a comparison")
 
+    from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.comparing import Side, baseline_side, compare_models
     from pytest_modelperf.gates import Gate
     from pytest_modelperf.limits import read_tolerances
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.session import request_as_recorded
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 
     before, after = (

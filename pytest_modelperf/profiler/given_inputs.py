@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from pytest_modelperf.baseline_records import StoredInputs
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_input
 from pytest_modelperf.profiler.number_formats import STORED_AS, name_of
+from pytest_modelperf.records import StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 

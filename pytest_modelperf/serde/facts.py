@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.measurements import EngineFacts, Noise, RowKind
 from pytest_modelperf.records import (
@@ -11,7 +10,6 @@ from pytest_modelperf.records import (
     ModelFacts,
     Shape,
     Sparsity,
-    StaticProfile,
 )
 from pytest_modelperf.serde.values import Json, ms, number
 from pytest_modelperf.stats.records import Latency, Percentile
@@ -173,6 +171,6 @@ def _sparsity(sparsity: Sparsity | None) -> Json:
     }
 
 
-def totals_to_json(static: StaticProfile | StoredStatic | None) -> dict[str, Json]:
-    """What a static profile sums up."""
+def totals_to_json(static: object | None) -> dict[str, Json]:
+    """The totals of a static profile, counted now or stored."""
     return {name: None if static is None else getattr(static, name) for name in _TOTALS}

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.profiler.outputs import Sent, compare_outputs
+from pytest_modelperf.output_changes import compare_outputs
+from pytest_modelperf.profiler.outputs import Sent
 
 
 def sent(values: Any, dtype: npt.DTypeLike = np.float32) -> Sent:  # noqa: ANN401  # anything numpy takes
