@@ -26,11 +26,13 @@ from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.roofline_text import roofline_insets
 from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.report.trace_text import TraceView, render_trace
 from pytest_modelperf.rooflines import theoretical_roofs
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side
 from pytest_modelperf.serde.profile import dump_profile
+from pytest_modelperf.serde.roofline import rooflines_to_json
 from pytest_modelperf.serde.trace import dump_trace_summary
 from pytest_modelperf.session import ProfileRequest, profile_model
 from pytest_modelperf.trace_summary import TraceSummarizer
@@ -125,8 +127,10 @@ def check_peaks(data: bytes) -> None:
         hold(find_peaks(other, MACHINE_KEY) == KeptPeaks((peaks,)), "they are found as they were")
         counted = _counted()
         rooflines = {case.case.id: theoretical_roofs(case.static, peaks) for case in counted.cases}
-        _check_json(dump_profile(counted, rooflines))
-        _check_shown(render_profile(counted, _VIEW, TextStyle(), rooflines))
+        _check_json(dump_profile(counted, rooflines_to_json(rooflines)))
+        _check_shown(
+            render_profile(counted, _VIEW, TextStyle(), roofline_insets(rooflines, _VIEW.top))
+        )
 
 
 @cache

@@ -38,6 +38,7 @@ from pytest_modelperf.report.named_text import (
     render_work_and_time,
 )
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.roofline_text import roofline_insets
 from pytest_modelperf.report.text import LayerView, render_profile
 from pytest_modelperf.rooflines import place_layers
 from pytest_modelperf.serde import dump_profile, profile_to_json
@@ -159,7 +160,7 @@ def test_a_roofline_reads_back_and_is_shown_as_it_was_kept(
     found = store.read("baseline")
     assert json.loads(dump_named(found)) == approximately(json.loads(dump_named(kept)))
     assert render_named(found, VIEW, PLAIN) == render_named(kept, VIEW, PLAIN)
-    report = render_profile(profile, VIEW, PLAIN, kept.rooflines)
+    report = render_profile(profile, VIEW, PLAIN, roofline_insets(kept.rooflines, VIEW.top))
     assert render_named(found, VIEW, PLAIN).split("\n", 1)[1].startswith(report)
 
 

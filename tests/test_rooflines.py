@@ -18,6 +18,7 @@ from pytest_modelperf.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
+from pytest_modelperf.report.roofline_text import roofline_insets
 from pytest_modelperf.report.text import LayerView, render_profile
 from pytest_modelperf.rooflines import (
     UNKNOWN_SIZE,
@@ -30,6 +31,7 @@ from pytest_modelperf.rooflines import (
     theoretical_roofs,
 )
 from pytest_modelperf.serde import dump_profile, profile_to_json
+from pytest_modelperf.serde.roofline import rooflines_to_json
 from tests.measuring.profiles import ENGINE, MACHINE, measured_classifier
 from tests.small_models import ones, static_of
 
@@ -378,7 +380,8 @@ def test_layers_without_a_roof_are_told() -> None:
 
 def test_the_report_has_the_roofline_between_the_types_and_the_layers(profile: Profile) -> None:
     view, rooflines = LayerView(), {"b1-c1": beneath(profile.cases[0])}
-    text = render_profile(profile, view, TextStyle(80), rooflines)
+    insets = roofline_insets(rooflines, view.top)
+    text = render_profile(profile, view, TextStyle(80), insets)
     places = [text.index(part) for part in ("by layer type", "peaks on 1 core", "by layer, in")]
     assert places == sorted(places)
     assert "peaks on" not in render_profile(profile, view, TextStyle(80))
@@ -405,7 +408,7 @@ def test_the_json_of_a_roofline_has_its_figures_and_the_page_names_every_key(
     profile: Profile,
 ) -> None:
     roofline = replace(beneath(profile.cases[0]), unplaced={UNKNOWN_SIZE: 2})
-    document = json.loads(dump_profile(profile, {"b1-c1": roofline}))
+    document = json.loads(dump_profile(profile, rooflines_to_json({"b1-c1": roofline})))
     found = document["cases"][0]["roofline"]
     assert found["layers"][0]["id"] == roofline.layers[0].id
     assert found["layers"][0]["gain_ms"] == pytest.approx((roofline.layers[0].gain_ns or 0) / 1e6)

@@ -187,13 +187,15 @@ def profile(  # noqa: PLR0913  # one parameter per option
     )
 
     from pytest_modelperf.report.markdown_page import MarkdownStyle
+    from pytest_modelperf.report.roofline_text import roofline_insets
     from pytest_modelperf.report.text import LayerView, render_profile
 
     view = LayerView(names, order, top or None)
+    insets = roofline_insets(rooflines, view.top)
     if is_shown:
-        click.echo(render_profile(result, view, terminal_style(), rooflines), nl=False)
+        click.echo(render_profile(result, view, terminal_style(), insets), nl=False)
     if markdown_file is not None:
-        write(markdown_file, render_profile(result, view, MarkdownStyle(), rooflines))
+        write(markdown_file, render_profile(result, view, MarkdownStyle(), insets))
     _write_profile(result, rooflines, json_file, csv_file, html_file, names)
     if trace_file is not None:
         from pytest_modelperf.report.profile_trace import dump_trace
@@ -313,10 +315,11 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
 ) -> None:
     if json_file is not None:
         from pytest_modelperf.serde import dump_profile
+        from pytest_modelperf.serde.roofline import rooflines_to_json
         from pytest_modelperf.session import on_this_machine
 
         known = result if result.machine is not None else on_this_machine(result)
-        write(json_file, dump_profile(known, rooflines))
+        write(json_file, dump_profile(known, rooflines_to_json(rooflines)))
     if csv_file is not None:
         from pytest_modelperf.report.csv_text import render_csv
 

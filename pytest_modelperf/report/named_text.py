@@ -26,6 +26,7 @@ from pytest_modelperf.report.named_tables import (
     work_and_time_table,
 )
 from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.report.roofline_text import roofline_insets
 from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.text import LayerView, render_profile
 from pytest_modelperf.text.escaping import printable
@@ -71,7 +72,9 @@ def render_named(
     head.line(_kept(named), "bold")
     if is_older:
         head.item("of another file than the model is now", style="yellow")
-    report = head.text() + render_profile(named.profile, view, style, named.rooflines)
+    report = head.text() + render_profile(
+        named.profile, view, style, roofline_insets(named.rooflines, view.top)
+    )
     without = [
         case
         for case in named.profile.cases
@@ -88,7 +91,7 @@ def render_flops(
     named: NamedProfile, view: LayerView, style: TextStyle, notes: Sequence[str] = ()
 ) -> str:
     """What is counted, each case under its roofline, and why there is none."""
-    report = render_profile(named.profile, view, style, named.rooflines)
+    report = render_profile(named.profile, view, style, roofline_insets(named.rooflines, view.top))
     if not notes:
         return report
     page = Page(style)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
@@ -20,7 +21,6 @@ from pytest_modelperf.report.measured_tables import (
     performance_table,
 )
 from pytest_modelperf.report.page import Page, PageStyle, TextStyle
-from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
 from pytest_modelperf.report.static_tables import (
     describe_model,
     layer_type_table,
@@ -30,7 +30,6 @@ from pytest_modelperf.report.static_tables import (
 from pytest_modelperf.report.sweep_text import render_sweep
 from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
-from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
 
@@ -44,29 +43,32 @@ __all__ = [
     "render_whatif",
 ]
 
+# Writes more of a case into its part of the report.
+Inset: TypeAlias = Callable[[Page], None]
+
 
 def render_profile(
     profile: Profile,
     view: LayerView,
     style: PageStyle,
-    rooflines: Mapping[str, Roofline] | None = None,
+    insets: Mapping[str, Inset] | None = None,
 ) -> str:
     """The whole report of a profile: what running it told, if it ran, and what it counts.
 
-    `rooflines` are by the ids of its cases.
+    `insets` write more of a case, by its id, below its layer types.
     """
     page = style.page()
     page.line(describe_model(profile), "bold")
     if any(case.measured or case.outcome is not Outcome.STATIC for case in profile.cases):
         _write_performance(page, profile)
-    shown = _worth_showing(profile.cases, rooflines or {})
+    shown = _worth_showing(profile.cases, insets or {})
     known: set[int] = set()
     for case in shown:
         if len(shown) > 1:
             page.line("")
             page.line(printable(case.case.id), "bold")
-        roofline = (rooflines or {}).get(case.case.id)
-        _write_case(page, case, view, roofline, is_counted=id(case.counted) in known)
+        inset = (insets or {}).get(case.case.id)
+        _write_case(page, case, view, inset, is_counted=id(case.counted) in known)
         known.add(id(case.counted))
     return page.text()
 
@@ -130,18 +132,16 @@ def _write_items(page: Page, lines: Sequence[str], style: str) -> None:
         page.item(line, style=style)
 
 
-def _worth_showing(
-    cases: Sequence[CaseProfile], rooflines: Mapping[str, Roofline]
-) -> list[CaseProfile]:
+def _worth_showing(cases: Sequence[CaseProfile], insets: Mapping[str, Inset]) -> list[CaseProfile]:
     """The cases with tables of their own.
 
-    Those with layer times or a roofline, and one of each other graph.
+    Those with layer times or an inset, and one of each other graph.
     """
     known = {id(case.counted) for case in cases if _has_layer_times(case)}
     shown: list[CaseProfile] = []
     for case in cases:
         is_new = case.counted is not None and id(case.counted) not in known
-        if is_new or _has_layer_times(case) or case.case.id in rooflines:
+        if is_new or _has_layer_times(case) or case.case.id in insets:
             shown.append(case)
             known.add(id(case.counted))
     return shown
@@ -152,7 +152,7 @@ def _has_layer_times(case: CaseProfile) -> bool:
 
 
 def _write_case(
-    page: Page, case: CaseProfile, view: LayerView, roofline: Roofline | None, *, is_counted: bool
+    page: Page, case: CaseProfile, view: LayerView, inset: Inset | None, *, is_counted: bool
 ) -> None:
     """The tables of one case; those that count the graph only if no case before had them."""
     if case.counted is not None and not is_counted:
@@ -166,8 +166,7 @@ def _write_case(
         page.table(layer_type_time_table(case))
     elif case.counted is not None and not is_counted:
         page.table(layer_type_table(case.counted))
-    if roofline is not None:
-        _write_items(page, peak_lines(roofline.peaks), "")
-        page.table(roofline_table(roofline, view.top), cuts_first=True)
+    if inset is not None:
+        inset(page)
     if _has_layer_times(case) or not is_counted:
         page.table(layer_table(case, view))

@@ -19,6 +19,7 @@ from pytest_modelperf.serde.facts import (
     totals_to_json,
 )
 from pytest_modelperf.serde.profile import profile_to_json
+from pytest_modelperf.serde.roofline import rooflines_to_json
 from pytest_modelperf.serde.values import Json, dump_document, ms, number
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
@@ -34,7 +35,7 @@ def dump_named(named: NamedProfile) -> str:
             "schema": NAMED_SCHEMA,
             "name": named.name,
             "date": _date(named),
-            "profile": profile_to_json(named.profile, named.rooflines),
+            "profile": profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
         }
     )
 

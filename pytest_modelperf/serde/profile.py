@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from pytest_modelperf.measurements import Round
 from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.serde.facts import (
     engine_to_json,
     latency_to_json,
@@ -17,19 +16,18 @@ from pytest_modelperf.serde.facts import (
     noise_to_json,
     totals_to_json,
 )
-from pytest_modelperf.serde.roofline import roofline_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 
 _MEASURED = "measured"
 
 
-def dump_profile(profile: Profile, rooflines: Mapping[str, Roofline] | None = None) -> str:
-    """The profile as JSON text; `rooflines` are by the ids of its cases."""
+def dump_profile(profile: Profile, rooflines: Mapping[str, Json] | None = None) -> str:
+    """The profile as JSON text; `rooflines` has that of a case by its id, as JSON."""
     return dump_document(profile_to_json(profile, rooflines))
 
 
 def profile_to_json(
-    profile: Profile, rooflines: Mapping[str, Roofline] | None = None
+    profile: Profile, rooflines: Mapping[str, Json] | None = None
 ) -> dict[str, Json]:
     known = rooflines or {}
     return {
@@ -40,7 +38,7 @@ def profile_to_json(
     }
 
 
-def _case(case: CaseProfile, roofline: Roofline | None) -> dict[str, Json]:
+def _case(case: CaseProfile, roofline: Json) -> dict[str, Json]:
     run = case.measured
     return {
         "id": case.case.id,
@@ -62,7 +60,7 @@ def _case(case: CaseProfile, roofline: Roofline | None) -> dict[str, Json]:
         "engine_peak_bytes": None if run is None else run.engine_peak_bytes,
         "layer_types": [layer_type_to_json(kind) for kind in case.layer_types.values()],
         "layers": [layer_to_json(row) for row in case.layers],
-        "roofline": roofline_to_json(roofline),
+        "roofline": roofline,
         "raw": None if run is None else [_round(made) for made in run.rounds],
     }
 

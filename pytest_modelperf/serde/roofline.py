@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_modelperf.rooflines import LayerRoof, Peaks, Roofline
 from pytest_modelperf.serde.values import Json, ms, number
+
+
+def rooflines_to_json(rooflines: Mapping[str, Roofline]) -> dict[str, Json]:
+    """Rooflines by the ids of their cases, for the document of a profile."""
+    return {case_id: roofline_to_json(roofline) for case_id, roofline in rooflines.items()}
 
 
 def roofline_to_json(roofline: Roofline | None) -> dict[str, Json] | None:

@@ -1,0 +1,27 @@
+"""What a terminal shows of a roofline within the report of a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pytest_modelperf.report.page import Page
+from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
+from pytest_modelperf.report.text import Inset
+from pytest_modelperf.rooflines import Roofline
+
+
+def roofline_insets(rooflines: Mapping[str, Roofline], top: int | None) -> dict[str, Inset]:
+    """Writes the roofline of each case, by its id; `top` is the number of layers shown."""
+    return {
+        case_id: partial(_write_roofline, roofline, top) for case_id, roofline in rooflines.items()
+    }
+
+
+def _write_roofline(roofline: Roofline, top: int | None, page: Page) -> None:
+    lines = peak_lines(roofline.peaks)
+    if lines:
+        page.line("")
+    for line in lines:
+        page.item(line)
+    page.table(roofline_table(roofline, top), cuts_first=True)
