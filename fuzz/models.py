@@ -30,7 +30,9 @@ from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes
 from pytest_modelperf.graph.wire import restore_model, slim_model
 from pytest_modelperf.records import StaticProfile
-from pytest_modelperf.report.text import LayerView, TextStyle, render_profile
+from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.serde.profile import dump_profile
 from pytest_modelperf.session import ProfileRequest, profile_model
 

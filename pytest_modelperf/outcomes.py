@@ -9,10 +9,7 @@ from pytest_modelperf.baseline_records import Plan, Recording, StoredStatic
 from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
-from pytest_modelperf.verdicts import CaseComparison, Verdict, worst
-
-# What is said of a case that was not judged against a baseline, but is the new one.
-RECORDED = "recorded"
+from pytest_modelperf.verdicts import RECORDED, CaseComparison, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,3 +254,7 @@ def _macs_of(kind: LayerType | None) -> int:
 
 def _ops_of(kind: LayerType | None) -> int:
     return (kind.elementwise_ops or 0) if kind is not None else 0
+
+
+# What is said of a case that was not judged against a baseline, but is the new one.
+RECORDED = "recorded"

@@ -18,8 +18,9 @@ from pytest_modelperf.measurements import LayerTime, RowKind
 from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
 from pytest_modelperf.report.comparison_tables import layer_type_time_tables
 from pytest_modelperf.report.markdown import escape_markdown, render_markdown
-from pytest_modelperf.report.text import TextStyle, render_comparison
-from pytest_modelperf.serde import dump_comparison
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.text import render_comparison
+from pytest_modelperf.serde.comparison import dump_comparison
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.verdicts import (

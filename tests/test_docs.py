@@ -39,7 +39,7 @@ from pytest_modelperf.report.conditions import (
     MAX_THROTTLED,
 )
 from pytest_modelperf.report.layer_columns import ALL_COLUMNS
-from pytest_modelperf.serde import dump_checkups
+from pytest_modelperf.serde.checkups import dump_checkups
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
 from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread

@@ -41,8 +41,7 @@ from pytest_modelperf.records import (
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.serde import dump_run
-from pytest_modelperf.serde.run import run_to_json
+from pytest_modelperf.serde.run import dump_run, run_to_json
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.quantiles import load_quantiles

@@ -31,6 +31,7 @@ from pytest_modelperf.named_records import NamedProfile, ProfileList, Unusable
 from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
 from pytest_modelperf.report.conditions import describe_instruction_sets
 from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_text import (
     render_list,
     render_named,
@@ -39,10 +40,10 @@ from pytest_modelperf.report.named_text import (
 )
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.report.text import LayerView, render_profile
+from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.rooflines import place_layers
-from pytest_modelperf.serde import dump_profile, profile_to_json
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
+from pytest_modelperf.serde.profile import dump_profile, profile_to_json
 from pytest_modelperf.session import profile_model
 from tests.measuring.profiles import (
     ENGINE,

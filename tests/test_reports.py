@@ -22,8 +22,10 @@ from pytest_modelperf.report.layer_columns import (
     find_columns,
     sort_layers,
 )
+from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.static_tables import summary_table
-from pytest_modelperf.report.text import LayerView, TextStyle, render_comparison, render_profile
+from pytest_modelperf.report.text import render_comparison, render_profile
 from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.small_models import ones, parse
 

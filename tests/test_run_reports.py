@@ -50,7 +50,8 @@ from pytest_modelperf.report.run_text import (
     short_verdict,
 )
 from pytest_modelperf.report.verdict_lines import OF_PYTEST
-from pytest_modelperf.serde import dump_comparison, dump_run
+from pytest_modelperf.serde.comparison import dump_comparison
+from pytest_modelperf.serde.run import dump_run
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.verdicts import (

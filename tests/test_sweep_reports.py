@@ -15,9 +15,10 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.records import Case, LayerType, Outcome
+from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.sweep_csv import SWEEP_COLUMNS, render_sweep_csv
-from pytest_modelperf.report.text import TextStyle, render_sweep
-from pytest_modelperf.serde import dump_sweep
+from pytest_modelperf.report.sweep_text import render_sweep
+from pytest_modelperf.serde.sweep import dump_sweep
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweetSpot
 from pytest_modelperf.text.words import display_width

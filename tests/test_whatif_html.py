@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.records import Case, CaseProfile, Outcome
-from pytest_modelperf.report.html import render_profile_page, render_whatif_page
-from pytest_modelperf.report.html.page_data import whatif_data
+from pytest_modelperf.report.html.profile_page import render_profile_page
 from pytest_modelperf.report.html.render import dump_data, pack
+from pytest_modelperf.report.html.whatif_data import whatif_data
+from pytest_modelperf.report.html.whatif_overview import render_whatif_page
 from pytest_modelperf.report.whatif_text import SPEED_ONLY
 from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange

@@ -12,11 +12,11 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.records import Case
-from pytest_modelperf.report.text import TextStyle, WhatIfView, render_whatif
+from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS, render_whatif_csv
 from pytest_modelperf.report.whatif_tables import View
-from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
-from pytest_modelperf.serde import dump_whatif
+from pytest_modelperf.report.whatif_text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
+from pytest_modelperf.serde.whatif import dump_whatif
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange

@@ -108,7 +108,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
     if static:
         _check_static({"--python-a": python_a, "--python-b": python_b})
     if html_file is not None:
-        from pytest_modelperf.report.html import check_html_extra
+        from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra("--html")
     extensions = load_extensions(plugins)
@@ -130,7 +130,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
             (before, after), specs, request, measuring, tolerance, extensions
         )
     if json_file is not None:
-        from pytest_modelperf.serde import dump_comparison
+        from pytest_modelperf.serde.comparison import dump_comparison
 
         write(json_file, dump_comparison(result))
     if csv_file is not None:
@@ -217,7 +217,7 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 def _render_page(result: Comparison, *, is_here: bool) -> str:
     """The page; it names this machine where this is the one that both ran on."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.report.html import render_comparison_page
+    from pytest_modelperf.report.html.comparison_page import render_comparison_page
 
     machine = describe_machine() if is_here else None
     return render_comparison_page(result, machine=machine, made=dt.datetime.now(dt.timezone.utc))

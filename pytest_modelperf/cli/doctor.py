@@ -91,7 +91,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
         progress.clear()
     machine = describe_machine()
     if json_file is not None:
-        from pytest_modelperf.serde import dump_checkups
+        from pytest_modelperf.serde.checkups import dump_checkups
 
         write(json_file, dump_checkups(machine, checkups))
     if is_shown:

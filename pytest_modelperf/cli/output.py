@@ -13,7 +13,7 @@ from pytest_modelperf.files.output import written_text
 
 if TYPE_CHECKING:
     from pytest_modelperf.measurements import Progress
-    from pytest_modelperf.report.text import TextStyle
+    from pytest_modelperf.report.page import TextStyle
 
 # Back to the start of the line, and clear to its end (ECMA-48).
 _CLEAR_LINE = "\r\x1b[K"
@@ -26,7 +26,7 @@ def write(target: str, text: str) -> None:
 
 def terminal_style() -> TextStyle:
     """Colour and the terminal's width on a terminal; plain and whole in a pipe."""
-    from pytest_modelperf.report.text import TextStyle
+    from pytest_modelperf.report.page import TextStyle
 
     on_terminal = sys.stdout.isatty()
     color = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -154,7 +154,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.report.layer_columns import find_columns
 
     if html_file is not None:
-        from pytest_modelperf.report.html import check_html_extra
+        from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra("--html")
     names = _column_names(columns, sparsity=sparsity, static=static)
@@ -186,9 +186,10 @@ def profile(  # noqa: PLR0913  # one parameter per option
         else {}
     )
 
+    from pytest_modelperf.report.layer_table import LayerView
     from pytest_modelperf.report.markdown_page import MarkdownStyle
     from pytest_modelperf.report.roofline_text import roofline_insets
-    from pytest_modelperf.report.text import LayerView, render_profile
+    from pytest_modelperf.report.text import render_profile
 
     view = LayerView(names, order, top or None)
     insets = roofline_insets(rooflines, view.top)
@@ -314,7 +315,7 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
     columns: Sequence[str],
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde import dump_profile
+        from pytest_modelperf.serde.profile import dump_profile
         from pytest_modelperf.serde.roofline import rooflines_to_json
         from pytest_modelperf.session import on_this_machine
 
@@ -325,6 +326,6 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
 
         write(csv_file, render_csv(result, columns))
     if html_file is not None:
-        from pytest_modelperf.report.html import render_profile_page
+        from pytest_modelperf.report.html.profile_page import render_profile_page
 
         write(html_file, render_profile_page(result, made=dt.datetime.now(dt.timezone.utc)))

@@ -153,8 +153,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     from pytest_modelperf.peak_files import cache_folder
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS
+    from pytest_modelperf.report.layer_table import LayerView
     from pytest_modelperf.report.named_text import render_flops
-    from pytest_modelperf.report.text import LayerView
     from pytest_modelperf.serde.named import dump_named
 
     counted = count_flops(store.model, request, operators)
@@ -168,8 +168,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
 def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
     from pytest_modelperf.named_profiles.listing import find_older
     from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+    from pytest_modelperf.report.layer_table import LayerView
     from pytest_modelperf.report.named_text import render_named
-    from pytest_modelperf.report.text import LayerView
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())

@@ -106,7 +106,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     if latency_threshold is not None:
         threshold_ms = parse_threshold("--latency-threshold", latency_threshold)
     if html_file is not None:
-        from pytest_modelperf.report.html import check_html_extra
+        from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra("--html")
     extensions = load_extensions(plugins)
@@ -133,13 +133,13 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     finally:
         progress.clear()
     if is_shown:
-        from pytest_modelperf.report.text import render_sweep
+        from pytest_modelperf.report.sweep_text import render_sweep
 
         click.echo(render_sweep(result, terminal_style()), nl=False)
     _write_sweep(result, json_file, csv_file, html_file)
     if markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
-        from pytest_modelperf.report.text import render_sweep
+        from pytest_modelperf.report.sweep_text import render_sweep
 
         write(markdown_file, render_sweep(result, MarkdownStyle()))
     _end_unless_measured(result, is_shown=is_shown)
@@ -149,7 +149,7 @@ def _write_sweep(
     result: Sweep, json_file: str | None, csv_file: str | None, html_file: str | None
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde import dump_sweep
+        from pytest_modelperf.serde.sweep import dump_sweep
 
         write(json_file, dump_sweep(result))
     if csv_file is not None:
@@ -157,7 +157,7 @@ def _write_sweep(
 
         write(csv_file, render_sweep_csv(result))
     if html_file is not None:
-        from pytest_modelperf.report.html import render_sweep_page
+        from pytest_modelperf.report.html.sweep_page import render_sweep_page
 
         write(html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
 

@@ -146,7 +146,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     variants = _read_variants(prune, prune_channels, quantize, precision)
     estimates = () if estimate is None else parse_shares("--estimate", estimate)
     if html_file is not None:
-        from pytest_modelperf.report.html import check_html_extra
+        from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra("--html")
 
@@ -174,8 +174,8 @@ def whatif(  # noqa: PLR0913  # one parameter per option
         progress.clear()
 
     from pytest_modelperf.report.markdown_page import MarkdownStyle
-    from pytest_modelperf.report.text import WhatIfView, render_whatif
     from pytest_modelperf.report.whatif_tables import View
+    from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
 
     shown = WhatIfView(top or None, View(view))
     if is_shown:
@@ -231,7 +231,7 @@ def _write_whatif(
     result: WhatIf, json_file: str | None, csv_file: str | None, html_file: str | None
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde import dump_whatif
+        from pytest_modelperf.serde.whatif import dump_whatif
 
         write(json_file, dump_whatif(result))
     if csv_file is not None:
@@ -239,7 +239,7 @@ def _write_whatif(
 
         write(csv_file, render_whatif_csv(result))
     if html_file is not None:
-        from pytest_modelperf.report.html import render_whatif_page
+        from pytest_modelperf.report.html.whatif_overview import render_whatif_page
 
         write(html_file, render_whatif_page(result, made=dt.datetime.now(dt.timezone.utc)))
 

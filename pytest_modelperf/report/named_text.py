@@ -18,6 +18,7 @@ from pytest_modelperf.named_records import (
 )
 from pytest_modelperf.records import Case, CaseProfile
 from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_tables import (
     case_pair_table,
     layer_pair_table,
@@ -28,7 +29,7 @@ from pytest_modelperf.report.named_tables import (
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.roofline_text import roofline_insets
 from pytest_modelperf.report.static_tables import describe_model
-from pytest_modelperf.report.text import LayerView, render_profile
+from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 

@@ -2,73 +2,40 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pytest_modelperf.baseline_records import Plan
-from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.advice import advise_all
 from pytest_modelperf.report.figures import LATENCY, is_sampled
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     OF_PYTEST,
+    SEVERITY,
+    Rank,
     describe_verdict,
     failure_lines,
     hidden_tails,
     is_quiet,
+    rank_case,
 )
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import CaseComparison, Verdict
+from pytest_modelperf.text.words import list_names
+from pytest_modelperf.verdicts import Verdict
 
 # The chance that a run calls something worse that is not: its gates share it.
 FALSE_ALARMS = 0.01
 # The chance that a case passes which is just as much slower as is allowed: each has its own.
 FALSE_PASSES = 0.05
-# What a reader wants to see first, worst first.
-SEVERITY = (
-    Verdict.REGRESSED.value,
-    Verdict.OVER_BUDGET.value,
-    FAILED,
-    Verdict.INCONCLUSIVE.value,
-    Verdict.NEW.value,
-    RECORDED,
-    Verdict.IMPROVED.value,
-    Verdict.PASSED.value,
-    Verdict.UNCHANGED.value,
-)
 _MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 _PRUNE = "pytest --modelperf --modelperf-prune"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Rank:
-    """How bad a case is; the least is the worst."""
-
-    severity: int
-    benefit: float
-
-
 def rank_outcome(outcome: CaseOutcome) -> Rank:
     return rank_case(outcome.word, outcome.comparison)
-
-
-def rank_case(word: str, case: CaseComparison) -> Rank:
-    """By what is said of it, then by how much worse it is."""
-    excess = [
-        abs(math.log(part))
-        for metric in case.metrics
-        if metric.decides and metric.verdict is case.verdict
-        if (part := _part(metric.after, metric.limit) or metric.ratio)
-    ]
-    return Rank(SEVERITY.index(word), -max(excess, default=0.0))
-
-
-def _part(value: float | None, limit: float | None) -> float | None:
-    return None if value is None or not limit else value / limit
 
 
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
@@ -174,13 +141,6 @@ def describe_writing(report: RunReport) -> str:
 
 def _names(plans: Sequence[Plan], *, is_removed: bool) -> list[str]:
     return [plan.name for plan in plans if (plan.after is None) is is_removed]
-
-
-def list_names(names: Sequence[str]) -> str:
-    """`a, b, c, d, e and 12 more`."""
-    shown = ", ".join(map(printable, names[:_MAX_NAMES]))
-    more = len(names) - _MAX_NAMES
-    return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def is_worth_a_line(outcome: CaseOutcome) -> bool:

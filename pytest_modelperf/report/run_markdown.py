@@ -18,7 +18,6 @@ from pytest_modelperf.report.markdown import (
 )
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import (
-    SEVERITY,
     describe_counts,
     describe_ending,
     describe_outcome,
@@ -28,7 +27,7 @@ from pytest_modelperf.report.run_lines import (
     next_steps,
 )
 from pytest_modelperf.report.run_table import outcome_table
-from pytest_modelperf.report.verdict_lines import OF_PYTEST
+from pytest_modelperf.report.verdict_lines import OF_PYTEST, SEVERITY
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import Verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.case_text import (
     verdict_style,
     write_doubts,
@@ -17,20 +17,19 @@ from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.report.run_lines import (
-    SEVERITY,
     describe_ending,
     describe_outcome,
     describe_place,
     describe_writing,
     is_worth_a_line,
-    list_names,
     next_steps,
 )
 from pytest_modelperf.report.run_table import fitting_table
-from pytest_modelperf.report.verdict_lines import OF_PYTEST, describe_facts
+from pytest_modelperf.report.verdict_lines import OF_PYTEST, SEVERITY, describe_facts
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
-from pytest_modelperf.verdicts import Verdict
+from pytest_modelperf.text.words import list_names
+from pytest_modelperf.verdicts import RECORDED, Verdict
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
 

@@ -27,21 +27,9 @@ from pytest_modelperf.report.static_tables import (
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.sweep_text import render_sweep
 from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
-from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import CaseComparison, Comparison
-
-__all__ = [
-    "LayerView",
-    "TextStyle",
-    "WhatIfView",
-    "render_comparison",
-    "render_profile",
-    "render_sweep",
-    "render_whatif",
-]
 
 # Writes more of a case into its part of the report.
 Inset: TypeAlias = Callable[[Page], None]

@@ -18,6 +18,7 @@ from pytest_modelperf.report.figures import (
 )
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (
+    RECORDED,
     CaseComparison,
     Comparison,
     Metric,
@@ -201,3 +202,40 @@ def failure_lines(case: CaseComparison) -> Sequence[str]:
 
 def _level(confidence: float | None) -> str:
     return "" if confidence is None else f"{100 * confidence:.4g} % "
+
+
+# What a reader wants to see first, worst first.
+SEVERITY = (
+    Verdict.REGRESSED.value,
+    Verdict.OVER_BUDGET.value,
+    FAILED,
+    Verdict.INCONCLUSIVE.value,
+    Verdict.NEW.value,
+    RECORDED,
+    Verdict.IMPROVED.value,
+    Verdict.PASSED.value,
+    Verdict.UNCHANGED.value,
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rank:
+    """How bad a case is; the least is the worst."""
+
+    severity: int
+    benefit: float
+
+
+def rank_case(word: str, case: CaseComparison) -> Rank:
+    """By what is said of it, then by how much worse it is."""
+    excess = [
+        abs(math.log(part))
+        for metric in case.metrics
+        if metric.decides and metric.verdict is case.verdict
+        if (part := _part(metric.after, metric.limit) or metric.ratio)
+    ]
+    return Rank(SEVERITY.index(word), -max(excess, default=0.0))
+
+
+def _part(value: float | None, limit: float | None) -> float | None:
+    return None if value is None or not limit else value / limit

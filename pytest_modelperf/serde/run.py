@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_modelperf.baseline_records import Change, Plan, StoredStatic
-from pytest_modelperf.outcomes import RECORDED, CaseOutcome, RunReport
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.serde.comparison import case_comparison_to_json
 from pytest_modelperf.serde.facts import (
     latency_to_json,
@@ -14,7 +14,7 @@ from pytest_modelperf.serde.facts import (
     totals_to_json,
 )
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
-from pytest_modelperf.verdicts import Verdict
+from pytest_modelperf.verdicts import RECORDED, Verdict
 
 _FAILED = "failed"
 

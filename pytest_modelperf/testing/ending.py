@@ -257,7 +257,7 @@ class Ending:
         told = self.run.settings
         folder = self.run.config.invocation_params.dir
         if told.json is not None:
-            from pytest_modelperf.serde import dump_run
+            from pytest_modelperf.serde.run import dump_run
 
             self._write_text(folder / told.json, dump_run(report))
         if told.markdown is not None or in_github():
@@ -270,7 +270,7 @@ class Ending:
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
         if told.html is not None:
-            from pytest_modelperf.report.html import render_run_page
+            from pytest_modelperf.report.html.run_page import render_run_page
 
             self._write_text(folder / told.html, render_run_page(report))
         if told.benchmark_json is not None:
@@ -325,7 +325,7 @@ class _Unused:
 def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> None:
     """Raise where a report could not be written, before anything is measured for it."""
     if settings.html is not None:
-        from pytest_modelperf.report.html import check_html_extra
+        from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra(options.HTML.flag)
     targets = {}

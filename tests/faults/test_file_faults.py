@@ -53,10 +53,10 @@ from pytest_modelperf.profile_files import ort_profile_file
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.records import Case, CaseProfile, Outcome
 from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.plan_table import plan_table
-from pytest_modelperf.report.text import LayerView
 from pytest_modelperf.serde.named import dump_named
 from tests.baseline_writer import MACHINE, NAME, make_recording
 from tests.command import run as run_command

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.baseline_records import StoredStatic
-from pytest_modelperf.outcomes import RECORDED
 from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (
     has_output_figures,
@@ -35,7 +34,7 @@ from pytest_modelperf.report.verdict_lines import (
 )
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate
-from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
+from pytest_modelperf.verdicts import RECORDED, CaseComparison, Metric, Verdict
 
 TONES = {
     Verdict.REGRESSED.value: Tone.BAD,

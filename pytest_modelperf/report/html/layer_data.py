@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pytest_modelperf.records import Attribute, CaseProfile, LayerRow, LayerType
 from pytest_modelperf.report.html.latency_data import Entry
 from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.verdicts import CaseComparison, LayerChange, LayerTypeChange, TimeChange
 
 _NS_PER_MS = 1e6
 _PROVIDER = "ExecutionProvider"
@@ -22,6 +20,10 @@ _MAX_ATTRIBUTE = 200
 Precisions: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
+# What a layer of one side alone has for its change.
+NO_CHANGE: Entry = {"change_ms": None, "change_interval_ms": None, "explains": None}
+
+
 # -- layer types
 
 
@@ -29,41 +31,17 @@ def profile_types(case: CaseProfile) -> list[Entry]:
     """Every operator of the model, and each kind of time that belongs to no layer."""
     rows = case.layers
     alone = [row for row in rows if row.time is None and row.runs_in is None]
-    precisions = _precisions(rows, (layer for row in alone for layer in _layers_of(row)))
-    return [_type_entry(op, (kind,), (precisions,), None) for op, kind in case.layer_types.items()]
-
-
-def comparison_types(
-    case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None = None
-) -> list[Entry]:
-    """The same of the last so many sides, what explains most first.
-
-    Where there was nothing to compare with, it is what is counted of the model now.
-    """
-    changes = case.layer_types or [
-        LayerTypeChange(op, None, kind) for op, kind in (counted or {}).items()
-    ]
-    precisions = [
-        _precisions([row for row in rows if row is not None], ())
-        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
-    ]
+    precisions = precisions_of(rows, (layer for row in alone for layer in _layers_of(row)))
     return [
-        _type_entry(
-            change.op,
-            (change.before, change.after)[-sides:],
-            precisions[-sides:],
-            change.time if sides > 1 else None,
-        )
-        for change in changes
-        if sides > 1 or change.after is not None
+        type_entry(op, (kind,), (precisions,), NO_CHANGE) for op, kind in case.layer_types.items()
     ]
 
 
-def _type_entry(
+def type_entry(
     op: str,
     kinds: Sequence[LayerType | None],
     precisions: Sequence[Precisions],
-    time: TimeChange | None,
+    change: Entry,
 ) -> Entry:
     is_layer = any(kind is not None and kind.count > 0 for kind in kinds)
     layers = [kind if is_layer else None for kind in kinds]
@@ -76,11 +54,11 @@ def _type_entry(
         "shares": [None if kind is None else kind.share for kind in kinds],
         "macs": [None if kind is None else kind.macs for kind in layers],
         "params": [None if kind is None else kind.params for kind in layers],
-        **_change_entry(time),
+        **change,
     }
 
 
-def _precisions(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Precisions:
+def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Precisions:
     """How many layers of each operator ran in which precision, each in that of its kernel."""
     found: dict[str, Counter[str]] = {}
     placed = (
@@ -102,24 +80,12 @@ def _precisions(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Pr
 def profile_layers(case: CaseProfile) -> list[Entry]:
     """The layers in graph order, then the times that belong to none of them."""
     has_times = case.measured is not None and case.measured.layer_times is not None
-    side = _Side.of(case.layers, "not there" if has_times else "ran")
-    return [_layer_entry((row,), (side,), depth, None) for depth, row in enumerate(case.layers)]
-
-
-def comparison_layers(case: CaseComparison) -> list[Entry]:
-    """Each layer that has a time on either side in graph order, then the times of none."""
-    sides = [
-        _Side.of([row for row in rows if row is not None], "not there")
-        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
-    ]
-    return [
-        _layer_entry((change.before, change.after), sides, depth, change.time)
-        for depth, change in enumerate(_in_graph_order(case.layers))
-    ]
+    side = SideLayers.of(case.layers, "not there" if has_times else "ran")
+    return [layer_entry((row,), (side,), depth, NO_CHANGE) for depth, row in enumerate(case.layers)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class SideLayers:
     """All rows of one side: what its layers are called, and which of them have run in a kernel.
 
     `absent` is the state of those that have not: as if they were not there, where others have.
@@ -130,7 +96,7 @@ class _Side:
     absent: str
 
     @classmethod
-    def of(cls, rows: Sequence[LayerRow], absent: str) -> _Side:
+    def of(cls, rows: Sequence[LayerRow], absent: str) -> SideLayers:
         layers = [layer for row in rows for layer in _layers_of(row)]
         ran = (layer.id for row in rows if row.time is not None for layer in _layers_of(row))
         return cls({layer.id: layer.name or layer.id for layer in layers}, frozenset(ran), absent)
@@ -151,8 +117,8 @@ def _layers_of(row: LayerRow) -> tuple[StaticLayer, ...]:
     return row.fused if row.static is None else (row.static, *row.fused)
 
 
-def _layer_entry(
-    rows: Sequence[LayerRow | None], sides: Sequence[_Side], depth: int, time: TimeChange | None
+def layer_entry(
+    rows: Sequence[LayerRow | None], sides: Sequence[SideLayers], depth: int, change: Entry
 ) -> Entry:
     known = [row for row in rows if row is not None]
     layers = [None if row is None else row.static for row in rows]
@@ -182,18 +148,7 @@ def _layer_entry(
             for row, side in zip(rows, sides, strict=True)
         ],
         "attributes": [None if layer is None else _attributes(layer) for layer in layers],
-        **_change_entry(time),
-    }
-
-
-def _change_entry(time: TimeChange | None) -> Entry:
-    interval = None
-    if time is not None and time.low_ns is not None and time.high_ns is not None:
-        interval = [time.low_ns / _NS_PER_MS, time.high_ns / _NS_PER_MS]
-    return {
-        "change_ms": None if time is None else time.ns / _NS_PER_MS,
-        "change_interval_ms": interval,
-        "explains": None if time is None else time.share,
+        **change,
     }
 
 
@@ -217,51 +172,3 @@ def _attribute(value: Attribute) -> str:
 
 
 # -- where a layer stands
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
-    """Where a layer comes: at a layer of now, or after it, in the order of before."""
-
-    now: float
-    is_gone: bool
-    before: float
-
-
-def _in_graph_order(changes: Sequence[LayerChange]) -> list[LayerChange]:
-    """The layers in the order of the graph now; one that is gone follows what was before it."""
-    old_heads = _heads(change.before for change in changes)
-    new_heads = _heads(change.after for change in changes)
-    indexes = [
-        (_index(change.before, old_heads), _index(change.after, new_heads)) for change in changes
-    ]
-    both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
-    known = [old for old, _ in both]
-    places = []
-    for old, new in indexes:
-        if new is not None:
-            places.append(_Place(new, is_gone=False, before=0))
-        elif old is not None:
-            rank = bisect_right(known, old)
-            places.append(_Place(both[rank - 1][1] if rank else -1, is_gone=True, before=old))
-        else:
-            places.append(_Place(float("inf"), is_gone=False, before=0))
-    order = sorted(range(len(changes)), key=places.__getitem__)
-    return [changes[index] for index in order]
-
-
-def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
-    """The place in its graph of each layer that a time is shown at, by its id."""
-    return {
-        row.static.id: row.time.layer
-        for row in rows
-        if row is not None and row.static is not None
-        if row.time is not None and row.time.layer is not None
-    }
-
-
-def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
-    """The place of a layer in its graph, or of the one that it runs in."""
-    if row is None or row.static is None:
-        return None
-    return heads.get(row.static.id if row.time is not None else row.runs_in or "")

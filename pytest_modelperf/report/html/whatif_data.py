@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 
 from pytest_modelperf.measurements import RowKind
 from pytest_modelperf.records import LayerRow
-from pytest_modelperf.report.html.latency_data import Entry
+from pytest_modelperf.report.html.latency_data import Entry, engine_name
+from pytest_modelperf.report.html.page_data import case_entry, model_entry, side_entry, whole_page
 from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import Level, WhatIfCase
+from pytest_modelperf.variants import Level, WhatIf, WhatIfCase
 
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 
@@ -106,3 +107,20 @@ def _layer_entry(
         "ms": [level.layers.get(layer_id) for level in levels],
         "outside": [layer_id in ids for ids in outside],
     }
+
+
+def whatif_data(whatif: WhatIf) -> Entry:
+    name = whatif.model.name
+    engine = "" if whatif.engine is None else engine_name(whatif.engine)
+    model = model_entry(
+        name,
+        sides=[side_entry("", name, engine)],
+        points=[[]],
+        cases=[_tried_case(case) for case in whatif.cases],
+    )
+    return whole_page([model])
+
+
+def _tried_case(case: WhatIfCase) -> Entry:
+    entry = case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
+    return {**entry, "whatif": whatif_entry(case)}

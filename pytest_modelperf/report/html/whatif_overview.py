@@ -14,7 +14,8 @@ from pytest_modelperf.report.html.facts import (
 )
 from pytest_modelperf.report.html.latency_data import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
-from pytest_modelperf.report.html.whatif_data import operators_of
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.whatif_data import operators_of, whatif_data
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.report.whatif_tables import (
     format_speedup,
@@ -201,3 +202,7 @@ def _types_table(case: WhatIfCase) -> Table | None:
         ("all", "", *cells([*totals])),
         "layers: of the model as it is",
     )
+
+
+def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
+    return render_page(whatif_data(whatif), whatif_overview(whatif, made))

@@ -1,0 +1,116 @@
+"""Layers and layer types of two sides as the scripts of a page read them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.records import LayerRow, LayerType
+from pytest_modelperf.report.html.latency_data import Entry
+from pytest_modelperf.report.html.layer_data import (
+    SideLayers,
+    layer_entry,
+    precisions_of,
+    type_entry,
+)
+from pytest_modelperf.verdicts import CaseComparison, LayerChange, LayerTypeChange, TimeChange
+
+_NS_PER_MS = 1e6
+
+
+def comparison_types(
+    case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None = None
+) -> list[Entry]:
+    """The same of the last so many sides, what explains most first.
+
+    Where there was nothing to compare with, it is what is counted of the model now.
+    """
+    changes = case.layer_types or [
+        LayerTypeChange(op, None, kind) for op, kind in (counted or {}).items()
+    ]
+    precisions = [
+        precisions_of([row for row in rows if row is not None], ())
+        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
+    ]
+    return [
+        type_entry(
+            change.op,
+            (change.before, change.after)[-sides:],
+            precisions[-sides:],
+            _change_entry(change.time if sides > 1 else None),
+        )
+        for change in changes
+        if sides > 1 or change.after is not None
+    ]
+
+
+def comparison_layers(case: CaseComparison) -> list[Entry]:
+    """Each layer that has a time on either side in graph order, then the times of none."""
+    sides = [
+        SideLayers.of([row for row in rows if row is not None], "not there")
+        for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
+    ]
+    return [
+        layer_entry((change.before, change.after), sides, depth, _change_entry(change.time))
+        for depth, change in enumerate(_in_graph_order(case.layers))
+    ]
+
+
+def _change_entry(time: TimeChange | None) -> Entry:
+    interval = None
+    if time is not None and time.low_ns is not None and time.high_ns is not None:
+        interval = [time.low_ns / _NS_PER_MS, time.high_ns / _NS_PER_MS]
+    return {
+        "change_ms": None if time is None else time.ns / _NS_PER_MS,
+        "change_interval_ms": interval,
+        "explains": None if time is None else time.share,
+    }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Place:
+    """Where a layer comes: at a layer of now, or after it, in the order of before."""
+
+    now: float
+    is_gone: bool
+    before: float
+
+
+def _in_graph_order(changes: Sequence[LayerChange]) -> list[LayerChange]:
+    """The layers in the order of the graph now; one that is gone follows what was before it."""
+    old_heads = _heads(change.before for change in changes)
+    new_heads = _heads(change.after for change in changes)
+    indexes = [
+        (_index(change.before, old_heads), _index(change.after, new_heads)) for change in changes
+    ]
+    both = sorted((old, new) for old, new in indexes if old is not None and new is not None)
+    known = [old for old, _ in both]
+    places = []
+    for old, new in indexes:
+        if new is not None:
+            places.append(_Place(new, is_gone=False, before=0))
+        elif old is not None:
+            rank = bisect_right(known, old)
+            places.append(_Place(both[rank - 1][1] if rank else -1, is_gone=True, before=old))
+        else:
+            places.append(_Place(float("inf"), is_gone=False, before=0))
+    order = sorted(range(len(changes)), key=places.__getitem__)
+    return [changes[index] for index in order]
+
+
+def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
+    """The place in its graph of each layer that a time is shown at, by its id."""
+    return {
+        row.static.id: row.time.layer
+        for row in rows
+        if row is not None and row.static is not None
+        if row.time is not None and row.time.layer is not None
+    }
+
+
+def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
+    """The place of a layer in its graph, or of the one that it runs in."""
+    if row is None or row.static is None:
+        return None
+    return heads.get(row.static.id if row.time is not None else row.runs_in or "")

@@ -1,0 +1,142 @@
+"""A comparison as the data that the scripts of a page draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.measurements import SideRun
+from pytest_modelperf.records import LayerType
+from pytest_modelperf.report.figures import LATENCY
+from pytest_modelperf.report.html.compared_layers import comparison_layers, comparison_types
+from pytest_modelperf.report.html.latency_data import (
+    Entry,
+    RanFigures,
+    change_entry,
+    engine_name,
+    point_entry,
+)
+from pytest_modelperf.report.html.page_data import (
+    LABELS,
+    case_entry,
+    model_entry,
+    side_entry,
+    whole_page,
+)
+from pytest_modelperf.report.model_names import name_models
+from pytest_modelperf.report.verdict_lines import rank_case, verdict_word
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.verdicts import CaseComparison, Comparison
+
+_P50 = f"{LATENCY}p50"
+
+
+_P95 = f"{LATENCY}p95"
+
+
+def comparison_data(comparison: Comparison) -> Entry:
+    engines = comparison.engines or ("",)
+    names = name_models((comparison.before, comparison.after))
+    sides = [
+        side_entry(label, name, engine_of_runs(runs) or engine)
+        for label, name, runs, engine in zip(
+            LABELS,
+            names,
+            ([case.before for case in comparison.cases], [case.after for case in comparison.cases]),
+            (engines[0], engines[-1]),
+            strict=True,
+        )
+    ]
+    return whole_page([compared_model(" → ".join(names), sides, shown_comparisons(comparison))])
+
+
+def engine_of_runs(runs: Iterable[SideRun | None]) -> str:
+    return next((engine_name(run.engine) for run in runs if run is not None), "")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownComparison:
+    """A comparison as it is shown: under which id and name, and what was told of it alone."""
+
+    id: str
+    name: str
+    word: str
+    compared: CaseComparison
+    alone: RanFigures | None = None
+    counted: Mapping[str, LayerType] | None = None
+
+    @property
+    def told(self) -> tuple[RanFigures | None, RanFigures | None]:
+        return _told(self.compared.before), _told(self.compared.after) or self.alone
+
+    @property
+    def has_before(self) -> bool:
+        """Whether anything is known of the side before."""
+        case = self.compared
+        return (
+            case.before is not None
+            or any(change.before is not None for change in case.layer_types)
+            or any(metric.before is not None for metric in case.metrics)
+        )
+
+    @property
+    def change(self) -> Entry | None:
+        """The ratios that the table of the case shows."""
+        median, p95 = self._ratio(_P50), self._ratio(_P95)
+        return None if median is None else change_entry(median, p95=p95)
+
+    def _ratio(self, name: str) -> Ratio | None:
+        found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
+        metric = next(found, None)
+        if metric is None or metric.ratio is None:
+            return None
+        return Ratio(metric.ratio, *(metric.interval or (None, None)))
+
+    def points(self) -> tuple[Entry | None, Entry | None]:
+        case = self.compared
+        before, after = (
+            None
+            if told is None and case.failure is None
+            else point_entry(self.id, case.case, told, reason=None if told else case.failure)
+            for told in self.told
+        )
+        return before, after
+
+
+def shown_comparisons(comparison: Comparison) -> list[ShownComparison]:
+    return [
+        ShownComparison(case.id, case.id, verdict_word(case), case) for case in comparison.cases
+    ]
+
+
+def _told(run: SideRun | None) -> RanFigures | None:
+    return None if run is None else RanFigures(latency=run.latency, rounds=run.rounds)
+
+
+def compared_model(name: str, sides: Sequence[Entry], shown: Sequence[ShownComparison]) -> Entry:
+    """A model with as many sides as are given; of one, it is the one of now."""
+    count = len(sides)
+    points = [each.points()[-count:] for each in shown]
+    found = [[p for p in side if p is not None] for side in zip(*points, strict=True)]
+    changes = {each.id: each.change for each in shown}
+    worst = min(shown, key=lambda each: rank_case(each.word, each.compared), default=None)
+    return model_entry(
+        name,
+        sides=sides,
+        points=found or [[] for _ in sides],
+        changes={key: change for key, change in changes.items() if change is not None},
+        cases=[compared_case(each, count) for each in shown],
+        start=None if worst is None else worst.id,
+    )
+
+
+def compared_case(each: ShownComparison, sides: int) -> Entry:
+    return case_entry(
+        each.id,
+        each.name,
+        each.compared.case,
+        word=each.word,
+        told=each.told[-sides:],
+        types=comparison_types(each.compared, sides, each.counted),
+        layers=comparison_layers(each.compared) if sides > 1 else [],
+    )

@@ -1,0 +1,74 @@
+"""A comparison as a page: what it says without JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.report.html.case_view import TONES, CaseView, cases_table
+from pytest_modelperf.report.html.comparison_data import comparison_data
+from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.model_names import name_models
+from pytest_modelperf.report.verdict_lines import (
+    FAILED,
+    describe_run,
+    describe_verdict,
+    verdict_word,
+)
+from pytest_modelperf.verdicts import Comparison
+
+
+def render_comparison_page(
+    comparison: Comparison,
+    *,
+    machine: MachineFacts | None = None,
+    made: dt.datetime | None = None,
+) -> str:
+    """The machine is that which both models ran on, where it is known."""
+    return render_page(comparison_data(comparison), comparison_overview(comparison, machine, made))
+
+
+def comparison_overview(
+    comparison: Comparison,
+    machine: MachineFacts | None = None,
+    made: dt.datetime | None = None,
+) -> Overview:
+    views = [
+        CaseView(name=case.id, word=verdict_word(case), compared=case) for case in comparison.cases
+    ]
+    headline = describe_run(comparison)
+    engines = comparison.engines or ("",)
+    rows = [
+        ModelRow("A, before", comparison.before, engines[0]),
+        ModelRow("B, now", comparison.after, engines[-1]),
+    ]
+    rule = [
+        ("tolerance", format_share(comparison.tolerance)),
+        ("confidence", format_share(comparison.confidence)),
+        ("rounds", _took(comparison)),
+    ]
+    is_one = len(views) == 1
+    return Overview(
+        title=" → ".join(name_models((comparison.before, comparison.after))),
+        headline=headline,
+        tone=TONES[FAILED if headline == FAILED else comparison.verdict.value],
+        cases=cases_table(views),
+        tones=tuple(view.tone for view in views),
+        sections=tuple(
+            view.section(
+                describe_verdict(view.compared, comparison.confidence),
+                is_open=True if is_one else None,
+            )
+            for view in views
+        ),
+        facts=(models_table(rows), run_table([] if machine is None else [machine], rule, made)),
+    )
+
+
+def _took(comparison: Comparison) -> str:
+    if comparison.rounds is None:
+        return ""
+    seconds = comparison.seconds
+    return f"{comparison.rounds}" if seconds is None else f"{comparison.rounds} in {seconds:.1f} s"

@@ -1,0 +1,96 @@
+"""A test run as a page: what it says without JavaScript."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.report.html.case_view import CaseView, cases_table
+from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.report.html.overview import Overview, Tone
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.run_data import run_data
+from pytest_modelperf.report.outcome_names import name_outcomes
+from pytest_modelperf.report.run_lines import (
+    describe_counts,
+    describe_ending,
+    describe_outcome,
+    describe_place,
+    describe_writing,
+    is_worth_a_line,
+    next_steps,
+    rank_outcome,
+)
+from pytest_modelperf.report.verdict_lines import OF_PYTEST
+from pytest_modelperf.verdicts import Verdict
+
+
+def render_run_page(report: RunReport) -> str:
+    return render_page(run_data(report), run_overview(report))
+
+
+# Of more cases, those that passed are a row of the table and no more.
+_MAX_SECTIONS = 40
+
+
+def run_overview(report: RunReport) -> Overview:
+    named = list(zip(report.outcomes, name_outcomes(report.outcomes), strict=True))
+    named.sort(key=lambda pair: rank_outcome(pair[0]))
+    views = [_run_view(outcome, name) for outcome, name in named]
+    steps = [f"{word}: {text}" for word, text in next_steps(report)]
+    writing = [describe_writing(report)] if report.plans else []
+    confidences = dict.fromkeys(
+        format_share(o.confidence) for o in report.outcomes if o.comparison.rounds is not None
+    )
+    headline, ending = describe_counts(report.outcomes) or "no case", describe_ending(report)
+    rule = [
+        ("tolerance", format_share(report.tolerance)),
+        ("confidence", ", ".join(filter(None, confidences))),
+    ]
+    return Overview(
+        title="Model performance",
+        headline=headline,
+        tone=views[0].tone if views else Tone.PLAIN,
+        lines=(describe_place(report), *([ending] if ending != f"{headline}." else [])),
+        cases=cases_table(views) if views else None,
+        tones=tuple(view.tone for view in views),
+        sections=tuple(
+            view.section(
+                describe_outcome(outcome),
+                options=OF_PYTEST,
+                accept=_accept(outcome),
+                advice=outcome.advice,
+            )
+            for view, (outcome, _) in zip(views, named, strict=True)
+            if len(views) <= _MAX_SECTIONS or is_worth_a_line(outcome)
+        ),
+        facts=(
+            models_table(ModelRow(o.baseline or "", o.model, o.engine) for o in report.outcomes),
+            run_table(_machines(report), rule, report.started),
+        ),
+        notes=(*steps, *writing, *(f"note: {note}" for note in report.notes)),
+    )
+
+
+def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
+    case = outcome.comparison
+    # The reason why a case is new is its verdict.
+    is_new = case.verdict is Verdict.NEW and not case.has_failed
+    return CaseView(
+        name=name,
+        word=outcome.word,
+        compared=replace(case, reasons=case.reasons[1:]) if is_new else case,
+        latency=outcome.latency,
+        static=outcome.static,
+    )
+
+
+def _accept(outcome: CaseOutcome) -> str | None:
+    """The command that takes it as it is, where it is one that may be taken so."""
+    return outcome.accept if outcome.comparison.regressed else None
+
+
+def _machines(report: RunReport) -> list[MachineFacts]:
+    found = (report.machine, *(outcome.machine for outcome in report.outcomes))
+    return [machine for machine in found if machine is not None]

@@ -1,0 +1,87 @@
+"""A sweep as a page: what it says without JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pytest_modelperf.report.html.comparison_page import comparison_overview
+from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.report.html.latency_data import engine_name
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
+from pytest_modelperf.report.html.profile_page import profile_overview
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.html.sweep_data import sweep_data
+from pytest_modelperf.report.model_names import name_models
+from pytest_modelperf.report.sweep_tables import (
+    format_limit,
+    is_measured,
+    labels_of,
+    row_styles,
+    scaling_table,
+    whole_table,
+)
+from pytest_modelperf.report.sweep_text import unmeasured_lines as unmeasured_points
+from pytest_modelperf.report.verdict_lines import FAILED
+from pytest_modelperf.sweeps import Sweep, SweepSide
+from pytest_modelperf.text.units import format_rate
+from pytest_modelperf.text.words import list_names
+
+
+def render_sweep_page(sweep: Sweep, *, made: dt.datetime | None = None) -> str:
+    return render_page(sweep_data(sweep), sweep_overview(sweep, made))
+
+
+def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:
+    sides = list(zip(labels_of(sweep), sweep.sides, strict=True))
+    limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
+    rule = [
+        ("threshold", limit),
+        ("confidence", format_share(sweep.confidence)),
+        ("passes", f"{sweep.passes} in {sweep.seconds:.1f} s" if sweep.passes else ""),
+    ]
+    measured = whole_table(sweep) if is_measured(sweep) else None
+    scaling = (scaling_table(side, label) for label, side in sides)
+    styles = () if measured is None else row_styles(measured)
+    return Overview(
+        title=" → ".join(name_models([side.model for side in sweep.sides])),
+        headline=FAILED if sweep.has_failed else "",
+        tone=Tone.BAD if sweep.has_failed else Tone.PLAIN,
+        lines=tuple(_spot(label, side, limit) for label, side in sides),
+        cases=measured,
+        tones=tuple(Tone.GOOD if style else Tone.PLAIN for style in styles),
+        tables=tuple(table for table in scaling if table is not None),
+        sections=_sections_at_best(sweep),
+        facts=(
+            models_table(
+                ModelRow(label, side.model, engine_name(side.engine) if side.engine else "")
+                for label, side in sides
+            ),
+            run_table([] if sweep.machine is None else [sweep.machine], rule, made),
+        ),
+        notes=(*unmeasured_points(sweep), *(f"note: {note}" for note in sweep.notes)),
+    )
+
+
+def _sections_at_best(sweep: Sweep) -> tuple[CaseSection, ...]:
+    if sweep.comparison is not None:
+        return comparison_overview(sweep.comparison).sections
+    return () if sweep.profile is None else profile_overview(sweep.profile).sections
+
+
+def _spot(label: str, side: SweepSide, limit: str) -> str:
+    """`A: best within 20 ms is b8-c2, 61.31 items/s; b4-c2 cannot be told from it`."""
+    spot = side.spot
+    within = f" within {limit}" if limit else ""
+    if spot.best is not None:
+        throughput = side.point(spot.best).throughput
+        rate = format_rate(None if throughput is None else throughput.value)
+        text = f"best{within} is {spot.best}, {rate} items/s"
+    elif any(point.latency is not None for point in side.points):
+        text = f"no configuration is surely{within}"
+    else:
+        text = "no configuration could be measured"
+    if spot.equals:
+        text += f"; {list_names(spot.equals)} cannot be told from it"
+    if spot.undecided:
+        text += f"; {list_names(spot.undecided)} may be{within} or beyond"
+    return f"{label}: {text}" if label else text
