@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from pytest_modelperf.baseline_records import Fidelity, StoredLatency
+from pytest_modelperf.baseline_records import StoredLatency
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile
@@ -14,7 +14,7 @@ from pytest_modelperf.stats.decisions import Answer, Decision, Fit
 from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
-from pytest_modelperf.stats.records import PERCENTS, Latency, Ratio
+from pytest_modelperf.stats.records import PERCENTS, Latency
 from pytest_modelperf.stats.stored import judge_stored
 from pytest_modelperf.verdicts import Metric, Verdict
 
@@ -194,73 +194,6 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
         name = f"latency_{latest.name}"
         metrics.append(_metric(name, values, decision, gate, percent))
     return tuple(metrics)
-
-
-# How far a twin may be from the model that it stands for, and how sure it is that one is farther.
-FIDELITY = 0.02
-_FIDELITY_CONFIDENCE = 0.95
-# After so many rounds a twin with the plan of its model was not shown to differ.
-_FIDELITY_ROUNDS = 9
-
-
-@dataclass(frozen=True, slots=True)
-class FidelityGate:
-    """What a twin must keep to beside its model.
-
-    The burden of proof lies on distrust: a twin of which the engine makes the same plan is trusted
-    unless it is shown to differ. `doubt` says why another one has to be shown to be near: its work
-    depends on data, or the engine tells no plan.
-    """
-
-    doubt: str | None = None
-
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
-        """Whether it is shown near or far, or was not shown to be far in rounds enough."""
-        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
-        if _is_near(ratio) or _is_far(ratio):
-            return True
-        return self.doubt is None and len(pairs) >= _FIDELITY_ROUNDS
-
-    def judge(
-        self, rounds: Sequence[DuetRound], plan_difference: str | None, *, knows_plans: bool
-    ) -> Fidelity:
-        """Whether the second side, the twin, may stand for the first."""
-        pairs = [(each.before.block, each.after.block) for each in rounds]
-        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
-        reason = None
-        if plan_difference is not None:
-            reason = (
-                f"the engine makes another plan of the twin than of the model: {plan_difference}"
-            )
-        elif _is_far(ratio):
-            reason = (
-                f"the twin was shown to run more than {100 * FIDELITY:g} % "
-                f"{'slower' if ratio.value > 1.0 else 'faster'} than the model"
-            )
-        elif self.doubt is not None and not _is_near(ratio):
-            reason = (
-                f"the twin was not shown to run within {100 * FIDELITY:g} % of the model, and "
-                f"{self.doubt}"
-            )
-        return Fidelity(
-            ratio=ratio,
-            rounds=len(rounds),
-            is_trusted=reason is None,
-            reason=reason,
-            has_same_plan=plan_difference is None if knows_plans else None,
-        )
-
-
-def _is_near(ratio: Ratio) -> bool:
-    if ratio.low is None or ratio.high is None:
-        return False
-    return ratio.low >= 1.0 - FIDELITY and ratio.high <= 1.0 + FIDELITY
-
-
-def _is_far(ratio: Ratio) -> bool:
-    if ratio.low is None or ratio.high is None:
-        return False
-    return ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY
 
 
 def _metric(

@@ -16,7 +16,7 @@ from pytest_modelperf.baseline_records import (
 from pytest_modelperf.baselines.recording import store_case, store_latency
 from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
-from pytest_modelperf.gates import FidelityGate
+from pytest_modelperf.fidelity import FidelityGate
 from pytest_modelperf.graph.data_dependence import find_data_dependence
 from pytest_modelperf.graph.kernels import find_plan_difference
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model

@@ -16,10 +16,11 @@ from markdown_it import MarkdownIt
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.measurements import LayerTime, RowKind
 from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.report.comparison_markdown import render_markdown
 from pytest_modelperf.report.comparison_tables import layer_type_time_tables
-from pytest_modelperf.report.markdown import escape_markdown, render_markdown
+from pytest_modelperf.report.comparison_text import render_comparison
+from pytest_modelperf.report.markdown import escape_markdown
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.text import render_comparison
 from pytest_modelperf.serde.comparison import dump_comparison
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width

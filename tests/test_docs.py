@@ -17,7 +17,8 @@ import pytest
 from pytest_modelperf.cli import main
 from pytest_modelperf.doctor import LEVEL, POWER
 from pytest_modelperf.errors import BindingError
-from pytest_modelperf.gates import FIDELITY, PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.fidelity import FIDELITY
+from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES

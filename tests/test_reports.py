@@ -14,7 +14,7 @@ from inline_snapshot import snapshot
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.records import LayerRow, Profile
-from pytest_modelperf.report.csv_text import render_csv
+from pytest_modelperf.report.comparison_text import render_comparison
 from pytest_modelperf.report.layer_columns import (
     ALL_COLUMNS,
     LAYER_COLUMNS,
@@ -24,8 +24,9 @@ from pytest_modelperf.report.layer_columns import (
 )
 from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.report.profile_csv import render_csv
 from pytest_modelperf.report.static_tables import summary_table
-from pytest_modelperf.report.text import render_comparison, render_profile
+from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.small_models import ones, parse
 

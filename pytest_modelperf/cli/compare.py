@@ -140,11 +140,11 @@ def compare(  # noqa: PLR0913  # one parameter per option
     if html_file is not None:
         write(html_file, _render_page(result, is_here=not static and gateway.startswith("popen")))
     if markdown_file is not None:
-        from pytest_modelperf.report.markdown import render_markdown
+        from pytest_modelperf.report.comparison_markdown import render_markdown
 
         write(markdown_file, render_markdown(result))
     if is_shown:
-        from pytest_modelperf.report.text import render_comparison
+        from pytest_modelperf.report.comparison_text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
     _end_by(result)

@@ -322,7 +322,7 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
         known = result if result.machine is not None else on_this_machine(result)
         write(json_file, dump_profile(known, rooflines_to_json(rooflines)))
     if csv_file is not None:
-        from pytest_modelperf.report.csv_text import render_csv
+        from pytest_modelperf.report.profile_csv import render_csv
 
         write(csv_file, render_csv(result, columns))
     if html_file is not None:

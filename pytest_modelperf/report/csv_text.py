@@ -1,34 +1,12 @@
-"""A profile as CSV: a row per case and layer, plain numbers, for spreadsheets and data frames."""
+"""Cells of a CSV file that no spreadsheet takes for a formula."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
-from io import StringIO
-
-from pytest_modelperf.records import Profile
-from pytest_modelperf.report.layer_columns import find_columns
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
 
 # Spreadsheets run a cell that starts with one of these as a formula; some take wide ones, too.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-
-
-def render_csv(profile: Profile, columns: Sequence[str]) -> str:
-    """All layers of all cases in graph order, each case with the times that belong to no layer.
-
-    The times of a case add up to its median latency.
-    """
-    chosen = find_columns([name for name in columns if not name.endswith("%")])
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["case", *(name for name, _ in chosen)])
-    for case in profile.cases:
-        for layer in case.layers:
-            cells = (column.read(layer) for _, column in chosen)
-            writer.writerow(map(plain_cell, (case.case.id, *cells)))
-    return file.getvalue()
 
 
 def plain_cell(value: Cell) -> Cell:

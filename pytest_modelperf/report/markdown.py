@@ -1,4 +1,4 @@
-"""A comparison as Markdown, for a comment on a pull request or the summary of a job.
+"""Text and tables as Markdown.
 
 Names come from model files, and whoever sends a model in could have them obeyed. So whatever
 Markdown or the site around it gives a meaning to is written as a character reference.
@@ -9,31 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pytest_modelperf.report.advice import describe_doubt
-from pytest_modelperf.report.comparison_tables import (
-    case_table,
-    explains_layers,
-    has_output_figures,
-    has_times,
-    layer_time_tables,
-    layer_type_change_table,
-    layer_type_time_tables,
-    metric_tables,
-    output_table,
-    shows_graphs,
-)
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.verdict_lines import (
-    OF_COMMAND,
-    OptionNames,
-    describe_facts,
-    describe_run,
-    describe_verdict,
-    failure_lines,
-    is_quiet,
-)
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # What has a meaning in a line of CommonMark or of GitHub's dialect, and at its beginning.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
@@ -42,13 +19,6 @@ _NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
 # character reference is undone by then, so a space of no width breaks them.
 _LINKED = re.compile(r"(@|&#35;|GH-|www\.|://)(?=\S)", re.IGNORECASE)
 _BREAK = "&#8203;"
-# The first reasons are those that explain most; the others are behind the click.
-_MAX_REASONS = 6
-
-
-def render_markdown(comparison: Comparison) -> str:
-    """The whole report: verdict and figures in sight, what explains them behind a click."""
-    return "\n\n".join(_blocks(comparison)) + "\n"
 
 
 def escape_markdown(text: str) -> str:
@@ -79,23 +49,6 @@ def markdown_table(table: Table) -> str:
     return f"{text}\n\n{caption}" if caption else text
 
 
-def case_blocks(
-    case: CaseComparison, title: str, options: OptionNames = OF_COMMAND
-) -> Iterator[str]:
-    """A case below its title: its figures in sight, what explains them behind a click."""
-    yield f"**{title}**"
-    if case.failure is not None:
-        yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"
-    doubt = describe_doubt(case, options)
-    if doubt is not None:
-        yield escape_markdown(doubt)
-    if case.metrics:
-        yield markdown_table(metric_tables(case)[0])
-    if case.reasons:
-        yield "\n".join(f"- {escape_markdown(reason)}" for reason in case.reasons[:_MAX_REASONS])
-    yield from folded("Layers, outputs and how this was measured", _details(case, options))
-
-
 def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
     """Blocks behind a click; nothing where there are none."""
     inside = [block for block in blocks if block]
@@ -103,45 +56,6 @@ def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
         yield f"<details><summary>{title}</summary>"
         yield from inside
         yield "</details>"
-
-
-def _blocks(comparison: Comparison) -> Iterator[str]:
-    yield f"### Model performance: {describe_run(comparison)}"
-    yield (
-        f"{code(comparison.before.name)} → {code(comparison.after.name)}"
-        + "".join(f", on {escape_markdown(engine)}" for engine in comparison.engines)
-    )
-    is_one = len(comparison.cases) == 1
-    if not is_one:
-        yield markdown_table(case_table(comparison))
-    for case in comparison.cases:
-        sentence = escape_markdown(describe_verdict(case, comparison.confidence))
-        title = f"{code(case.id)} {sentence}"
-        if is_one or not is_quiet(case):
-            yield from case_blocks(case, title)
-        else:
-            table = markdown_table(metric_tables(case)[0])
-            yield from folded(title, [table, *_details(case, OF_COMMAND)])
-
-
-def _details(case: CaseComparison, options: OptionNames) -> Iterator[str]:
-    if has_times(case):
-        yield _titled(layer_type_time_tables(case)[0])
-        if explains_layers(case):
-            yield _titled(layer_time_tables(case, options)[0])
-    elif shows_graphs(case):
-        yield _titled(layer_type_change_table(case))
-    if has_output_figures(case):
-        yield markdown_table(output_table(case))
-    lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
-    lines += describe_facts(case)
-    if lines:
-        yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)
-
-
-def _titled(table: Table) -> str:
-    title = f"{table.title[:1].upper()}{table.title[1:]}:\n\n" if table.title else ""
-    return f"{title}{markdown_table(table)}"
 
 
 def _row(cells: list[str]) -> str:

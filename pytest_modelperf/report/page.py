@@ -160,3 +160,10 @@ def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
         blanks = " " * (width - display_width(cell))
         parts.append(cell + blanks if column.is_text else blanks + cell)
     return (" " * GAP).join(parts)
+
+
+def write_items(page: Page, lines: Sequence[str], style: str) -> None:
+    if lines:
+        page.line("")
+    for line in lines:
+        page.item(line, style=style)

@@ -9,13 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.markdown import (
-    case_blocks,
-    code,
-    escape_markdown,
-    folded,
-    markdown_table,
-)
+from pytest_modelperf.report.comparison_markdown import case_blocks
+from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import (
     describe_counts,

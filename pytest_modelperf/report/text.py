@@ -1,4 +1,4 @@
-"""The reports that a terminal shows: of a profile, a comparison, a sweep, and a what-if."""
+"""The report of a profile that a terminal shows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from pytest_modelperf.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
-from pytest_modelperf.report.comparison_tables import case_table, is_measured
 from pytest_modelperf.report.conditions import (
     describe_machine_line,
     doubt_lines,
@@ -20,16 +18,14 @@ from pytest_modelperf.report.measured_tables import (
     layer_type_time_table,
     performance_table,
 )
-from pytest_modelperf.report.page import Page, PageStyle, TextStyle
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.report.static_tables import (
     describe_model,
     layer_type_table,
     summary_table,
     uncounted_table,
 )
-from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # Writes more of a case into its part of the report.
 Inset: TypeAlias = Callable[[Page], None]
@@ -61,42 +57,6 @@ def render_profile(
     return page.text()
 
 
-def render_comparison(comparison: Comparison, style: TextStyle) -> str:
-    """The whole report of a comparison: the verdict first, then what it rests on.
-
-    Of several cases those that only passed are a row of the first table, and no more.
-    """
-    page = Page(style)
-    before, after = printable(comparison.before.name), printable(comparison.after.name)
-    page.line(f"{before} -> {after}: {describe_run(comparison)}", "bold")
-    if comparison.engines:
-        page.item(f"on {', '.join(map(printable, comparison.engines))}")
-    is_one = len(comparison.cases) == 1
-    if not is_one:
-        page.table(case_table(comparison))
-    for case in comparison.cases:
-        if is_one or not is_quiet(case):
-            _write_comparison(page, case, comparison, is_one=is_one)
-    quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
-    notes = dict.fromkeys(note for case in quiet for note in case.notes)
-    _write_items(page, [f"note: {printable(note)}" for note in notes], "")
-    return page.text()
-
-
-def _write_comparison(
-    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
-) -> None:
-    """One case: its verdict, unless the report has begun with all of it, and what it rests on."""
-    is_run = is_measured(case) or case.outcome is not None or case.failure is not None
-    if not is_one:
-        page.line("")
-    if is_run or not is_one:
-        sentence = describe_verdict(case, comparison.confidence)
-        page.sentence(f"{printable(case.id)} {sentence}", style=f"bold {verdict_style(case)}")
-    write_doubts(page, case)
-    write_findings(page, case)
-
-
 def _write_performance(page: Page, profile: Profile) -> None:
     """Where it ran, how fast each case was, and how sure that is."""
     cases = profile.cases
@@ -107,17 +67,10 @@ def _write_performance(page: Page, profile: Profile) -> None:
     has_run = any(case.measured for case in cases)
     if has_run:
         page.table(performance_table(cases))
-    _write_items(page, unmeasured_lines(cases), "red")
+    write_items(page, unmeasured_lines(cases), "red")
     if has_run:
         page.table(*latency_tables(cases))
-    _write_items(page, doubt_lines(cases), "yellow")
-
-
-def _write_items(page: Page, lines: Sequence[str], style: str) -> None:
-    if lines:
-        page.line("")
-    for line in lines:
-        page.item(line, style=style)
+    write_items(page, doubt_lines(cases), "yellow")
 
 
 def _worth_showing(cases: Sequence[CaseProfile], insets: Mapping[str, Inset]) -> list[CaseProfile]:

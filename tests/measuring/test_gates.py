@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 
 from pytest_modelperf.baseline_records import Fidelity, StoredLatency, StoredProcess, StoredRound
-from pytest_modelperf.gates import (
-    FidelityGate,
-    Gate,
-    describe_modes,
-    latency_metrics,
-    stored_metrics,
-)
+from pytest_modelperf.fidelity import FidelityGate
+from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.limits import Tolerances, read_tolerances
 from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats.estimates import summarize

@@ -1,0 +1,82 @@
+"""Whether a twin may stand for its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_modelperf.baseline_records import Fidelity
+from pytest_modelperf.gates import BlockPair
+from pytest_modelperf.measurements import DuetRound
+from pytest_modelperf.stats.estimates import duet_ratio
+from pytest_modelperf.stats.records import Ratio
+
+# How far a twin may be from the model that it stands for, and how sure it is that one is farther.
+FIDELITY = 0.02
+
+
+_FIDELITY_CONFIDENCE = 0.95
+
+
+# After so many rounds a twin with the plan of its model was not shown to differ.
+_FIDELITY_ROUNDS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityGate:
+    """What a twin must keep to beside its model.
+
+    The burden of proof lies on distrust: a twin of which the engine makes the same plan is trusted
+    unless it is shown to differ. `doubt` says why another one has to be shown to be near: its work
+    depends on data, or the engine tells no plan.
+    """
+
+    doubt: str | None = None
+
+    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+        """Whether it is shown near or far, or was not shown to be far in rounds enough."""
+        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        if _is_near(ratio) or _is_far(ratio):
+            return True
+        return self.doubt is None and len(pairs) >= _FIDELITY_ROUNDS
+
+    def judge(
+        self, rounds: Sequence[DuetRound], plan_difference: str | None, *, knows_plans: bool
+    ) -> Fidelity:
+        """Whether the second side, the twin, may stand for the first."""
+        pairs = [(each.before.block, each.after.block) for each in rounds]
+        ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
+        reason = None
+        if plan_difference is not None:
+            reason = (
+                f"the engine makes another plan of the twin than of the model: {plan_difference}"
+            )
+        elif _is_far(ratio):
+            reason = (
+                f"the twin was shown to run more than {100 * FIDELITY:g} % "
+                f"{'slower' if ratio.value > 1.0 else 'faster'} than the model"
+            )
+        elif self.doubt is not None and not _is_near(ratio):
+            reason = (
+                f"the twin was not shown to run within {100 * FIDELITY:g} % of the model, and "
+                f"{self.doubt}"
+            )
+        return Fidelity(
+            ratio=ratio,
+            rounds=len(rounds),
+            is_trusted=reason is None,
+            reason=reason,
+            has_same_plan=plan_difference is None if knows_plans else None,
+        )
+
+
+def _is_near(ratio: Ratio) -> bool:
+    if ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low >= 1.0 - FIDELITY and ratio.high <= 1.0 + FIDELITY
+
+
+def _is_far(ratio: Ratio) -> bool:
+    if ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low > 1.0 + FIDELITY or ratio.high < 1.0 - FIDELITY

@@ -1,0 +1,95 @@
+"""A comparison as Markdown, for a comment on a pull request or the summary of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.report.advice import describe_doubt
+from pytest_modelperf.report.comparison_tables import (
+    case_table,
+    explains_layers,
+    has_output_figures,
+    has_times,
+    layer_time_tables,
+    layer_type_change_table,
+    layer_type_time_tables,
+    metric_tables,
+    output_table,
+    shows_graphs,
+)
+from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
+from pytest_modelperf.report.tables import Table
+from pytest_modelperf.report.verdict_lines import (
+    OF_COMMAND,
+    OptionNames,
+    describe_facts,
+    describe_run,
+    describe_verdict,
+    failure_lines,
+    is_quiet,
+)
+from pytest_modelperf.verdicts import CaseComparison, Comparison
+
+# The first reasons are those that explain most; the others are behind the click.
+_MAX_REASONS = 6
+
+
+def render_markdown(comparison: Comparison) -> str:
+    """The whole report: verdict and figures in sight, what explains them behind a click."""
+    return "\n\n".join(_blocks(comparison)) + "\n"
+
+
+def case_blocks(
+    case: CaseComparison, title: str, options: OptionNames = OF_COMMAND
+) -> Iterator[str]:
+    """A case below its title: its figures in sight, what explains them behind a click."""
+    yield f"**{title}**"
+    if case.failure is not None:
+        yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"
+    doubt = describe_doubt(case, options)
+    if doubt is not None:
+        yield escape_markdown(doubt)
+    if case.metrics:
+        yield markdown_table(metric_tables(case)[0])
+    if case.reasons:
+        yield "\n".join(f"- {escape_markdown(reason)}" for reason in case.reasons[:_MAX_REASONS])
+    yield from folded("Layers, outputs and how this was measured", _details(case, options))
+
+
+def _blocks(comparison: Comparison) -> Iterator[str]:
+    yield f"### Model performance: {describe_run(comparison)}"
+    yield (
+        f"{code(comparison.before.name)} → {code(comparison.after.name)}"
+        + "".join(f", on {escape_markdown(engine)}" for engine in comparison.engines)
+    )
+    is_one = len(comparison.cases) == 1
+    if not is_one:
+        yield markdown_table(case_table(comparison))
+    for case in comparison.cases:
+        sentence = escape_markdown(describe_verdict(case, comparison.confidence))
+        title = f"{code(case.id)} {sentence}"
+        if is_one or not is_quiet(case):
+            yield from case_blocks(case, title)
+        else:
+            table = markdown_table(metric_tables(case)[0])
+            yield from folded(title, [table, *_details(case, OF_COMMAND)])
+
+
+def _details(case: CaseComparison, options: OptionNames) -> Iterator[str]:
+    if has_times(case):
+        yield _titled(layer_type_time_tables(case)[0])
+        if explains_layers(case):
+            yield _titled(layer_time_tables(case, options)[0])
+    elif shows_graphs(case):
+        yield _titled(layer_type_change_table(case))
+    if has_output_figures(case):
+        yield markdown_table(output_table(case))
+    lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
+    lines += describe_facts(case)
+    if lines:
+        yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)
+
+
+def _titled(table: Table) -> str:
+    title = f"{table.title[:1].upper()}{table.title[1:]}:\n\n" if table.title else ""
+    return f"{title}{markdown_table(table)}"

@@ -1,0 +1,46 @@
+"""The report of a comparison that a terminal shows."""
+
+from __future__ import annotations
+
+from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
+from pytest_modelperf.report.comparison_tables import case_table, is_measured
+from pytest_modelperf.report.page import Page, TextStyle, write_items
+from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.verdicts import CaseComparison, Comparison
+
+
+def render_comparison(comparison: Comparison, style: TextStyle) -> str:
+    """The whole report of a comparison: the verdict first, then what it rests on.
+
+    Of several cases those that only passed are a row of the first table, and no more.
+    """
+    page = Page(style)
+    before, after = printable(comparison.before.name), printable(comparison.after.name)
+    page.line(f"{before} -> {after}: {describe_run(comparison)}", "bold")
+    if comparison.engines:
+        page.item(f"on {', '.join(map(printable, comparison.engines))}")
+    is_one = len(comparison.cases) == 1
+    if not is_one:
+        page.table(case_table(comparison))
+    for case in comparison.cases:
+        if is_one or not is_quiet(case):
+            _write_comparison(page, case, comparison, is_one=is_one)
+    quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
+    notes = dict.fromkeys(note for case in quiet for note in case.notes)
+    write_items(page, [f"note: {printable(note)}" for note in notes], "")
+    return page.text()
+
+
+def _write_comparison(
+    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
+) -> None:
+    """One case: its verdict, unless the report has begun with all of it, and what it rests on."""
+    is_run = is_measured(case) or case.outcome is not None or case.failure is not None
+    if not is_one:
+        page.line("")
+    if is_run or not is_one:
+        sentence = describe_verdict(case, comparison.confidence)
+        page.sentence(f"{printable(case.id)} {sentence}", style=f"bold {verdict_style(case)}")
+    write_doubts(page, case)
+    write_findings(page, case)

@@ -1,0 +1,27 @@
+"""A profile as CSV: a row per case and layer, plain numbers, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from pytest_modelperf.records import Profile
+from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.layer_columns import find_columns
+
+
+def render_csv(profile: Profile, columns: Sequence[str]) -> str:
+    """All layers of all cases in graph order, each case with the times that belong to no layer.
+
+    The times of a case add up to its median latency.
+    """
+    chosen = find_columns([name for name in columns if not name.endswith("%")])
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["case", *(name for name, _ in chosen)])
+    for case in profile.cases:
+        for layer in case.layers:
+            cells = (column.read(layer) for _, column in chosen)
+            writer.writerow(map(plain_cell, (case.case.id, *cells)))
+    return file.getvalue()
