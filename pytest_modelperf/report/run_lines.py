@@ -28,7 +28,6 @@ from pytest_modelperf.verdicts import Verdict
 FALSE_ALARMS = 0.01
 # The chance that a case passes which is just as much slower as is allowed: each has its own.
 FALSE_PASSES = 0.05
-_MAX_NAMES = 5
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
 _PRUNE = "pytest --modelperf --modelperf-prune"
