@@ -25,7 +25,7 @@ from results import Expectation, Result, Start, conclude, markdown
 from scipy import signal
 from scipy import stats as scipy_stats
 
-from pytest_modelperf import measurements
+from pytest_modelperf.profiler import measurements
 from pytest_modelperf.profiler.sampling import sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples, summarize

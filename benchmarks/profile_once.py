@@ -67,7 +67,7 @@ def peak_bytes() -> int:
 
 def load_ours(sparsity: bool) -> Profiler:  # noqa: FBT001  # called through a table
     """Our static profile; only with `sparsity` are weights read."""
-    from pytest_modelperf.session import ProfileRequest, profile_model
+    from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 
     request = ProfileRequest(sparsity=sparsity)
 

@@ -61,19 +61,19 @@ from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, decompose, rep
 from results import Start, conclude
 from verdicts import noise
 
-from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import DuetRound
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.pair_run import run_duet
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
-from pytest_modelperf.records import Case
-from pytest_modelperf.rigging import Model, Place
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import CaseComparison

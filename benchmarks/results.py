@@ -40,8 +40,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias, cast
 
+from pytest_modelperf.profiler.facts_document import machine_to_json
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.serde.facts import machine_to_json
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = Mapping[str, Sequence[Row]]

@@ -26,14 +26,14 @@ import numpy.typing as npt
 from results import markdown
 from verdicts import chain, noise
 
-from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import RUN_LEVEL, Gate
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.pair_run import run_duet
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.records import Case
-from pytest_modelperf.rigging import Model, Place
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats.duet import DuetRule, judge_sequence, plan_schedule
 from pytest_modelperf.stats.estimates import paired_difference
 from pytest_modelperf.stats.records import Turns

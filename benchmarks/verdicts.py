@@ -35,15 +35,15 @@ from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown, missing_packages
 from scipy.stats import binomtest, mannwhitneyu
 
-from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.gates import Gate, latency_metrics
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measuring import measure_model
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.pair_run import run_duet
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.records import Case
-from pytest_modelperf.rigging import Model, Place
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.verdicts import Verdict, worst
 
 BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}

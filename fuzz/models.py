@@ -29,12 +29,12 @@ from pytest_modelperf.graph.twin import LeftOut, Twin, left_out, read_twin
 from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes
 from pytest_modelperf.graph.wire import restore_model, slim_model
-from pytest_modelperf.records import StaticProfile
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.document import dump_profile
+from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.text import render_profile
-from pytest_modelperf.serde.profile import dump_profile
-from pytest_modelperf.session import ProfileRequest, profile_model
 
 _DATA_FIELDS = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeAlias
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pytest_modelperf.baseline_records import StoredStatic
 from pytest_modelperf.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.limits import Budget
-from pytest_modelperf.measurements import Measurement
-from pytest_modelperf.records import StaticProfile
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetDecision, Fit
 from pytest_modelperf.verdicts import Metric, Verdict

@@ -34,7 +34,6 @@ from pytest_modelperf.comparing import (
     settle,
     side_run,
 )
-from pytest_modelperf.dueling import Pair
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import (
@@ -43,21 +42,22 @@ from pytest_modelperf.graph.model_file import (
     external_files,
     open_model,
 )
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Budget
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Measurement, Progress
-from pytest_modelperf.measuring import measure_case, measure_function
 from pytest_modelperf.options import BASELINE_PYTHON, UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Measurement, Progress
+from pytest_modelperf.profiler.measuring import measure_case, measure_function
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome
-from pytest_modelperf.rigging import Model, Place, Watch, check_cores
-from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 

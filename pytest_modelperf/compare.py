@@ -16,8 +16,14 @@ from pytest_modelperf.attribution import explain
 from pytest_modelperf.baseline_records import ModelBaseline, StoredCase
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances
+from pytest_modelperf.profiler.records import (
+    Case,
+    CaseProfile,
+    Profile,
+    StaticProfile,
+    StoredInputs,
+)
 from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
-from pytest_modelperf.records import Case, CaseProfile, Profile, StaticProfile, StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.verdicts import (
     CaseComparison,

@@ -18,29 +18,36 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
 )
 from pytest_modelperf.compare import compare_cases, compare_with_stored
-from pytest_modelperf.dueling import Pair, RanSide, run_pair
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import DuetRound, EngineFacts, Measurement, SideRun
-from pytest_modelperf.measuring import measure_case
 from pytest_modelperf.output_changes import compare_outputs
-from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling_policy import coarsened
-from pytest_modelperf.profiler.worker.gateway import is_this_python
-from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.recorded_twin import require_recorded_twin
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts
-from pytest_modelperf.report.conditions import find_noise
-from pytest_modelperf.rigging import Model, Place, Watch, alone_at, check_cores, read_facts
-from pytest_modelperf.session import (
+from pytest_modelperf.profiler.conditions import find_noise
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts, Measurement, SideRun
+from pytest_modelperf.profiler.measuring import measure_case
+from pytest_modelperf.profiler.pair_run import Pair, RanSide, run_pair
+from pytest_modelperf.profiler.preparation import (
+    Model,
+    Place,
+    Watch,
+    alone_at,
+    check_cores,
+    read_facts,
+)
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.profiler.request import (
     ProfileRequest,
     request_of_each,
     require_equal_batches,
 )
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.recorded_twin import require_recorded_twin
 from pytest_modelperf.stats.estimates import spread_of_round, summarize
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape

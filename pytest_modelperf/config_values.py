@@ -136,7 +136,7 @@ def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
 
 
 def _read_paired(tables: list[Mapping[str, object]], where: str) -> Mapping[str, tuple[int, ...]]:
-    from pytest_modelperf.dim_sizes import pair_sizes
+    from pytest_modelperf.profiler.dim_sizes import pair_sizes
 
     cases = [
         {name: _read_dim(size, f"{where}: {printable(name)}") for name, size in table.items()}

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from pytest_modelperf.layer_pairs import match_layers
-from pytest_modelperf.measurements import LayerTime, Measurement, RowKind
-from pytest_modelperf.records import CaseProfile, LayerRow, StaticLayer
+from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange, TimeChange
 
 # That of the intervals of all differences.

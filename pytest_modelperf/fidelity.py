@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.baseline_records import Fidelity
-from pytest_modelperf.measurements import DuetRound
+from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio

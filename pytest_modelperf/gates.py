@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from pytest_modelperf.baseline_records import StoredLatency
 from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.measurements import Block, DuetRound
+from pytest_modelperf.profiler.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import Answer, Decision, Fit
 from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse

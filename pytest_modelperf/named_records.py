@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_modelperf.records import Case, CaseProfile, Profile
+from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
 from pytest_modelperf.rooflines import Roofline
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 

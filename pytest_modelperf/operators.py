@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from pytest_modelperf.graph.shape_rule import OutputType, ShapeRule
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
-from pytest_modelperf.hookspecs import Operators, hookimpl
+from pytest_modelperf.profiler.hookspecs import Operators, hookimpl
 from pytest_modelperf.profiler.static.cost import (
     ADD,
     CMP,

@@ -6,8 +6,8 @@ import datetime as dt
 from dataclasses import dataclass, field, replace
 
 from pytest_modelperf.baseline_records import Plan, Recording, StoredStatic
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.records import ModelFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.verdicts import RECORDED, CaseComparison, Verdict, worst
 

@@ -18,15 +18,23 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.graph.runnable import nodes_by_name
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.peak_files import find_peaks, keep_peaks
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
-from pytest_modelperf.profiler.measure import Setup, kernel_run_of
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.preparation import (
+    Model,
+    Place,
+    Watch,
+    alone_at,
+    make_subject,
+    start_on,
+)
+from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup, kernel_run_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
-from pytest_modelperf.records import Profile
-from pytest_modelperf.rigging import Model, Place, Watch, alone_at, make_subject, start_on
 from pytest_modelperf.rooflines import (
     Bandwidth,
     KernelWork,
@@ -36,7 +44,6 @@ from pytest_modelperf.rooflines import (
     place_layers,
     same_precision,
 )
-from pytest_modelperf.session import ProfileRequest
 
 MEASURING = "measuring the machine's peaks"
 

@@ -14,8 +14,8 @@ from typing import Protocol, TypeAlias
 
 from pytest_modelperf.differences import Differences, Side
 from pytest_modelperf.layer_pairs import is_alike
-from pytest_modelperf.measurements import LayerTime, RowKind
-from pytest_modelperf.records import LayerRow, LayerType, StaticLayer
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
+from pytest_modelperf.profiler.records import LayerRow, LayerType, StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_shape, format_signed_count
 from pytest_modelperf.verdicts import LayerTypeChange, TimeChange

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pytest_modelperf.baseline_records import Baseline, StoredStatic
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
-from pytest_modelperf.records import Case, StaticProfile
-from pytest_modelperf.rigging import Model
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.records import Case, StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 

@@ -14,7 +14,6 @@ from pytest_modelperf.baseline_records import (
     Recording,
 )
 from pytest_modelperf.baselines.recording import store_case, store_latency
-from pytest_modelperf.dueling import run_duet
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.fidelity import FidelityGate
 from pytest_modelperf.graph.data_dependence import find_data_dependence
@@ -22,16 +21,17 @@ from pytest_modelperf.graph.kernels import find_plan_difference
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import KernelRun
-from pytest_modelperf.measuring import measure_case
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import KernelRun
+from pytest_modelperf.profiler.measuring import measure_case
+from pytest_modelperf.profiler.pair_run import run_duet
+from pytest_modelperf.profiler.preparation import Model, Place, Watch, read_facts
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Profile
-from pytest_modelperf.rigging import Model, Place, Watch, read_facts
-from pytest_modelperf.session import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.text.escaping import printable
 
 # Fewer processes cannot be judged by, should the twin not do. One has this share of the time.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from pytest_modelperf.measurements import EngineFacts, LayerTime
-from pytest_modelperf.records import CaseProfile, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
+from pytest_modelperf.profiler.records import CaseProfile, StaticLayer, StaticProfile
 
 _NS_PER_S = 1e9
 _SAME = {"uint8": "int8"}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from pytest_modelperf.differences import Differences
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import EngineFacts, RowKind
-from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
+from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind
 from pytest_modelperf.verdicts import OutputChange

@@ -21,17 +21,12 @@ from pytest_modelperf.errors import (
 )
 from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Block, EngineFacts, Load, Progress, Round
-from pytest_modelperf.measuring import measure_model
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.measure import Rig, Setup, set_up, step_of
-from pytest_modelperf.profiler.sampling import sample_in_turn
-from pytest_modelperf.profiler.trials import SamplingProgress
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
-from pytest_modelperf.records import Case, ModelFacts, Outcome
-from pytest_modelperf.rigging import (
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
+from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     Watch,
@@ -42,12 +37,17 @@ from pytest_modelperf.rigging import (
     telling,
     unchanged,
 )
-from pytest_modelperf.session import (
+from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome
+from pytest_modelperf.profiler.request import (
     ProfileRequest,
     model_facts,
     request_of_each,
     require_equal_batches,
 )
+from pytest_modelperf.profiler.rig import Rig, Setup, set_up, step_of
+from pytest_modelperf.profiler.sampling import sample_in_turn
+from pytest_modelperf.profiler.trials import SamplingProgress
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.estimates import (
     rate_of_rounds,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import Case, ModelFacts, Outcome, Profile
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 from pytest_modelperf.verdicts import Comparison
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import OutputChange
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pytest_modelperf.measurements import SideRun
-from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts
+from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts
 
 
 class Verdict(str, Enum):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from pytest_modelperf.dueling import Pair, PairRun, run_pair
 from pytest_modelperf.errors import (
     BindingError,
     MeasureError,
@@ -25,18 +24,14 @@ from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.measurements import Progress
 from pytest_modelperf.output_changes import compare_outputs
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.quantizing import Form, quantize
-from pytest_modelperf.profiler.variant_options import Kind, variant_options
-from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.records import Case, CaseProfile, Outcome
-from pytest_modelperf.rigging import (
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.pair_run import Pair, PairRun, run_pair
+from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     Watch,
@@ -45,7 +40,12 @@ from pytest_modelperf.rigging import (
     read_facts,
     start_on,
 )
-from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.profiler.quantizing import Form, quantize
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.variant_options import Kind, variant_options
+from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio

@@ -35,9 +35,9 @@ from pytest_modelperf.baseline_records import (
 )
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts
 from pytest_modelperf.stats.records import Ratio
 
 NAME = "models--encoder"

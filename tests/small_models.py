@@ -11,9 +11,9 @@ import numpy.typing as npt
 import onnx
 from onnx import numpy_helper
 
-from pytest_modelperf.hookspecs import Operators
-from pytest_modelperf.records import StaticLayer, StaticProfile
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.hookspecs import Operators
+from pytest_modelperf.profiler.records import StaticLayer, StaticProfile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 
 OTHER_DOMAINS: Mapping[str, int] = {"com.microsoft": 1, "my.ops": 1, "local": 1}
 

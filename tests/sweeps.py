@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.records import Case, ModelFacts
+from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio, RoundSpread
 from pytest_modelperf.sweeps import (
     BATCH,

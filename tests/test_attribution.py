@@ -17,11 +17,9 @@ from pytest_modelperf.attribution import Explanation, explain
 from pytest_modelperf.differences import CONFIDENCE, _median_interval, _rank
 from pytest_modelperf.graph.structure import Plan, PlanNode
 from pytest_modelperf.layer_pairs import match_layers
-from pytest_modelperf.measurements import EngineFacts, LayerTime, RowKind
-from pytest_modelperf.measuring import measure_model
-from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     Shape,
@@ -29,7 +27,9 @@ from pytest_modelperf.records import (
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 from tests.measuring.profiles import make_measurement
 from tests.small_models import parse

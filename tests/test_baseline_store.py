@@ -50,9 +50,9 @@ from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, 
 from pytest_modelperf.files import writing as files
 from pytest_modelperf.files.fields import MAX_INTEGER, rounded
 from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.stats.records import Ratio
 from tests.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording

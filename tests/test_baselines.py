@@ -16,7 +16,7 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.describe import find_versions
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.light_models import LIGHT_MODELS, light_model
 
 STORE = BaselineStore(Path(__file__).parent.parent / "baselines")

@@ -15,10 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.measurements import LayerTime, Measurement, Round, RoundStarts, RowKind
+from pytest_modelperf.profiler.measurements import (
+    LayerTime,
+    Measurement,
+    Round,
+    RoundStarts,
+    RowKind,
+)
+from pytest_modelperf.profiler.records import (
+    Case,
+    CaseProfile,
+    Outcome,
+    Profile,
+    StaticLayer,
+    StaticProfile,
+)
 from pytest_modelperf.profiler.sampling import sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile, StaticLayer, StaticProfile
 from pytest_modelperf.report.profile_trace import MAX_INFERENCES, dump_trace
 from pytest_modelperf.text.escaping import printable
 from tests.command import run

@@ -23,8 +23,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
-from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
-from pytest_modelperf.session import MAX_HASHED_BYTES
+from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
+from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from tests.command import Result, environment, run, spawn
 from tests.light_models import light_model
 from tests.small_models import ones, parse, save_beside

@@ -14,8 +14,8 @@ from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.compare import compare_profiles, compare_with_stored
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     ModelFacts,

@@ -14,8 +14,8 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
 from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.measurements import LayerTime, RowKind
-from pytest_modelperf.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
+from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
 from pytest_modelperf.report.comparison_markdown import render_markdown
 from pytest_modelperf.report.comparison_tables import layer_type_time_tables
 from pytest_modelperf.report.comparison_text import render_comparison

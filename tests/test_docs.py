@@ -15,7 +15,6 @@ import onnx
 import pytest
 
 from pytest_modelperf.cli import main
-from pytest_modelperf.doctor import LEVEL, POWER
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.fidelity import FIDELITY
 from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
@@ -23,24 +22,25 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
-from pytest_modelperf.hookspecs import PROJECT, Operators
 from pytest_modelperf.limits import DEFAULT_TOLERANCE
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Checkup, EngineFacts, Noise, Outlook
-from pytest_modelperf.profiler.inputs import make_inputs
-from pytest_modelperf.profiler.measure import MAX_LAYER_RUNS
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.static import cost
-from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
-from pytest_modelperf.recording import PROCESSES
-from pytest_modelperf.report.conditions import (
+from pytest_modelperf.profiler.conditions import (
     MAX_OTHERS,
     MAX_STOLEN,
     MAX_SWITCHES_PER_SECOND,
     MAX_THROTTLED,
 )
-from pytest_modelperf.report.layer_columns import ALL_COLUMNS
-from pytest_modelperf.serde.checkups import dump_checkups
+from pytest_modelperf.profiler.doctor import LEVEL, POWER
+from pytest_modelperf.profiler.doctor_document import dump_checkups
+from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
+from pytest_modelperf.profiler.inputs import make_inputs
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Checkup, EngineFacts, Noise, Outlook
+from pytest_modelperf.profiler.rig import MAX_LAYER_RUNS
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.static import cost
+from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
+from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
+from pytest_modelperf.recording import PROCESSES
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
 from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread

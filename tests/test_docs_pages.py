@@ -21,7 +21,6 @@ from pytest_modelperf import operators
 from pytest_modelperf.compare import compare_cases
 from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
-from pytest_modelperf.hookspecs import PROJECT, Hooks
 from pytest_modelperf.limits import (
     DEFAULT_TAIL_TOLERANCE,
     DEFAULT_TOLERANCE,
@@ -30,8 +29,8 @@ from pytest_modelperf.limits import (
 )
 from pytest_modelperf.options import OPTIONS, Option
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.hookspecs import PROJECT, Hooks
+from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     LayerRow,
@@ -41,6 +40,7 @@ from pytest_modelperf.records import (
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.serde.run import dump_run, run_to_json
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS

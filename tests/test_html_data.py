@@ -25,27 +25,27 @@ from hypothesis import strategies as st
 from pytest_modelperf.compare import compare_cases, compare_profiles
 from pytest_modelperf.differences import Differences
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.outcomes import RunReport
-from pytest_modelperf.records import Case, LayerRow, ModelFacts, StaticLayer
-from pytest_modelperf.report.html.comparison_data import comparison_data
-from pytest_modelperf.report.html.comparison_page import render_comparison_page
-from pytest_modelperf.report.html.extra import check_html_extra
-from pytest_modelperf.report.html.latency_data import (
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
+from pytest_modelperf.profiler.page import render_profile_page
+from pytest_modelperf.profiler.page_data import profile_data
+from pytest_modelperf.profiler.page_latency import (
     RanFigures,
     change_entry,
     latency_entry,
     point_entry,
     spread_of,
 )
-from pytest_modelperf.report.html.page_data import profile_data
-from pytest_modelperf.report.html.profile_page import render_profile_page
+from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts, StaticLayer
+from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.report.html.comparison_data import comparison_data
+from pytest_modelperf.report.html.comparison_page import render_comparison_page
+from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.report.html.run_data import run_data
 from pytest_modelperf.report.html.run_page import render_run_page
 from pytest_modelperf.report.html.sweep_data import sweep_data
 from pytest_modelperf.report.html.sweep_page import render_sweep_page
-from pytest_modelperf.session import profile_model
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.text.escaping import printable

@@ -17,13 +17,13 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.comparing import Compared, Side, settle
 from pytest_modelperf.graph.binding import parse_input_spec
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.profiler.given_inputs import read_given
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.recording import record_counts
-from pytest_modelperf.records import Case, CaseProfile
-from pytest_modelperf.rigging import Model, Place
-from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.verdicts import Verdict
 from tests.small_models import ones, parse, save_beside
 

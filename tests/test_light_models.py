@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from pytest_modelperf.records import StaticProfile
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.light_models import LIGHT_MODELS, Expected, light_model
 
 MODELS = pytest.mark.parametrize("name", LIGHT_MODELS)
@@ -62,7 +62,7 @@ def test_training_leaves_out_the_gradient_of_the_first_layers_input(name: str) -
 
 def test_rows_stand_in_graph_order_in_every_process() -> None:
     script = (
-        "import sys, json; from pytest_modelperf.session import profile_model\n"
+        "import sys, json; from pytest_modelperf.profiler.request import profile_model\n"
         "static = profile_model(sys.argv[1]).cases[0].static\n"
         "print(json.dumps([layer.id for layer in static.layers]))"
     )

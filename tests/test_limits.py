@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import FIGURES, Budget, Tolerances, read_budgets, read_tolerances
-from pytest_modelperf.records import StaticProfile
+from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.words import nearest, suggestion
 

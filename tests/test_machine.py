@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.machine import describe as machine
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders, read_limits
 from pytest_modelperf.profiler.machine.describe import (
@@ -26,6 +25,7 @@ from pytest_modelperf.profiler.machine.describe import (
     find_versions,
     limit_cores,
 )
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import parse_processors

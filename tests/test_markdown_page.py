@@ -7,12 +7,12 @@ from dataclasses import replace
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.sweep_text import render_sweep
-from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
-from pytest_modelperf.session import profile_model
 from tests.small_models import ones, parse
 from tests.test_sweep_reports import one_model
 from tests.test_whatif_reports import evil_whatif

@@ -28,10 +28,13 @@ from pytest_modelperf.named_profiles.place import (
 from pytest_modelperf.named_profiles.side_by_side import put_beside_work, put_side_by_side
 from pytest_modelperf.named_profiles.store import ProfileStore
 from pytest_modelperf.named_records import NamedProfile, ProfileList, Unusable
-from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.report.conditions import describe_instruction_sets
-from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.conditions import describe_instruction_sets
+from pytest_modelperf.profiler.document import dump_profile, profile_to_json
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.request import profile_model
+from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.named_text import (
     render_list,
     render_named,
@@ -40,11 +43,8 @@ from pytest_modelperf.report.named_text import (
 )
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.rooflines import place_layers
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
-from pytest_modelperf.serde.profile import dump_profile, profile_to_json
-from pytest_modelperf.session import profile_model
 from tests.measuring.profiles import (
     ENGINE,
     MACHINE,

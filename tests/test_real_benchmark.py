@@ -36,7 +36,7 @@ from verdicts import chain
 
 from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.twin import left_out, read_twin
-from pytest_modelperf.measurements import Block, DuetRound, Noise, Round
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 
 ACTIVATED = """
 <ir_version: 10, opset_import: ["" : 20]>

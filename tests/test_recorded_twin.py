@@ -18,9 +18,9 @@ from pytest_modelperf.comparing import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.profiler.measure import Setup
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.stats.records import Ratio
 from tests.small_models import ones, parse
 

@@ -13,21 +13,21 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.records import LayerRow, Profile
-from pytest_modelperf.report.comparison_text import render_comparison
-from pytest_modelperf.report.layer_columns import (
+from pytest_modelperf.profiler.csv import render_csv
+from pytest_modelperf.profiler.records import LayerRow, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.tables.layer_columns import (
     ALL_COLUMNS,
     LAYER_COLUMNS,
     TIME_COLUMNS,
     find_columns,
     sort_layers,
 )
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.tables.static import summary_table
+from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.report.comparison_text import render_comparison
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.profile_csv import render_csv
-from pytest_modelperf.report.static_tables import summary_table
-from pytest_modelperf.report.text import render_profile
-from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.small_models import ones, parse
 
 CLASSIFIER = """

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.measurements import EngineFacts, LayerTime, RowKind
-from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.document import dump_profile, profile_to_json
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
 from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.rooflines import (
     UNKNOWN_SIZE,
     Bandwidth,
@@ -31,7 +32,6 @@ from pytest_modelperf.rooflines import (
     place_layers,
     theoretical_roofs,
 )
-from pytest_modelperf.serde.profile import dump_profile, profile_to_json
 from pytest_modelperf.serde.roofline import rooflines_to_json
 from tests.measuring.profiles import ENGINE, MACHINE, measured_classifier
 from tests.small_models import ones, static_of

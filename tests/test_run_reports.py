@@ -30,9 +30,9 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
 )
 from pytest_modelperf.gates import RUN_LEVEL
-from pytest_modelperf.measurements import EngineFacts, SideRun
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
-from pytest_modelperf.records import Case, ModelFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
+from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report import github
 from pytest_modelperf.report.advice import advise
 from pytest_modelperf.report.benchmark_json import dump_benchmarks

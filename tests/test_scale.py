@@ -39,16 +39,16 @@ from pytest_modelperf.graph.narrowing import dimensions
 from pytest_modelperf.graph.narrowing.dimensions import Dim
 from pytest_modelperf.graph.narrowing.narrow import select_channels
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.layer_pairs import match_layers
 from pytest_modelperf.outcomes import CaseOutcome, Source
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case, StaticLayer
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.recording import record_counts
-from pytest_modelperf.records import Case, StaticLayer
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.run_text import MAX_LINES, render_summary
-from pytest_modelperf.rigging import Model, Place
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.verdicts import Verdict
 from tests.plugin.project import write_dense, write_table
 from tests.small_models import ones, parse

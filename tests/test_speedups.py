@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import Case, CaseProfile
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.speedups import (
     Tried,
     check_asked,

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf import sweeping
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.records import Outcome
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.report import html
 from pytest_modelperf.report.html import extra
-from pytest_modelperf.rigging import Watch
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.sweeping import SweepSource
 from pytest_modelperf.sweeps import Sweep, SweepPoint

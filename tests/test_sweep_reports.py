@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.records import Case, LayerType, Outcome
+from pytest_modelperf.profiler.records import Case, LayerType, Outcome
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.sweep_csv import SWEEP_COLUMNS, render_sweep_csv
 from pytest_modelperf.report.sweep_text import render_sweep

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.records import Outcome
+from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.sweeps import Sweep, SweepPoint, find_sweet_spot
 from tests.sweeps import make_configuration, make_point, make_ratio, make_side
 

@@ -17,21 +17,21 @@ import pytest
 
 from pytest_modelperf import whatif as core
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
-from pytest_modelperf.hookspecs import (
+from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     collect_extensions,
     import_plugin,
     make_plugin_manager,
 )
-from pytest_modelperf.measurements import Progress
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.quantizing import Quantized
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.report import html
 from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS
-from pytest_modelperf.rigging import Watch
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf
 from pytest_modelperf.whatif import ask_what_if
 from tests.command import run

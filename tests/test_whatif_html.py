@@ -11,8 +11,8 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_modelperf.records import Case, CaseProfile, Outcome
-from pytest_modelperf.report.html.profile_page import render_profile_page
+from pytest_modelperf.profiler.page import render_profile_page
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.report.html.whatif_data import whatif_data
 from pytest_modelperf.report.html.whatif_overview import render_whatif_page

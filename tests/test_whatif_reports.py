@@ -11,7 +11,7 @@ from io import StringIO
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.records import Case
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS, render_whatif_csv
 from pytest_modelperf.report.whatif_tables import View

@@ -6,8 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_modelperf.measurements import LayerTime, RowKind
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
+from pytest_modelperf.profiler.records import (
+    Case,
+    CaseProfile,
+    ModelFacts,
+    StaticLayer,
+    StaticProfile,
+)
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.verdicts import OutputChange

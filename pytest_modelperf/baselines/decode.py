@@ -32,9 +32,9 @@ from pytest_modelperf.baselines.upgrades import (
 )
 from pytest_modelperf.files.fields import Field
 from pytest_modelperf.files.strict_json import parse_json
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 

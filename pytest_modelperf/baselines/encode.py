@@ -23,9 +23,9 @@ from pytest_modelperf.baseline_records import (
 )
 from pytest_modelperf.baselines.upgrades import MACHINE_SCHEMA, MODEL_SCHEMA
 from pytest_modelperf.files.fields import rounded
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts
-from pytest_modelperf.records import LayerType, ModelFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.dim_sizes import PairedSizes, combine_sizes, pair_sizes
 from pytest_modelperf.graph.binding import dim_names
 from pytest_modelperf.graph.load import declared_inputs
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.records import Case
-from pytest_modelperf.session import ProfileRequest
+from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, pair_sizes
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
 
 if TYPE_CHECKING:
     from pytest_modelperf.baseline_records import ModelBaseline

@@ -15,8 +15,8 @@ from pytest_modelperf.baseline_records import (
     StoredRound,
     StoredStatic,
 )
-from pytest_modelperf.measurements import Measurement, Round
-from pytest_modelperf.records import CaseProfile, LayerType, ModelFacts, StaticProfile
+from pytest_modelperf.profiler.measurements import Measurement, Round
+from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
 
 # Some 40 kB, at ten digits a sample: 91 a round of 35 rounds. A file stays readable in a diff.
 MAX_SAMPLES = 3_200

@@ -28,8 +28,8 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.baseline_records import Baseline
-    from pytest_modelperf.hookspecs import Extensions
-    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.verdicts import Comparison
 
 _WORSE = 1
@@ -163,11 +163,11 @@ def _compare_static(
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.compare import compare_profiles, compare_with_baseline
     from pytest_modelperf.limits import read_tolerances
-    from pytest_modelperf.session import profile_both, profile_model
+    from pytest_modelperf.profiler.request import profile_both, profile_model
 
     tolerances = read_tolerances(tolerance, "--tolerance")
     if Path(before).is_dir():
-        from pytest_modelperf.rigging import Model
+        from pytest_modelperf.profiler.preparation import Model
 
         stored = _read_baseline(Path(before)).model
         request = request_as_recorded(request, stored, after)

@@ -73,10 +73,10 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     )
     setup = measuring.model_setup(extensions, "a checkup")
 
-    from pytest_modelperf.doctor import check_machine
+    from pytest_modelperf.profiler.doctor import check_machine
+    from pytest_modelperf.profiler.doctor_text import render_checkups
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
-    from pytest_modelperf.report.doctor_text import render_checkups
 
     policy = replace(
         DUET_POLICY,
@@ -91,7 +91,7 @@ def doctor(  # noqa: PLR0913  # one parameter per option
         progress.clear()
     machine = describe_machine()
     if json_file is not None:
-        from pytest_modelperf.serde.checkups import dump_checkups
+        from pytest_modelperf.profiler.doctor_document import dump_checkups
 
         write(json_file, dump_checkups(machine, checkups))
     if is_shown:

@@ -17,9 +17,9 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.binding import InputSpec
-    from pytest_modelperf.hookspecs import Extensions
-    from pytest_modelperf.profiler.measure import Setup
-    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.profiler.request import ProfileRequest
+    from pytest_modelperf.profiler.rig import Setup
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OF_CASE = "The longest that the rounds of a case may take."
@@ -248,7 +248,7 @@ class Measuring:
         engine = extensions.engines.find(self.engine)
         options = parse_pairs("--engine-option", self.engine_options)
 
-        from pytest_modelperf.profiler.measure import Setup
+        from pytest_modelperf.profiler.rig import Setup
         from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 
         return Setup(
@@ -289,7 +289,7 @@ def read_request(
     inputs: Sequence[str],
     input_file: str | None = None,
 ) -> ProfileRequest:
-    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.profiler.request import ProfileRequest
 
     given = None
     if input_file is not None:
@@ -350,8 +350,8 @@ def parse_dims(texts: Sequence[str], *, several: bool = True) -> Mapping[str, tu
 
 
 def _parse_paired(texts: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
-    from pytest_modelperf.dim_sizes import pair_sizes
     from pytest_modelperf.graph.binding import parse_dim
+    from pytest_modelperf.profiler.dim_sizes import pair_sizes
 
     cases = [dict(parse_dim(part) for part in text.split(",")) for text in texts]
     counts = [len(text.split(",")) for text in texts]
@@ -386,7 +386,11 @@ def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def load_extensions(plugins: Sequence[str]) -> Extensions:
-    from pytest_modelperf.hookspecs import collect_extensions, import_plugin, make_plugin_manager
+    from pytest_modelperf.profiler.hookspecs import (
+        collect_extensions,
+        import_plugin,
+        make_plugin_manager,
+    )
 
     manager = make_plugin_manager()
     # As with `python -m`, modules of the current folder can be named.

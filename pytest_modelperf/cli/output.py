@@ -12,7 +12,7 @@ import click
 from pytest_modelperf.files.output import written_text
 
 if TYPE_CHECKING:
-    from pytest_modelperf.measurements import Progress
+    from pytest_modelperf.profiler.measurements import Progress
     from pytest_modelperf.report.page import TextStyle
 
 # Back to the start of the line, and clear to its end (ECMA-48).
@@ -49,7 +49,7 @@ class ProgressLine:
                 click.echo(f"{progress.case_id}: {progress.step}", err=True)
                 self._has_waited = True
             return
-        from pytest_modelperf.report.progress import progress_line
+        from pytest_modelperf.profiler.progress import progress_line
 
         line = progress_line(progress, shutil.get_terminal_size().columns - 1)
         click.echo(_CLEAR_LINE + line, nl=False, err=True)

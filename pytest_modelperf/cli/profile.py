@@ -25,10 +25,10 @@ from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.hookspecs import Extensions
-    from pytest_modelperf.records import Profile
+    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.profiler.records import Profile
+    from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.rooflines import Roofline
-    from pytest_modelperf.session import ProfileRequest
 
 DEFAULT_TOP = 20
 _NOT_MEASURED = 3
@@ -151,7 +151,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     if static:
         _check_static(trace_file, input_file, has_roofline=roofline or measures_peaks)
 
-    from pytest_modelperf.report.layer_columns import find_columns
+    from pytest_modelperf.profiler.tables.layer_columns import find_columns
 
     if html_file is not None:
         from pytest_modelperf.report.html.extra import check_html_extra
@@ -186,10 +186,10 @@ def profile(  # noqa: PLR0913  # one parameter per option
         else {}
     )
 
-    from pytest_modelperf.report.layer_table import LayerView
+    from pytest_modelperf.profiler.tables.layers import LayerView
+    from pytest_modelperf.profiler.text import render_profile
     from pytest_modelperf.report.markdown_page import MarkdownStyle
     from pytest_modelperf.report.roofline_text import roofline_insets
-    from pytest_modelperf.report.text import render_profile
 
     view = LayerView(names, order, top or None)
     insets = roofline_insets(rooflines, view.top)
@@ -221,13 +221,13 @@ def _profile(
     model: str, request: ProfileRequest, measuring: Measuring | None, extensions: Extensions
 ) -> Profile:
     if measuring is None:
-        from pytest_modelperf.session import profile_model
+        from pytest_modelperf.profiler.request import profile_model
 
         return profile_model(model, request, extensions.operators)
     setup = measuring.setup(extensions)
 
-    from pytest_modelperf.measuring import measure_function, measure_model
     from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+    from pytest_modelperf.profiler.measuring import measure_function, measure_model
 
     progress = ProgressLine()
     try:
@@ -278,7 +278,7 @@ def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
 
     The report says why; where none is shown, that is said here.
     """
-    from pytest_modelperf.records import Outcome
+    from pytest_modelperf.profiler.records import Outcome
 
     failed = [case for case in result.cases if case.outcome is Outcome.FAILED]
     if failed or all(case.measured is None for case in result.cases):
@@ -290,7 +290,7 @@ def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
 
 
 def _column_names(text: str | None, *, sparsity: bool, static: bool) -> tuple[str, ...]:
-    from pytest_modelperf.report.layer_columns import (
+    from pytest_modelperf.profiler.tables.layer_columns import (
         ALL_COLUMNS,
         DEFAULT_COLUMNS,
         LAYER_COLUMNS,
@@ -315,17 +315,17 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
     columns: Sequence[str],
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde.profile import dump_profile
+        from pytest_modelperf.profiler.document import dump_profile
+        from pytest_modelperf.profiler.request import on_this_machine
         from pytest_modelperf.serde.roofline import rooflines_to_json
-        from pytest_modelperf.session import on_this_machine
 
         known = result if result.machine is not None else on_this_machine(result)
         write(json_file, dump_profile(known, rooflines_to_json(rooflines)))
     if csv_file is not None:
-        from pytest_modelperf.report.profile_csv import render_csv
+        from pytest_modelperf.profiler.csv import render_csv
 
         write(csv_file, render_csv(result, columns))
     if html_file is not None:
-        from pytest_modelperf.report.html.profile_page import render_profile_page
+        from pytest_modelperf.profiler.page import render_profile_page
 
         write(html_file, render_profile_page(result, made=dt.datetime.now(dt.timezone.utc)))

@@ -15,9 +15,9 @@ from pytest_modelperf.files.output import check_outputs, is_stdout
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.hookspecs import Operators
     from pytest_modelperf.named_profiles.store import ProfileStore
-    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.profiler.hookspecs import Operators
+    from pytest_modelperf.profiler.request import ProfileRequest
 
 DEFAULT_TOP = 20
 _USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
@@ -152,8 +152,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     from pytest_modelperf.named_profiles.roofs import find_theoretical_rooflines
     from pytest_modelperf.peak_files import cache_folder
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.report.layer_columns import DEFAULT_COLUMNS
-    from pytest_modelperf.report.layer_table import LayerView
+    from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
+    from pytest_modelperf.profiler.tables.layers import LayerView
     from pytest_modelperf.report.named_text import render_flops
     from pytest_modelperf.serde.named import dump_named
 
@@ -167,8 +167,8 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
 
 def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
     from pytest_modelperf.named_profiles.listing import find_older
-    from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
-    from pytest_modelperf.report.layer_table import LayerView
+    from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
+    from pytest_modelperf.profiler.tables.layers import LayerView
     from pytest_modelperf.report.named_text import render_named
 
     found = store.read(name)

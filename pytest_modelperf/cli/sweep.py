@@ -167,7 +167,7 @@ def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
 
     The report says why; where none is shown, that is said here.
     """
-    from pytest_modelperf.records import Outcome
+    from pytest_modelperf.profiler.records import Outcome
 
     lacking = [p for side in result.sides for p in side.points if p.latency is None]
     if result.has_failed or any(point.outcome is not Outcome.SKIPPED for point in lacking):

@@ -35,7 +35,7 @@ from pytest_modelperf.graph.validity import (
     check_stored_tensors,
     unified_domain,
 )
-from pytest_modelperf.records import TensorFacts
+from pytest_modelperf.profiler.records import TensorFacts
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:

@@ -18,16 +18,6 @@ from pytest_modelperf.baselines.decode import read_machine_facts
 from pytest_modelperf.baselines.upgrades import upgrade
 from pytest_modelperf.files.fields import MAX_INTEGER, Field
 from pytest_modelperf.files.strict_json import Advice, parse_json
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import (
-    Block,
-    EngineFacts,
-    LayerTime,
-    Measurement,
-    Noise,
-    Round,
-    RowKind,
-)
 from pytest_modelperf.named_profiles.decode_roofline import decode_roofline
 from pytest_modelperf.named_profiles.strict_values import (
     nanoseconds,
@@ -38,7 +28,17 @@ from pytest_modelperf.named_profiles.strict_values import (
     with_keys,
 )
 from pytest_modelperf.named_records import NamedProfile
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import (
+    Block,
+    EngineFacts,
+    LayerTime,
+    Measurement,
+    Noise,
+    Round,
+    RowKind,
+)
+from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     ModelFacts,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.differences import Differences
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.named_records import (
     ENGINE,
     MODEL_FILE,
@@ -17,7 +16,8 @@ from pytest_modelperf.named_records import (
     Unlike,
     WorkAndTime,
 )
-from pytest_modelperf.records import CaseProfile
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.text.escaping import printable
 
 _DIGITS = 12

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.measurements import RowKind
+from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName

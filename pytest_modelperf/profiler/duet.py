@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 
-from pytest_modelperf.measurements import Block, Load, Noise
-from pytest_modelperf.profiler.measure import Rig
+from pytest_modelperf.profiler.measurements import Block, Load, Noise
+from pytest_modelperf.profiler.rig import Rig
 
 BEFORE, AFTER = "before", "after"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pytest_modelperf.graph.structure import Graph, Node, Plan, PlanNode, Tensor
-from pytest_modelperf.measurements import Kernel, RowKind
+from pytest_modelperf.profiler.measurements import Kernel, RowKind
 
 # Operators that an engine puts in to change how a tensor lies in memory, or of what type it is.
 _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})

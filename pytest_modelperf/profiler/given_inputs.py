@@ -19,7 +19,7 @@ from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_input
 from pytest_modelperf.profiler.number_formats import STORED_AS, name_of
-from pytest_modelperf.records import StoredInputs
+from pytest_modelperf.profiler.records import StoredInputs
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from statistics import median, median_grouped
 
 from pytest_modelperf.graph.structure import Graph, Node, Plan
-from pytest_modelperf.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
-from pytest_modelperf.records import StaticLayer
+from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.records import StaticLayer
 
 _KINDS = tuple(RowKind)
 # No engine's clock is coarser. The times of a few kernels can be further apart by chance.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from pytest_modelperf.profiler.measure import Rig
+from pytest_modelperf.profiler.rig import Rig
 
 # Of all outputs of a model together; larger ones are not worth the time that it takes to send them.
 MAX_BYTES = 64 << 20

@@ -21,7 +21,7 @@ from pytest_modelperf.graph.quantized import Products, read_products
 from pytest_modelperf.profiler.engines.source import find_source
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
-from pytest_modelperf.profiler.measure import Setup, start_worker
+from pytest_modelperf.profiler.rig import Setup, start_worker
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LEAST_START_LIMIT_S,

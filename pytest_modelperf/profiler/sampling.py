@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Protocol, TypeAlias, TypeVar
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.measurements import Block, DuetRound, Load, Round, RoundStarts
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.trials import Clock, Loop, SamplingProgress, Subject, Trial, Watch
 from pytest_modelperf.stats.records import Percentile

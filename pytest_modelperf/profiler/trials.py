@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from pytest_modelperf.measurements import Load
+from pytest_modelperf.profiler.measurements import Load
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.stats.records import Percentile
 

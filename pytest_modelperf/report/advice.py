@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.report.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
+from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.report.figures import is_sampled, metric_title
 from pytest_modelperf.report.verdict_lines import (
     OF_COMMAND,

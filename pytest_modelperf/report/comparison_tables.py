@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pytest_modelperf.records import LayerRow, LayerType
+from pytest_modelperf.profiler.records import LayerRow, LayerType
 from pytest_modelperf.report.figures import (
     LATENCY,
     format_allowed,

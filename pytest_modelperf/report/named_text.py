@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from pytest_modelperf.measurements import EngineFacts
 from pytest_modelperf.named_records import (
     ENGINE,
     FLOPS,
@@ -16,9 +15,12 @@ from pytest_modelperf.named_records import (
     SideBySide,
     WorkAndTime,
 )
-from pytest_modelperf.records import Case, CaseProfile
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.tables.static import describe_model
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.layer_table import LayerView
 from pytest_modelperf.report.named_tables import (
     case_pair_table,
     layer_pair_table,
@@ -28,8 +30,6 @@ from pytest_modelperf.report.named_tables import (
 )
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.report.static_tables import describe_model
-from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 

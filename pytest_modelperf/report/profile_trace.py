@@ -14,8 +14,8 @@ from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
-from pytest_modelperf.measurements import Measurement, Round, RowKind
-from pytest_modelperf.records import CaseProfile, LayerRow, Profile, StaticLayer
+from pytest_modelperf.profiler.measurements import Measurement, Round, RowKind
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile, StaticLayer
 from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from pytest_modelperf.profiler.text import Inset
 from pytest_modelperf.report.page import Page
 from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
-from pytest_modelperf.report.text import Inset
 from pytest_modelperf.rooflines import Roofline
 
 

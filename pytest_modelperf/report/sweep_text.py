@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.records import Outcome, Profile
+from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.records import Outcome, Profile
+from pytest_modelperf.profiler.tables.measured import layer_type_time_table
+from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.report.case_text import verdict_style, write_fact
 from pytest_modelperf.report.comparison_tables import (
     has_times,
@@ -12,11 +15,8 @@ from pytest_modelperf.report.comparison_tables import (
     layer_type_time_tables,
     shows_graphs,
 )
-from pytest_modelperf.report.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.report.figures import LATENCY, metric_title
-from pytest_modelperf.report.measured_tables import layer_type_time_table
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.static_tables import describe_model
 from pytest_modelperf.report.sweep_tables import (
     change_table,
     describe_ratio,

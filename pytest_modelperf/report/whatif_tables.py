@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from pytest_modelperf.records import StaticLayer
+from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.serde.facts import layer_to_json, layer_type_to_json, model_to_json
+from pytest_modelperf.profiler.facts_document import (
+    layer_to_json,
+    layer_type_to_json,
+    model_to_json,
+)
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 from pytest_modelperf.verdicts import (
     CaseComparison,

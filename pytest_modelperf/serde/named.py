@@ -9,8 +9,8 @@ from pytest_modelperf.named_records import (
     SideBySide,
     WorkAndTime,
 )
-from pytest_modelperf.records import CaseProfile
-from pytest_modelperf.serde.facts import (
+from pytest_modelperf.profiler.document import profile_to_json
+from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
     layer_to_json,
     layer_type_to_json,
@@ -18,7 +18,7 @@ from pytest_modelperf.serde.facts import (
     model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.serde.profile import profile_to_json
+from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.serde.roofline import rooflines_to_json
 from pytest_modelperf.serde.values import Json, dump_document, ms, number
 from pytest_modelperf.verdicts import LayerChange, LayerTypeChange

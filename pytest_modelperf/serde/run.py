@@ -6,13 +6,13 @@ from collections import Counter
 
 from pytest_modelperf.baseline_records import Change, Plan, StoredStatic
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.serde.comparison import case_comparison_to_json
-from pytest_modelperf.serde.facts import (
+from pytest_modelperf.profiler.facts_document import (
     latency_to_json,
     machine_to_json,
     model_to_json,
     totals_to_json,
 )
+from pytest_modelperf.serde.comparison import case_comparison_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
 from pytest_modelperf.verdicts import RECORDED, Verdict
 

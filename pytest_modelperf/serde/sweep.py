@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.records import Outcome
-from pytest_modelperf.serde.comparison import comparison_to_json
-from pytest_modelperf.serde.facts import (
+from pytest_modelperf.profiler.document import profile_to_json
+from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
     latency_to_json,
     machine_to_json,
     model_to_json,
 )
-from pytest_modelperf.serde.profile import profile_to_json
+from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.serde.comparison import comparison_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweeps import PointChange, Scaling, Sweep, SweepPoint, SweepSide

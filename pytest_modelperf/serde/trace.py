@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.serde.facts import latency_to_json
+from pytest_modelperf.profiler.facts_document import latency_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms
 from pytest_modelperf.trace_totals import Grouping, OperatorTime, TraceSummary
 

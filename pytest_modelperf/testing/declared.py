@@ -18,15 +18,15 @@ from pytest_modelperf.config_values import (
     read_text,
     read_texts,
 )
-from pytest_modelperf.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import read_tolerances
+from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
-    from pytest_modelperf.session import ProfileRequest
+    from pytest_modelperf.profiler.request import ProfileRequest
 
 Subject: TypeAlias = "ModelSource | Callable[..., Any]"
 
@@ -54,7 +54,7 @@ class Declared(Terms):
             for batch_size in self.batch_sizes
             for sizes in combine_sizes(self.dims)
         ]
-        from pytest_modelperf.records import Case
+        from pytest_modelperf.profiler.records import Case
 
         # Read once for all cases: what names the batch size is in the model.
         batch_sizes = self._batch_sizes(whole)
@@ -72,7 +72,7 @@ class Declared(Terms):
         """All cases together."""
         from pytest_modelperf.graph.binding import parse_input_spec
         from pytest_modelperf.profiler.given_inputs import read_given
-        from pytest_modelperf.session import ProfileRequest
+        from pytest_modelperf.profiler.request import ProfileRequest
 
         return ProfileRequest(
             batch_sizes=self.batch_sizes,
@@ -84,7 +84,7 @@ class Declared(Terms):
 
     def _batch_sizes(self, request: ProfileRequest) -> tuple[int, ...]:
         """That of each combination of a batch size and dimensions."""
-        from pytest_modelperf.session import batch_sizes_of
+        from pytest_modelperf.profiler.request import batch_sizes_of
 
         if callable(self.model) or self.is_function:
             return tuple(binding.batch_size or 1 for binding in request.bindings())

@@ -17,8 +17,14 @@ from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck
-    from pytest_modelperf.measurements import Measurement
-    from pytest_modelperf.records import Case, CaseProfile, LayerRow, LayerType, StaticProfile
+    from pytest_modelperf.profiler.measurements import Measurement
+    from pytest_modelperf.profiler.records import (
+        Case,
+        CaseProfile,
+        LayerRow,
+        LayerType,
+        StaticProfile,
+    )
     from pytest_modelperf.stats.records import Latency
     from pytest_modelperf.verdicts import CaseComparison
 

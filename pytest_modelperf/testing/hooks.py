@@ -14,9 +14,9 @@ import pytest
 
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.measurements import Progress
 from pytest_modelperf.options import BASELINE_PYTHON
 from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.ending import (
     Ending,
     Known,

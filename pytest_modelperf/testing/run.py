@@ -27,10 +27,10 @@ from pytest_modelperf.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck, Checked, Checker
-    from pytest_modelperf.hookspecs import Extensions
     from pytest_modelperf.limits import Budget
-    from pytest_modelperf.records import CaseProfile
-    from pytest_modelperf.rigging import Watch
+    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.profiler.preparation import Watch
+    from pytest_modelperf.profiler.records import CaseProfile
 
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
@@ -123,7 +123,7 @@ class Run:
     ) -> CaseCheck:
         from pytest_modelperf.checking import CaseCheck
         from pytest_modelperf.gates import Gate
-        from pytest_modelperf.profiler.measure import Setup
+        from pytest_modelperf.profiler.rig import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
@@ -205,7 +205,7 @@ class Run:
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
         """A trace of the case, which needs a run of its own where its layers were not timed."""
-        from pytest_modelperf.records import Profile
+        from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.report.profile_trace import dump_trace
 
         if checked.outcome.has_failed:
@@ -279,7 +279,7 @@ def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
 
 def _extensions_of(config: pytest.Config) -> Extensions:
     """What installed extensions and every conftest of this run register."""
-    from pytest_modelperf.hookspecs import (
+    from pytest_modelperf.profiler.hookspecs import (
         collect_extensions,
         is_hook_name,
         make_plugin_manager,

@@ -16,7 +16,7 @@ import pytest
 from pytest_modelperf.text.escaping import printable_lines
 
 if TYPE_CHECKING:
-    from pytest_modelperf.measurements import Progress
+    from pytest_modelperf.profiler.measurements import Progress
 
 # Of the VT100: keep the place of the cursor, go back to it, clear to the end of the line.
 _KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
@@ -46,7 +46,7 @@ class LiveLine:
             return
         if now - self._drawn_at < _EVERY_S and not progress.is_waiting:
             return
-        from pytest_modelperf.report.progress import progress_line
+        from pytest_modelperf.profiler.progress import progress_line
 
         # Without room behind the text it would wrap, and could not be taken back.
         writer = reporter._tw  # noqa: SLF001  # nothing public tells the place in a line

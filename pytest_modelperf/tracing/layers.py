@@ -15,12 +15,12 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure import Node, Plan
-from pytest_modelperf.hookspecs import Operators
-from pytest_modelperf.measurements import Kernel
 from pytest_modelperf.profiler.fusion import Place, Places
+from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.layers import layer_indexes, main_layer
-from pytest_modelperf.records import StaticLayer
-from pytest_modelperf.session import profile_bound
+from pytest_modelperf.profiler.measurements import Kernel
+from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.profiler.request import profile_bound
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.traces import Argument
 

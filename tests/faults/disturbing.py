@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_modelperf.hookspecs import Engines
+    from pytest_modelperf.profiler.hookspecs import Engines
 
 
 def modelperf_register_engines(engines: Engines) -> None:

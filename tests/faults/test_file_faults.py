@@ -51,9 +51,9 @@ from pytest_modelperf.named_profiles.store import ProfileStore
 from pytest_modelperf.peak_files import find_peaks, keep_peaks
 from pytest_modelperf.profile_files import ort_profile_file
 from pytest_modelperf.profile_files.stored_profile import read_stored_profile
-from pytest_modelperf.records import Case, CaseProfile, Outcome
-from pytest_modelperf.report.layer_columns import MEASURED_COLUMNS
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
+from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
+from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.plan_table import plan_table

@@ -28,16 +28,16 @@ from pytest_modelperf.errors import ChangedModelError, UsageError
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.profiler.engines.source import Source
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model, Place, unchanged
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.recording import merge_recordings, record_counts
-from pytest_modelperf.records import Case
-from pytest_modelperf.rigging import Model, Place, unchanged
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
@@ -165,7 +165,7 @@ def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(
 ) -> None:
     """The worker may have 3 GB of addresses, and the first case wants 8 GB for its output."""
     limited = partial(WorkerRequest, memory_limit_bytes=3 << 30)
-    monkeypatch.setattr("pytest_modelperf.profiler.measure.WorkerRequest", limited)
+    monkeypatch.setattr("pytest_modelperf.profiler.rig.WorkerRequest", limited)
     save(str(folder / "m.onnx"), width=1 << 15)
     result, (large, small) = profiled("--batch", "65536,1")
     assert result.exit_code == 3
@@ -462,7 +462,7 @@ def test_a_case_that_wants_more_processors_than_are_left_is_skipped(
     is_seen: bool,  # noqa: FBT001  # a parameter of the test
 ) -> None:
     if not is_seen:
-        monkeypatch.setattr("pytest_modelperf.rigging.check_cores", lambda *_: None)
+        monkeypatch.setattr("pytest_modelperf.profiler.preparation.check_cores", lambda *_: None)
     result, (first, second) = profiled(*DISTURBING, "--cores", "2,1")
     assert result.exit_code == 0
     assert first["outcome"] == "skipped"
@@ -509,9 +509,9 @@ def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("place", "command"),
     [
-        ("pytest_modelperf.rigging.load_model", "profile m.onnx"),
-        ("pytest_modelperf.profiler.measure.kernel_run_of", "profile m.onnx"),
-        ("pytest_modelperf.report.text.render_profile", "profile m.onnx"),
+        ("pytest_modelperf.profiler.preparation.load_model", "profile m.onnx"),
+        ("pytest_modelperf.profiler.rig.kernel_run_of", "profile m.onnx"),
+        ("pytest_modelperf.profiler.text.render_profile", "profile m.onnx"),
         ("pytest_modelperf.comparing.side_run", "compare m.onnx other.onnx"),
         ("pytest_modelperf.sweeping._sum_up", "sweep m.onnx"),
         ("pytest_modelperf.whatif._reopened", "whatif m.onnx --prune 0.5"),

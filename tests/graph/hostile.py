@@ -17,7 +17,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper
 
 from pytest_modelperf.errors import ModelPerfError
-from pytest_modelperf.session import profile_model
+from pytest_modelperf.profiler.request import profile_model
 from tests.graph.models import parse
 
 Build = Callable[[], onnx.ModelProto]

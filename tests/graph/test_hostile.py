@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 
 import pytest_modelperf
 from pytest_modelperf.errors import ModelPerfError
-from pytest_modelperf.session import profile_model
+from pytest_modelperf.profiler.request import profile_model
 from tests.graph import hostile
 from tests.graph.models import parse, zeros
 

@@ -19,9 +19,9 @@ from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import write_runnable
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.inputs import make_inputs
+from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.profiler.worker.agent import ModelRef
-from pytest_modelperf.records import StaticProfile
 from tests.light_models import light_model
 from tests.small_models import parse
 

@@ -22,8 +22,8 @@ from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.multiplied import INTEGER, MULTIPLIED
 from pytest_modelperf.graph.pruned import Pruned, Spared, write_pruned, write_stored
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.static.counters import STANDARD_COUNTERS
-from pytest_modelperf.session import ProfileRequest, profile_model
 from tests.graph.models import parse, random_floats
 from tests.graph.twin_models import nested
 from tests.light_models import LIGHT_MODELS, light_model

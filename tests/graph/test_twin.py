@@ -30,8 +30,8 @@ from pytest_modelperf.graph.twin import (
     write_twin,
 )
 from pytest_modelperf.graph.weight_notes import Indices, Statistics
-from pytest_modelperf.records import StaticProfile
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.graph.models import parse, random_floats
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
 from tests.light_models import LIGHT_MODELS, light_model

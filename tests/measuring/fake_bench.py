@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pytest_modelperf.measurements import Block, Load, Noise
+from pytest_modelperf.profiler.measurements import Block, Load, Noise
 
 US = 1_000
 MS = 1_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.hookspecs import Engines
+from pytest_modelperf.profiler.hookspecs import Engines
 
 
 def modelperf_register_engines(engines: Engines) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import (
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import (
     Block,
     EngineFacts,
     LayerTime,
@@ -17,8 +17,8 @@ from pytest_modelperf.measurements import (
     Round,
     RowKind,
 )
-from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.session import ProfileRequest, profile_model
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from tests.small_models import ones, parse
 

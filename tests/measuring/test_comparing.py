@@ -20,14 +20,14 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import store_case
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import Details
-from pytest_modelperf.hookspecs import Extensions
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.given_inputs import read_given
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.recording import PROCESSES, record_baseline
-from pytest_modelperf.rigging import Model
-from pytest_modelperf.session import ProfileRequest, profile_model
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run

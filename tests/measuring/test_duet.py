@@ -10,9 +10,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from pytest_modelperf.measurements import Block, EngineFacts, Load, Noise
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measure import Rig, Setup, Subject, run_kernels
+from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Noise
+from pytest_modelperf.profiler.rig import Rig, Setup, Subject, run_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
 

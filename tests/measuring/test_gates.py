@@ -12,7 +12,7 @@ from pytest_modelperf.baseline_records import Fidelity, StoredLatency, StoredPro
 from pytest_modelperf.fidelity import FidelityGate
 from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.limits import Tolerances, read_tolerances
-from pytest_modelperf.measurements import Block, DuetRound, EngineFacts, Noise, Round
+from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import Metric, Verdict
 

@@ -16,16 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Measurement, Progress
-from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.report.conditions import describe_machine_line, doubt_lines
-from pytest_modelperf.report.layer_columns import ALL_COLUMNS, MEASURED_COLUMNS, sort_layers
-from pytest_modelperf.report.layer_table import LayerView
+from pytest_modelperf.profiler.conditions import describe_machine_line, doubt_lines
+from pytest_modelperf.profiler.csv import render_csv
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Progress
+from pytest_modelperf.profiler.progress import progress_line
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.tables.layer_columns import (
+    ALL_COLUMNS,
+    MEASURED_COLUMNS,
+    sort_layers,
+)
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.profile_csv import render_csv
-from pytest_modelperf.report.progress import progress_line
-from pytest_modelperf.report.text import render_profile
 from pytest_modelperf.text.units import format_ms, format_rate, ms_decimals
 from pytest_modelperf.text.words import display_width
 from tests.measuring.profiles import (

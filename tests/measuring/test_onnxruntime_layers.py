@@ -21,12 +21,12 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
-from pytest_modelperf.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.layers import attribute
+from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
+from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.profiler.worker.agent import ModelRef
-from pytest_modelperf.records import StaticLayer
 from tests.graph.models import parse, random_floats
 from tests.light_models import light_model
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.measurements import Block, DuetRound, Load, Round
+from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round
 from pytest_modelperf.profiler.sampling import sample, sample_duet, sample_in_turn
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy, coarsened
 from pytest_modelperf.profiler.trials import SamplingProgress

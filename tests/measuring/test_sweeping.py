@@ -15,19 +15,19 @@ import numpy.typing as npt
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.hookspecs import (
+from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
+from pytest_modelperf.profiler.hookspecs import (
     Extensions,
     collect_extensions,
     import_plugin,
     make_plugin_manager,
 )
-from pytest_modelperf.measurements import Progress
-from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.agent import Agent
-from pytest_modelperf.records import Outcome
-from pytest_modelperf.session import ProfileRequest
 from pytest_modelperf.sweeping import SweepSource, sweep_models
 from pytest_modelperf.sweeps import Sweep
 from tests.small_models import ones, parse

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf.records import Case
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweeps import Configuration, SweepPoint, SweetSpot, find_sweet_spot

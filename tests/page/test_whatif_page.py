@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from pytest_modelperf.records import Case
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.html.whatif_overview import render_whatif_page
 from pytest_modelperf.variants import Level, WhatIf
 from tests.page.browser import OpenPage

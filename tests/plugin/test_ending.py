@@ -319,7 +319,7 @@ def test_an_interrupt_while_a_model_is_measured_leaves_nothing(
         raise KeyboardInterrupt
 
     store(recording, models.path / "baselines")
-    monkeypatch.setattr("pytest_modelperf.rigging.Place.tell_round", interrupt)
+    monkeypatch.setattr("pytest_modelperf.profiler.preparation.Place.tell_round", interrupt)
     models.makepyfile(test_of("slow_400us.onnx"))
     result = models.runpytest_inprocess(*TIMED, JSON, no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED

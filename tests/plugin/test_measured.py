@@ -71,7 +71,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object) -> NoReturn:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("pytest_modelperf.rigging.start_worker", start)
+    monkeypatch.setattr("pytest_modelperf.profiler.preparation.start_worker", start)
 
 
 def measured(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:

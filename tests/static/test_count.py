@@ -8,9 +8,9 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.graph.structure import Node
-from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.profiler.hookspecs import Operators
+from pytest_modelperf.profiler.records import StaticProfile, Uncounted
 from pytest_modelperf.profiler.static.cost import Contraction, Cost
-from pytest_modelperf.records import StaticProfile, Uncounted
 from tests.small_models import layer_of, ones, parse, sparse_of, static_of
 
 AT_RUN_TIME = "its shapes are known only at run time"

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from pytest_modelperf.hookspecs import Operators
+from pytest_modelperf.profiler.hookspecs import Operators
+from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.static.cost import Cost
-from pytest_modelperf.session import profile_model
 from tests.small_models import layer_of, ones, parse, sparse_of, static_of
 
 RANDOM = np.random.default_rng(1)

@@ -14,9 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from pytest_modelperf.profiler.records import Sparsity
 from pytest_modelperf.profiler.static import sparsity as rules
 from pytest_modelperf.profiler.static.sparsity import effective_macs, measure_sparsity
-from pytest_modelperf.records import Sparsity
 
 Shape: TypeAlias = tuple[int, ...]
 Mask: TypeAlias = npt.NDArray[np.bool_]

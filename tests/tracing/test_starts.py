@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pytest_modelperf.measurements import Block, EngineFacts, Noise
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measure import Rig, Setup, Subject
+from pytest_modelperf.profiler.measurements import Block, EngineFacts, Noise
+from pytest_modelperf.profiler.rig import Rig, Setup, Subject
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.profiler.worker.meter import Meter

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.machine.cgroup import read_limits
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.machine.hardware import Hardware
 from pytest_modelperf.profiler.machine.linux import online_processors, read_linux
 from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl

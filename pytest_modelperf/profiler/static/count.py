@@ -24,11 +24,11 @@ from pytest_modelperf.graph.structure import (
     UnknownShapeError,
     Weight,
 )
+from pytest_modelperf.profiler.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.profiler.static.cost import FREE, Cost, Counter
 from pytest_modelperf.profiler.static.counters import CONTROL_FLOW, STANDARD_COUNTERS, UNTELLABLE
 from pytest_modelperf.profiler.static.memory import peak_activation_bytes, used_outputs
 from pytest_modelperf.profiler.static.traffic import TrafficCounter
-from pytest_modelperf.records import StaticLayer, StaticProfile, Uncounted
 from pytest_modelperf.text.escaping import printable
 
 

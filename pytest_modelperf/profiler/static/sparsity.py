@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pytest_modelperf.records import Sparsity
+from pytest_modelperf.profiler.records import Sparsity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
+from pytest_modelperf.profiler.records import Sparsity, StaticLayer, StaticProfile
 from pytest_modelperf.profiler.static.sparsity import effective_macs, measure_sparsity
-from pytest_modelperf.records import Sparsity, StaticLayer, StaticProfile
 from pytest_modelperf.text.escaping import printable
 
 

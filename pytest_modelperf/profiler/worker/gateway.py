@@ -31,8 +31,8 @@ from pytest_modelperf.errors import (
     TooFewCoresError,
     UsageError,
 )
-from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable

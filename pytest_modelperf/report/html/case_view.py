@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.baseline_records import StoredStatic
+from pytest_modelperf.profiler.page_facts import without_empty_columns
 from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (
     has_output_figures,
@@ -21,7 +22,6 @@ from pytest_modelperf.report.figures import (
     format_value,
     metric_title,
 )
-from pytest_modelperf.report.html.facts import without_empty_columns
 from pytest_modelperf.report.html.overview import CaseSection, Tone
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.report.verdict_lines import (

@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.records import LayerRow, LayerType
-from pytest_modelperf.report.html.latency_data import Entry
-from pytest_modelperf.report.html.layer_data import (
+from pytest_modelperf.profiler.page_latency import Entry
+from pytest_modelperf.profiler.page_layers import (
     SideLayers,
     layer_entry,
     precisions_of,
     type_entry,
 )
+from pytest_modelperf.profiler.records import LayerRow, LayerType
 from pytest_modelperf.verdicts import CaseComparison, LayerChange, LayerTypeChange, TimeChange
 
 _NS_PER_MS = 1e6

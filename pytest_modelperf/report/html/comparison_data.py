@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.measurements import SideRun
-from pytest_modelperf.records import LayerType
-from pytest_modelperf.report.figures import LATENCY
-from pytest_modelperf.report.html.compared_layers import comparison_layers, comparison_types
-from pytest_modelperf.report.html.latency_data import (
-    Entry,
-    RanFigures,
-    change_entry,
-    engine_name,
-    point_entry,
-)
-from pytest_modelperf.report.html.page_data import (
+from pytest_modelperf.profiler.measurements import SideRun
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page_data import (
     LABELS,
     case_entry,
     model_entry,
     side_entry,
     whole_page,
 )
-from pytest_modelperf.report.model_names import name_models
+from pytest_modelperf.profiler.page_latency import (
+    Entry,
+    RanFigures,
+    change_entry,
+    engine_name,
+    point_entry,
+)
+from pytest_modelperf.profiler.records import LayerType
+from pytest_modelperf.report.figures import LATENCY
+from pytest_modelperf.report.html.compared_layers import comparison_layers, comparison_types
 from pytest_modelperf.report.verdict_lines import rank_case, verdict_word
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import CaseComparison, Comparison

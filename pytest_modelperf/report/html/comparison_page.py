@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 
-from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.case_view import TONES, CaseView, cases_table
 from pytest_modelperf.report.html.comparison_data import comparison_data
-from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.model_names import name_models
 from pytest_modelperf.report.verdict_lines import (
     FAILED,
     describe_run,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_modelperf.machine_facts import MachineFacts
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.case_view import CaseView, cases_table
-from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.html.run_data import run_data

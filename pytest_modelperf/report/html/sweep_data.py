@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.html.comparison_data import compared_case, shown_comparisons
-from pytest_modelperf.report.html.latency_data import (
-    Entry,
-    RanFigures,
-    change_entry,
-    engine_name,
-    point_entry,
-)
-from pytest_modelperf.report.html.page_data import (
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page_data import (
     LABELS,
     model_entry,
     profile_case,
     side_entry,
     whole_page,
 )
-from pytest_modelperf.report.model_names import name_models
+from pytest_modelperf.profiler.page_latency import (
+    Entry,
+    RanFigures,
+    change_entry,
+    engine_name,
+    point_entry,
+)
+from pytest_modelperf.report.html.comparison_data import compared_case, shown_comparisons
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page import profile_overview
+from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.report.html.comparison_page import comparison_overview
-from pytest_modelperf.report.html.facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.report.html.latency_data import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
-from pytest_modelperf.report.html.profile_page import profile_overview
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.html.sweep_data import sweep_data
-from pytest_modelperf.report.model_names import name_models
 from pytest_modelperf.report.sweep_tables import (
     format_limit,
     is_measured,

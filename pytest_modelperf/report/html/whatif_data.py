@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_modelperf.measurements import RowKind
-from pytest_modelperf.records import LayerRow
-from pytest_modelperf.report.html.latency_data import Entry, engine_name
-from pytest_modelperf.report.html.page_data import case_entry, model_entry, side_entry, whole_page
-from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.profiler.page_data import case_entry, model_entry, side_entry, whole_page
+from pytest_modelperf.profiler.page_latency import Entry, engine_name
+from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import Level, WhatIf, WhatIfCase
 

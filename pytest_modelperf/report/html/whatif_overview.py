@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 
-from pytest_modelperf.report.html.facts import (
+from pytest_modelperf.profiler.page_facts import (
     ModelRow,
     format_share,
     models_table,
     run_table,
     without_empty_columns,
 )
-from pytest_modelperf.report.html.latency_data import engine_name
+from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.html.whatif_data import operators_of, whatif_data

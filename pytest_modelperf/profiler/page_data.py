@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pytest_modelperf.measurements import Measurement
-from pytest_modelperf.records import Case, CaseProfile, Outcome, Profile
-from pytest_modelperf.report.html.latency_data import (
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.page_latency import (
     Entry,
     RanFigures,
     engine_name,
@@ -19,10 +18,11 @@ from pytest_modelperf.report.html.latency_data import (
     round_entries,
     spread_of,
 )
-from pytest_modelperf.report.html.layer_data import (
+from pytest_modelperf.profiler.page_layers import (
     profile_layers,
     profile_types,
 )
+from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
 
 LABELS = ("A", "B")
 

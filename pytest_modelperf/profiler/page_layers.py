@@ -7,9 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_modelperf.records import Attribute, CaseProfile, LayerRow, LayerType, StaticLayer
-from pytest_modelperf.report.html.latency_data import Entry
-from pytest_modelperf.report.layer_columns import LAYER_COLUMNS
+from pytest_modelperf.profiler.page_latency import Entry
+from pytest_modelperf.profiler.records import (
+    Attribute,
+    CaseProfile,
+    LayerRow,
+    LayerType,
+    StaticLayer,
+)
+from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.text.units import format_shape
 
 _NS_PER_MS = 1e6

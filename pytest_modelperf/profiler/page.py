@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.report.conditions import describe_engine, doubt_lines, unmeasured_lines
-from pytest_modelperf.report.html.facts import ModelRow, models_table, run_table
-from pytest_modelperf.report.html.latency_data import engine_name
+from pytest_modelperf.profiler.conditions import describe_engine, doubt_lines, unmeasured_lines
+from pytest_modelperf.profiler.page_data import profile_data
+from pytest_modelperf.profiler.page_facts import ModelRow, models_table, run_table
+from pytest_modelperf.profiler.page_latency import engine_name
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.tables.measured import latency_tables, performance_table
+from pytest_modelperf.profiler.tables.static import summary_table, uncounted_table
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
-from pytest_modelperf.report.html.page_data import profile_data
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.measured_tables import latency_tables, performance_table
-from pytest_modelperf.report.static_tables import summary_table, uncounted_table
 
 
 def render_profile_page(profile: Profile, *, made: dt.datetime | None = None) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.records import CaseProfile, LayerRow
-from pytest_modelperf.report.layer_columns import (
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow
+from pytest_modelperf.profiler.tables.layer_columns import (
     ALL_COLUMNS,
     DEFAULT_COLUMNS,
     MEASURED_COLUMNS,

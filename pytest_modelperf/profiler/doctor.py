@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.sample_model import sample_model
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
-from pytest_modelperf.profiler.measure import Setup
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import Checkup, Outlook
+from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores, rigged
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
-from pytest_modelperf.records import Case
-from pytest_modelperf.rigging import Model, Place, Watch, check_cores, rigged
-from pytest_modelperf.session import ProfileRequest, model_facts
 from pytest_modelperf.stats.estimates import (
     describe_spread,
     detectable_change,

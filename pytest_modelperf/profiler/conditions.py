@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Measurement, Noise
-from pytest_modelperf.records import CaseProfile, Outcome
-from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, Measurement, Noise
+from pytest_modelperf.profiler.records import CaseProfile, Outcome
+from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 

@@ -10,21 +10,10 @@ from typing import Any
 
 from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import Measurement
 from pytest_modelperf.profiler.given_inputs import make_arguments
-from pytest_modelperf.profiler.measure import (
-    Rig,
-    Setup,
-    Subject,
-    measure_rounds,
-    run_kernels,
-    set_up,
-)
-from pytest_modelperf.profiler.sampling import IsEnough
-from pytest_modelperf.profiler.worker.inline import work_inline
-from pytest_modelperf.records import Case, CaseProfile, ModelFacts, Outcome, Profile
-from pytest_modelperf.rigging import (
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     Watch,
@@ -38,7 +27,18 @@ from pytest_modelperf.rigging import (
     rigged,
     start_on,
 )
-from pytest_modelperf.session import ProfileRequest, on_this_machine
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
+from pytest_modelperf.profiler.rig import (
+    Rig,
+    Setup,
+    Subject,
+    measure_rounds,
+    run_kernels,
+    set_up,
+)
+from pytest_modelperf.profiler.sampling import IsEnough
+from pytest_modelperf.profiler.worker.inline import work_inline
 from pytest_modelperf.text.escaping import printable
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Checkup
-from pytest_modelperf.serde.facts import engine_to_json, machine_to_json, noise_to_json
+from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, noise_to_json
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Checkup
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.measurements import RowKind
-from pytest_modelperf.records import CaseProfile, LayerRow, StaticLayer, StaticProfile
+from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer, StaticProfile
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (

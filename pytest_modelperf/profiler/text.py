@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from pytest_modelperf.records import CaseProfile, Outcome, Profile
-from pytest_modelperf.report.conditions import (
+from pytest_modelperf.profiler.conditions import (
     describe_machine_line,
     doubt_lines,
     engine_lines,
     unmeasured_lines,
 )
-from pytest_modelperf.report.layer_table import LayerView, layer_table
-from pytest_modelperf.report.measured_tables import (
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.tables.layers import LayerView, layer_table
+from pytest_modelperf.profiler.tables.measured import (
     latency_tables,
     layer_type_time_table,
     performance_table,
 )
-from pytest_modelperf.report.page import Page, PageStyle, write_items
-from pytest_modelperf.report.static_tables import (
+from pytest_modelperf.profiler.tables.static import (
     describe_model,
     layer_type_table,
     summary_table,
     uncounted_table,
 )
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
 # Writes more of a case into its part of the report.

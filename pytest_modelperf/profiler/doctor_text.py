@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import Checkup, Outlook
-from pytest_modelperf.report.conditions import (
+from pytest_modelperf.profiler.conditions import (
     describe_engine,
     describe_machine_line,
     find_noise,
 )
-from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Checkup, Outlook
+from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable

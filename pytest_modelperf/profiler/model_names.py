@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.records import ModelFacts
+from pytest_modelperf.profiler.records import ModelFacts
 
 
 def name_models(models: Sequence[ModelFacts]) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
-from pytest_modelperf.records import Profile
+from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.profiler.tables.layer_columns import find_columns
 from pytest_modelperf.report.csv_text import plain_cell
-from pytest_modelperf.report.layer_columns import find_columns
 
 
 def render_csv(profile: Profile, columns: Sequence[str]) -> str:

@@ -25,14 +25,16 @@ from pytest_modelperf.graph.model_file import (
 from pytest_modelperf.graph.observed import complete_model, needs_observation
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
 from pytest_modelperf.graph.seen_file import SeenFile
-from pytest_modelperf.hookspecs import Extensions
-from pytest_modelperf.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.given_inputs import describe_given
+from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available
-from pytest_modelperf.profiler.measure import (
+from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
+from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_bound, with_given
+from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
     Subject,
@@ -43,8 +45,6 @@ from pytest_modelperf.profiler.measure import (
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, is_local
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.records import Case, ModelFacts, StaticProfile, StoredInputs
-from pytest_modelperf.session import ProfileRequest, model_facts, profile_bound, with_given
 
 Watch: TypeAlias = Callable[[Progress], None]
 

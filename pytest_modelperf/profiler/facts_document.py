@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import EngineFacts, Noise, RowKind
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts, Noise, RowKind
+from pytest_modelperf.profiler.records import (
     LayerRow,
     LayerType,
     ModelFacts,

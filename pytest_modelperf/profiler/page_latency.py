@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_modelperf.measurements import EngineFacts, Round
-from pytest_modelperf.records import Case
+from pytest_modelperf.profiler.measurements import EngineFacts, Round
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
 Entry: TypeAlias = dict[str, object]

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_modelperf.machine_facts import MachineFacts
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread, Spread, Turns
 
 _NS_PER_MS = 1e6

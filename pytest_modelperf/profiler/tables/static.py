@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.records import CaseProfile, LayerType, Profile, StaticProfile
+from pytest_modelperf.profiler.records import CaseProfile, LayerType, Profile, StaticProfile
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_share

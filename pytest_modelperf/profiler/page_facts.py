@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf import __version__
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.records import ModelFacts
-from pytest_modelperf.report.conditions import describe_machine_line
+from pytest_modelperf.profiler.conditions import describe_machine_line
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import format_bytes
 

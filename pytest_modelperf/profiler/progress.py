@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.measurements import Progress
-from pytest_modelperf.report.measured_tables import percent
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import CUT
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_modelperf.measurements import (
+from pytest_modelperf.profiler.engines.source import (
+    BUILT_IN,
+    CALLABLE_ENGINE,
+    DEFAULT_ENGINE,
+    EngineModule,
+)
+from pytest_modelperf.profiler.inputs import Feed
+from pytest_modelperf.profiler.measurements import (
     Block,
     EngineFacts,
     Kernel,
@@ -22,13 +29,6 @@ from pytest_modelperf.measurements import (
     Noise,
     Round,
 )
-from pytest_modelperf.profiler.engines.source import (
-    BUILT_IN,
-    CALLABLE_ENGINE,
-    DEFAULT_ENGINE,
-    EngineModule,
-)
-from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.sampling import IsEnough, sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.trials import SamplingProgress

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_modelperf.dim_sizes import PairedSizes, combine_sizes, varying_names
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
@@ -16,15 +15,16 @@ from pytest_modelperf.graph.model_file import (
     ModelSource,
     open_model,
 )
-from pytest_modelperf.hookspecs import Operators
-from pytest_modelperf.profiler.static.count import profile_graph
-from pytest_modelperf.records import (
+from pytest_modelperf.profiler.dim_sizes import PairedSizes, combine_sizes, varying_names
+from pytest_modelperf.profiler.hookspecs import Operators
+from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
     ModelFacts,
     Profile,
     StaticProfile,
 )
+from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.machine_facts import MachineFacts
-from pytest_modelperf.measurements import LayerTime, Measurement
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import LayerTime, Measurement
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.escaping import printable
 

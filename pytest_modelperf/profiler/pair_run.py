@@ -11,24 +11,10 @@ from typing import Protocol
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.structure import Plan
-from pytest_modelperf.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
-from pytest_modelperf.profiler.measure import (
-    Profiled,
-    Rig,
-    Setup,
-    read_kernels,
-    run_kernels_in_turn,
-    set_up,
-    step_of,
-    sum_up,
-)
+from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
-from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.trials import SamplingProgress
-from pytest_modelperf.records import CaseProfile
-from pytest_modelperf.rigging import (
+from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     add_layer_times,
@@ -42,6 +28,20 @@ from pytest_modelperf.rigging import (
     telling,
     unchanged,
 )
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.rig import (
+    Profiled,
+    Rig,
+    Setup,
+    read_kernels,
+    run_kernels_in_turn,
+    set_up,
+    step_of,
+    sum_up,
+)
+from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.quantiles import load_quantiles
 
 

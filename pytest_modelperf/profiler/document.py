@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_modelperf.measurements import Round
-from pytest_modelperf.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.serde.facts import (
+from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
     latency_to_json,
     layer_to_json,
@@ -16,6 +14,8 @@ from pytest_modelperf.serde.facts import (
     noise_to_json,
     totals_to_json,
 )
+from pytest_modelperf.profiler.measurements import Round
+from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 
 _MEASURED = "measured"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pytest_modelperf.records import CaseProfile, LayerRow, LayerType
-from pytest_modelperf.report.layer_columns import LayerContext
+from pytest_modelperf.profiler.records import CaseProfile, LayerRow, LayerType
+from pytest_modelperf.profiler.tables.layer_columns import LayerContext
 from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
