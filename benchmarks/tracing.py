@@ -189,7 +189,7 @@ def _read_in_process(path: Path, megabytes: int) -> Reading:
 
 def _read_one(path: Path) -> dict[str, float]:
     started, processed = time.perf_counter(), time.process_time()
-    from pytest_modelperf.profile_files.ort_profile import read_ort_profile
+    from pytest_modelperf.tracing.files.ort_profile import read_ort_profile
 
     events = sum(1 for _ in read_ort_profile(path))
     seconds = time.perf_counter() - started

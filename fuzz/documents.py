@@ -17,27 +17,27 @@ from pytest_modelperf.files.strict_json import Advice
 from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.peak_files import KeptPeaks, find_peaks, keep_peaks
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.profile_files.recorded_trace import RecordedTrace
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.report.trace_text import TraceView, render_trace
 from pytest_modelperf.rooflines import theoretical_roofs
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side
 from pytest_modelperf.serde.roofline import rooflines_to_json
-from pytest_modelperf.serde.trace import dump_trace_summary
-from pytest_modelperf.trace_summary import TraceSummarizer
-from pytest_modelperf.trace_totals import Grouping, Order
-from pytest_modelperf.traces import Event
+from pytest_modelperf.tracing.chrome_trace import TraceWriter
+from pytest_modelperf.tracing.document import dump_trace_summary
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
+from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
+from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.tracing.summary import TraceSummarizer
+from pytest_modelperf.tracing.text import TraceView, render_trace
+from pytest_modelperf.tracing.totals import Grouping, Order
 from tests.ort_profiles import WIDE, check_nesting
 from tests.small_models import parse
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pytest_modelperf.traces import TRACE_HEAD
+from pytest_modelperf.tracing.records import TRACE_HEAD
 
 # Written as it stands: what no value of Python becomes, or what its writer would refuse.
 _TOKENS = ("NaN", "-Infinity", "1e999", "-0", "-0.0", "1e-999", "1E5", "0.1", "1" + "0" * 400,

@@ -26,10 +26,10 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
 from pytest_modelperf.peak_files import keep_peaks
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.rooflines import Bandwidth, Peaks
 from pytest_modelperf.serde.named import NAMED_SCHEMA
+from pytest_modelperf.tracing.chrome_trace import TraceWriter
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from tests import ort_profiles
 from tests.baseline_writer import make_recording
 from tests.graph import hostile

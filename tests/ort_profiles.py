@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.traces import Category, Event, Span
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
+from pytest_modelperf.tracing.records import Category, Event, Span
 from tests.small_models import parse
 
 NESTED = """

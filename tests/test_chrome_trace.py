@@ -32,8 +32,8 @@ from pytest_modelperf.profiler.records import (
 )
 from pytest_modelperf.profiler.sampling import sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.report.profile_trace import MAX_INFERENCES, dump_trace
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.tracing.profile_trace import MAX_INFERENCES, dump_trace
 from tests.command import run
 from tests.measuring.fake_bench import FakeBench, FakeClock, steady
 from tests.measuring.profiles import (

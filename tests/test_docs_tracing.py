@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
-from pytest_modelperf.frames.rows import COLUMNS
+from pytest_modelperf.tracing.frames.rows import COLUMNS
 from tests.light_models import light_model
 from tests.runtimes import unless_1_23
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.frames import Frames
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.traces import Argument, Category, Counter, Event, Span, ThreadName
+from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.frames import Frames
+from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
 from tests.measuring.profiles import measured_cases, measured_classifier, measured_function
 from tests.small_models import ones, parse
 

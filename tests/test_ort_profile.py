@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profile_files import ort_profile, ort_profile_file
-from pytest_modelperf.profile_files.ort_profile import OrtProfile, read_ort_profile
-from pytest_modelperf.traces import Category, Counter, Span, ThreadName
+from pytest_modelperf.tracing.files import ort_profile, ort_profile_file
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile, read_ort_profile
+from pytest_modelperf.tracing.records import Category, Counter, Span, ThreadName
 from tests.ort_profiles import (
     NESTED,
     NESTED_INPUTS,

@@ -199,7 +199,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
         write(markdown_file, render_profile(result, view, MarkdownStyle(), insets))
     _write_profile(result, rooflines, json_file, csv_file, html_file, names)
     if trace_file is not None:
-        from pytest_modelperf.report.profile_trace import dump_trace
+        from pytest_modelperf.tracing.profile_trace import dump_trace
 
         write(trace_file, dump_trace(result))
     if not static:

@@ -14,8 +14,8 @@ from pytest_modelperf.files.output import check_outputs, written_text
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profile_files.opening import ProfileSource
-    from pytest_modelperf.traces import Event
+    from pytest_modelperf.tracing.files.opening import ProfileSource
+    from pytest_modelperf.tracing.records import Event
 
 DEFAULT_TOP = 20
 # As the members of `trace_totals.Grouping` and `Order`, without the import of statistics.
@@ -78,9 +78,9 @@ def trace(  # noqa: PLR0913  # one parameter per option
     targets = {"--chrome": chrome_file, "--json": json_file, "--csv": csv_file}
     is_shown = check_outputs(targets, file)
 
-    from pytest_modelperf.profile_files.opening import open_profile
-    from pytest_modelperf.trace_summary import TraceSummarizer
-    from pytest_modelperf.trace_totals import Grouping, Order
+    from pytest_modelperf.tracing.files.opening import open_profile
+    from pytest_modelperf.tracing.summary import TraceSummarizer
+    from pytest_modelperf.tracing.totals import Grouping, Order
 
     source = open_profile(file)
     summarizer = TraceSummarizer(Grouping(by))
@@ -103,7 +103,7 @@ def trace(  # noqa: PLR0913  # one parameter per option
             "modelperf profile MODEL"
         )
     if is_shown:
-        from pytest_modelperf.report.trace_text import TraceView, render_trace
+        from pytest_modelperf.tracing.text import TraceView, render_trace
 
         view = TraceView(Grouping(by), top or None)
         click.echo(render_trace(summaries, notes, view, terminal_style()), nl=False)
@@ -111,11 +111,11 @@ def trace(  # noqa: PLR0913  # one parameter per option
         for note in notes:
             click.echo(f"note: {printable(note)}", err=True)
     if json_file is not None:
-        from pytest_modelperf.serde.trace import dump_trace_summary
+        from pytest_modelperf.tracing.document import dump_trace_summary
 
         write(json_file, dump_trace_summary(summaries, notes, Grouping(by)))
     if csv_file is not None:
-        from pytest_modelperf.report.trace_csv import render_trace_csv
+        from pytest_modelperf.tracing.csv import render_trace_csv
 
         write(csv_file, render_trace_csv(summaries))
 
@@ -126,7 +126,7 @@ def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callab
     if target is None:
         yield lambda _: None
         return
-    from pytest_modelperf.report.chrome_trace import TraceWriter
+    from pytest_modelperf.tracing.chrome_trace import TraceWriter
 
     with written_text(target) as stream:
         writer = TraceWriter(stream)

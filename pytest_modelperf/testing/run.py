@@ -206,7 +206,7 @@ class Run:
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
         """A trace of the case, which needs a run of its own where its layers were not timed."""
         from pytest_modelperf.profiler.records import Profile
-        from pytest_modelperf.report.profile_trace import dump_trace
+        from pytest_modelperf.tracing.profile_trace import dump_trace
 
         if checked.outcome.has_failed:
             # The test says so already.

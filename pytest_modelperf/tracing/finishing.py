@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.traces import Argument, Counter, Event, Span
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
 from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.records import Argument, Counter, Event, Span
 from pytest_modelperf.tracing.written import (
     HIDDEN,
     INFERENCE,

@@ -22,7 +22,7 @@ from pytest_modelperf.profiler.measurements import Kernel
 from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.profiler.request import profile_bound
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.traces import Argument
+from pytest_modelperf.tracing.records import Argument
 
 # Kernels compute in blocks of up to so many channels.
 _MAX_BLOCK = 16

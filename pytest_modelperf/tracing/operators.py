@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from pytest_modelperf.traces import Category, Counter, Event, Span
+from pytest_modelperf.tracing.records import Category, Counter, Event, Span
 from pytest_modelperf.tracing.spool import Record
 from pytest_modelperf.tracing.written import ARGUMENTS, HIDDEN, KIND, SHAPES
 

@@ -17,16 +17,16 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, written_text
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import Category, Event
 from pytest_modelperf.tracing.recorder import Recorder
 from pytest_modelperf.tracing.recording import Recording
+from pytest_modelperf.tracing.records import Category, Event
 from pytest_modelperf.tracing.spool import Spool
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pytest_modelperf.frames import Frames
     from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
+    from pytest_modelperf.tracing.frames import Frames
 
 Format = Literal["chrome", "frame"]
 FORMATS = ("chrome", "frame")
@@ -245,7 +245,7 @@ class Profiling:
     def frames(self) -> Frames:
         """The data frames; the same object each time."""
         if self._frames is None:
-            from pytest_modelperf.frames import Frames
+            from pytest_modelperf.tracing.frames import Frames
 
             self._frames = Frames(self.events(), self.notes)
         return self._frames

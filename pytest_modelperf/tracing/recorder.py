@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.working_folder import leave_inherited
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.traces import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.memory import ResidentMemory
+from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.spool import Spool
 from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, write_span
 

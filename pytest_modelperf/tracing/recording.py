@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_modelperf.report.chrome_trace import TextSink, TraceWriter
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import Event, ThreadName
+from pytest_modelperf.tracing.chrome_trace import TextSink, TraceWriter
 from pytest_modelperf.tracing.finishing import Note, add_operators
 from pytest_modelperf.tracing.recorder import Recorder
+from pytest_modelperf.tracing.records import Event, ThreadName
 from pytest_modelperf.tracing.written import read_event
 
 _PROCESS_NAME = "python"

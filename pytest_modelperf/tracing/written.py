@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.traces import Category, Counter, Span
+from pytest_modelperf.tracing.records import Category, Counter, Span
 from pytest_modelperf.tracing.spool import Record
 
 # Where the parts of a record are; the first three are its place in the order.

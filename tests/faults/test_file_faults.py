@@ -49,8 +49,6 @@ from pytest_modelperf.named_profiles.decode import decode_named
 from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.named_profiles.store import ProfileStore
 from pytest_modelperf.peak_files import find_peaks, keep_peaks
-from pytest_modelperf.profile_files import ort_profile_file
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
@@ -58,6 +56,8 @@ from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.serde.named import dump_named
+from pytest_modelperf.tracing.files import ort_profile_file
+from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from tests.baseline_writer import MACHINE, NAME, make_recording
 from tests.command import run as run_command
 from tests.ort_profiles import inference, kernel, write_profile

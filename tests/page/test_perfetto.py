@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from pytest_modelperf import profile
-from pytest_modelperf.report.profile_trace import dump_trace
-from pytest_modelperf.traces import Category, Span
+from pytest_modelperf.tracing.profile_trace import dump_trace
 from pytest_modelperf.tracing.profiling import Profiling
+from pytest_modelperf.tracing.records import Category, Span
 from tests.measuring.profiles import measured_cases
 from tests.tracing.models import CPU, FEED, options, write_model
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.traces import Category, Counter, Event, Span
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer, Placed
+from pytest_modelperf.tracing.records import Category, Counter, Event, Span
 
 THREAD = 5
 

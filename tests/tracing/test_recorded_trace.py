@@ -17,12 +17,12 @@ from inline_snapshot import snapshot
 
 from pytest_modelperf import profile
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.frames import Frames
-from pytest_modelperf.profile_files.opening import open_profile
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.profile_files.recorded_trace import RecordedTrace
-from pytest_modelperf.report.chrome_trace import TraceWriter
-from pytest_modelperf.traces import TRACE_HEAD, Category, Counter, Event, Span, ThreadName
+from pytest_modelperf.tracing.chrome_trace import TraceWriter
+from pytest_modelperf.tracing.files.opening import open_profile
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
+from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
+from pytest_modelperf.tracing.frames import Frames
+from pytest_modelperf.tracing.records import TRACE_HEAD, Category, Counter, Event, Span, ThreadName
 from tests.command import run
 from tests.ort_profiles import NESTED, NESTED_INPUTS, WIDE, WIDE_INPUTS, check_nesting, record
 from tests.tracing.models import CPU, FEED, options

@@ -19,9 +19,9 @@ import pytest_modelperf
 from pytest_modelperf import profile
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import Argument, Category, Counter, Span
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
+from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
 from tests.tracing.models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace, read_valid_trace
 
@@ -551,7 +551,7 @@ def test_what_a_full_profile_lacks_is_told(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As many events as the runtime writes for three inferences, and for the session.
-    monkeypatch.setattr("pytest_modelperf.profile_files.ort_profile.MAX_EVENTS", 14)
+    monkeypatch.setattr("pytest_modelperf.tracing.files.ort_profile.MAX_EVENTS", 14)
     file = tmp_path / "trace.json"
 
     def work() -> Profiling:
@@ -651,7 +651,7 @@ def test_the_limit_counts_the_calls_of_all_threads(model: Path) -> None:
 def test_a_model_that_fills_the_profile_before_the_limit_is_told_of(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.profile_files.ort_profile.MAX_EVENTS", 14)
+    monkeypatch.setattr("pytest_modelperf.tracing.files.ort_profile.MAX_EVENTS", 14)
 
     def work() -> Profiling:
         with profile(operator_limit=3) as p:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
-from pytest_modelperf.traces import Category, Span
+from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.records import Category, Span
 from tests.measuring.profiles import make_measurement
 from tests.test_chrome_trace import started_round, with_measurement
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import (
+from pytest_modelperf.tracing.records import (
     TRACE_HEAD,
     Argument,
     Category,

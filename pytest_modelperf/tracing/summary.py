@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.trace_totals import (
+from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span
+from pytest_modelperf.tracing.totals import (
     Grouping,
     InferenceTimes,
     OperatorTime,
     Order,
     TraceSummary,
 )
-from pytest_modelperf.traces import Argument, Category, Counter, Event, Span
 
 _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)

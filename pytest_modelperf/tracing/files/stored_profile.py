@@ -18,7 +18,7 @@ from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.profiler.measurements import RowKind
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
-from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
 
 FIRST_INFERENCE = "first inference"
 INFERENCE = "inference"

@@ -14,13 +14,14 @@ from typing import TypeAlias
 
 import msgspec
 
-from pytest_modelperf.profile_files.ort_kernel_facts import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.tracing.files.ort_kernel_facts import (
     KernelFacts,
     MemoryTold,
     memory_told,
     memory_values,
 )
-from pytest_modelperf.profile_files.ort_profile_file import (
+from pytest_modelperf.tracing.files.ort_profile_file import (
     INFERENCE,
     MAX_EVENTS,
     Interval,
@@ -28,8 +29,7 @@ from pytest_modelperf.profile_files.ort_profile_file import (
     RawEvent,
     whole,
 )
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import Argument, Category, Counter, Event, Span, ThreadName
+from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
 
 _KERNEL = "_kernel_time"
 # Versions before 1.21 also tell of the waits before and behind a kernel.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import TRACE_HEAD, Argument, Counter, Event, Span
+from pytest_modelperf.tracing.records import TRACE_HEAD, Argument, Counter, Event, Span
 
 _NS_PER_US = 1000.0
 _NS_PER_MS = 1e6

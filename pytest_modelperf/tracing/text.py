@@ -10,7 +10,7 @@ from pytest_modelperf.report.tables import Column, Table, transpose_table
 from pytest_modelperf.stats.records import Percentile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_ms, format_share
-from pytest_modelperf.trace_totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
+from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
 
 _TITLES = {Grouping.OPERATOR: "operator", Grouping.TYPE: "type", Grouping.LAYER: "layer"}
 _NO_NAME = "(none)"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 from pytest_modelperf.report.csv_text import plain_cell
-from pytest_modelperf.trace_totals import TraceSummary
+from pytest_modelperf.tracing.totals import TraceSummary
 
 _NS_PER_MS = 1e6
 _COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms", "share",

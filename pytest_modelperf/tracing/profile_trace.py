@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Measurement, Round, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, Profile, StaticLayer
-from pytest_modelperf.report.chrome_trace import TraceWriter
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.traces import Argument, Category, Span, ThreadName
+from pytest_modelperf.tracing.chrome_trace import TraceWriter
+from pytest_modelperf.tracing.records import Argument, Category, Span, ThreadName
 
 # Of a case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000

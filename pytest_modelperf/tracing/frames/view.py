@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.frames import tables
-from pytest_modelperf.frames.rows import TEXT, make_rows
-from pytest_modelperf.frames.text import Heading, render_frame
-from pytest_modelperf.profile_files.opening import open_profile
-from pytest_modelperf.traces import Category, Event
+from pytest_modelperf.tracing.files.opening import open_profile
+from pytest_modelperf.tracing.frames import tables
+from pytest_modelperf.tracing.frames.rows import TEXT, make_rows
+from pytest_modelperf.tracing.frames.text import Heading, render_frame
+from pytest_modelperf.tracing.records import Category, Event
 
 if TYPE_CHECKING:
     import pandas as pd

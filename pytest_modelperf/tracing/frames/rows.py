@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pytest_modelperf.traces import Argument, Category, Event, Span, ThreadName
+from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.profile_files.ort_profile import OrtProfile
-from pytest_modelperf.profile_files.recorded_trace import RecordedTrace
-from pytest_modelperf.profile_files.stored_profile import read_stored_profile
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import TRACE_HEAD, Event
+from pytest_modelperf.tracing.files.ort_profile import OrtProfile
+from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
+from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
+from pytest_modelperf.tracing.records import TRACE_HEAD, Event
 
 _HEAD_CHARACTERS = 4096
 # As chrome://tracing saves a profile of ONNX Runtime.

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.frames.rows import COLUMNS, FLOAT, INT, OPTIONAL_INT, TEXT
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.traces import Category
+from pytest_modelperf.tracing.frames.rows import COLUMNS, FLOAT, INT, OPTIONAL_INT, TEXT
+from pytest_modelperf.tracing.records import Category
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from pytest_modelperf.profile_files.ort_profile_file import KernelTold, Told, whole
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.traces import Argument
+from pytest_modelperf.tracing.files.ort_profile_file import KernelTold, Told, whole
+from pytest_modelperf.tracing.records import Argument
 
 # Types of tensors as the runtime names them, where numpy has another name.
 _TYPES = {"float": "float32", "double": "float64"}

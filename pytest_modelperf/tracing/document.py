@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_modelperf.profiler.facts_document import latency_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms
-from pytest_modelperf.trace_totals import Grouping, OperatorTime, TraceSummary
+from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
 
 # Facts of a measurement in rounds, which a trace is not.
 _OF_ROUNDS = ("rounds", "items_per_second", "confidence", "intervals_ms")

@@ -1,1 +1,0 @@
-"""Profiles that somebody has in a file: ONNX Runtime's own, and those that were stored."""

@@ -1,0 +1,1 @@
+"""Files of what ran, told apart and read."""
