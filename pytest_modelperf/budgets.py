@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_modelperf.baseline_records import StoredStatic
+from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.gates import LIMIT_PASS_LEVEL, LatencyLimit
 from pytest_modelperf.limits import Budget
 from pytest_modelperf.profiler.measurements import Measurement

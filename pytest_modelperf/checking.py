@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pytest_modelperf.against import older_version
-from pytest_modelperf.baseline_records import Baseline, Recording, StoredStatic
-from pytest_modelperf.baselines.recording import store_static
+from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
+from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.budgets import (
     Held,
     latency_limits,
@@ -57,7 +58,6 @@ from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
-from pytest_modelperf.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import ModelBaseline, StoredCase
+from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.profiler.records import (

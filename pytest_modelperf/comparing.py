@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pytest_modelperf.attribution import explain
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
+from pytest_modelperf.baselines.records import (
     Baseline,
     MachineBaseline,
     ModelBaseline,
@@ -47,7 +48,6 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import is_this_python
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.recorded_twin import require_recorded_twin
 from pytest_modelperf.stats.estimates import spread_of_round, summarize
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from pytest_modelperf.baseline_records import StoredLatency
+from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.profiler.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile

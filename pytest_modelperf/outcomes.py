@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass, field, replace
 
-from pytest_modelperf.baseline_records import Plan, Recording, StoredStatic
+from pytest_modelperf.baselines.records import Plan, Recording, StoredStatic
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency

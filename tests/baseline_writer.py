@@ -20,7 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.records import (
     Baseline,
     Fidelity,
     MachineBaseline,
@@ -33,7 +34,6 @@ from pytest_modelperf.baseline_records import (
     StoredRound,
     StoredStatic,
 )
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts

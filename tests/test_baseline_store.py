@@ -26,7 +26,11 @@ from hypothesis import example, given, settings
 from inline_snapshot import snapshot
 
 import pytest_modelperf
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.decode import decode_machine, decode_model
+from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.baselines.records import (
     Baseline,
     Fidelity,
     MachineBaseline,
@@ -41,11 +45,8 @@ from pytest_modelperf.baseline_records import (
     StoredStatic,
     StoredTwin,
 )
-from pytest_modelperf.baselines.decode import decode_machine, decode_model
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
-from pytest_modelperf.baselines.plan import plan_removal, plan_update
-from pytest_modelperf.baselines.recording import store_case, store_latency, thin
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_case, store_latency, thin
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files import writing as files
 from pytest_modelperf.files.fields import MAX_INTEGER, rounded
@@ -53,7 +54,6 @@ from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
-from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.stats.records import Ratio
 from tests.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording
 from tests.measuring.profiles import make_measurement, make_round, measured_classifier

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baseline_records import Provenance, Recording
 from pytest_modelperf.baselines.encode import encode_model
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import store_case
+from pytest_modelperf.baselines.records import Provenance, Recording
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.profiler.machine.describe import find_versions
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from tests.light_models import LIGHT_MODELS, light_model

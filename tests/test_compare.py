@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.baseline_records import Provenance, StoredCase
-from pytest_modelperf.baselines.recording import store_case
+from pytest_modelperf.baselines.records import Provenance, StoredCase
+from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.compare import compare_profiles, compare_with_stored
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.limits import Tolerances

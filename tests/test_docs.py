@@ -14,9 +14,10 @@ import click
 import onnx
 import pytest
 
+from pytest_modelperf.baselines.fidelity import FIDELITY
+from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.cli import main
 from pytest_modelperf.errors import BindingError
-from pytest_modelperf.fidelity import FIDELITY
 from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
@@ -40,7 +41,6 @@ from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolic
 from pytest_modelperf.profiler.static import cost
 from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
-from pytest_modelperf.recording import PROCESSES
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
 from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_modelperf.baseline_records import ModelBaseline, Provenance, StoredCase
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import store_case
+from pytest_modelperf.baselines.recording import record_counts
+from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
+from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import Compared, Side, settle
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.given_inputs import read_given
@@ -23,7 +24,6 @@ from pytest_modelperf.profiler.preparation import Model, Place
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.recording import record_counts
 from pytest_modelperf.verdicts import Verdict
 from tests.small_models import ones, parse, save_beside
 

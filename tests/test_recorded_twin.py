@@ -11,9 +11,9 @@ from typing import Any
 import onnx
 import pytest
 
-from pytest_modelperf.baseline_records import Baseline, Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import store_case
+from pytest_modelperf.baselines.records import Baseline, Fidelity, Provenance, Recording
+from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model

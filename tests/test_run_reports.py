@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.records import (
     Baseline,
     Change,
     ModelBaseline,

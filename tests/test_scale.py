@@ -27,8 +27,9 @@ import pytest_modelperf.report.benchmark_json
 import pytest_modelperf.report.run_markdown
 import pytest_modelperf.testing.hooks
 from pytest_modelperf import comparing, layer_pairs
-from pytest_modelperf.baseline_records import Provenance
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recording import record_counts
+from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.checking import CaseCheck, Checker
 from pytest_modelperf.gates import Gate
@@ -46,7 +47,6 @@ from pytest_modelperf.profiler.preparation import Model, Place
 from pytest_modelperf.profiler.records import Case, StaticLayer
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.recording import record_counts
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.run_text import MAX_LINES, render_summary
 from pytest_modelperf.verdicts import Verdict

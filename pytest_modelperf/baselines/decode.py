@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     ModelBaseline,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     ModelBaseline,

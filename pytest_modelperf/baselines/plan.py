@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.records import (
     Baseline,
     Change,
     MachineBaseline,

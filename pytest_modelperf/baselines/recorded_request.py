@@ -15,7 +15,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baseline_records import ModelBaseline
+    from pytest_modelperf.baselines.records import ModelBaseline
 
 
 def request_as_recorded(

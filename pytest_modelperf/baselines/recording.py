@@ -1,126 +1,230 @@
-"""A profile and its measurements as what is stored of them: totals, and enough of the samples."""
+"""A baseline recorded: a model measured in several processes, and its twin held against it."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from pytest_modelperf.baseline_records import (
+from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.baselines.records import (
     Fidelity,
+    MachineBaseline,
     Provenance,
-    StoredCase,
-    StoredLatency,
-    StoredProcess,
-    StoredRound,
-    StoredStatic,
+    Recording,
 )
-from pytest_modelperf.profiler.measurements import Measurement, Round
-from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
+from pytest_modelperf.baselines.storing import store_case, store_latency
+from pytest_modelperf.errors import MeasureError, ModelError, UsageError
+from pytest_modelperf.graph.data_dependence import find_data_dependence
+from pytest_modelperf.graph.kernels import find_plan_difference
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import KernelRun
+from pytest_modelperf.profiler.measuring import measure_case
+from pytest_modelperf.profiler.pair_run import run_duet
+from pytest_modelperf.profiler.preparation import Model, Place, Watch, read_facts
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import coarsened
+from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.text.escaping import printable
 
-# Some 40 kB, at ten digits a sample: 91 a round of 35 rounds. A file stays readable in a diff.
-MAX_SAMPLES = 3_200
-# Fewer tell nothing of how the samples of a round lie.
-_MIN_SAMPLES = 4
+# Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
+PROCESSES = 5
+# The times of layer types that are stored are only shown.
+_LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
+# What a baseline depends on, and is to name.
+_PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
+_TWIN_FILE = "twin.onnx"
 
 
-def store_case(
-    profile: CaseProfile,
-    model: ModelFacts,
-    provenance: Provenance,
-    fidelity: Fidelity | None = None,
-) -> StoredCase:
-    """What is stored of a case that was profiled."""
-    case, run = profile.case, profile.measured
-    return StoredCase(
-        id=case.id,
-        batch_size=case.batch_size,
-        cores=case.cores,
-        dims=dict(sorted(case.dims)),
-        engine=case.engine if run is None else run.engine.name,
-        model_sha256=model.sha256,
-        static=None if profile.counted is None else store_static(profile.counted.from_graph),
-        observed=_observed(profile.counted),
-        fidelity=fidelity,
-        provenance=provenance,
+def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
+    name: str,
+    source: ModelSource,
+    request: ProfileRequest,
+    setup: Setup,
+    date: dt.date,
+    extensions: Extensions | None = None,
+    watch: Watch = lambda _: None,
+) -> Recording:
+    """What is to be stored of every case of a model; MeasureError where one cannot be measured."""
+    extensions = extensions or Extensions()
+    file = open_model(source)
+    models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
+    total = len(request.cores) * len(models)
+    # Before the twin is made, which has to be that of the same bytes.
+    read_facts(models[0], total, watch)
+    parts: list[Recording] = []
+    with rebuilt_twin(file) as twin:
+        for model in models:
+            for cores in request.cores:
+                case = Case(model.bound.inputs.batch_size, cores, model.dims)
+                place = Place(case, len(parts) + 1, total, watch)
+                parts.append(record_case(name, model, twin, setup, date, place).recording)
+    return merge_recordings(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One case measured anew, and what is to be stored of it; a profile for each process."""
+
+    recording: Recording
+    profiles: tuple[CaseProfile, ...]
+
+
+def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
+    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
+) -> Recorded:
+    """A case measured in one process, and in more where its twin cannot stand for it."""
+    facts = model_facts(model.file, reads_all=True, tell=place.tell)
+    machine = _machine(facts)
+    # More rounds of one process tell less than the processes differ by.
+    policy = coarsened(setup.policy, setup.policy.precision)
+    policy = replace(
+        policy,
+        max_seconds=setup.policy.max_seconds / PROCESSES,
+        min_layer_runs=_LAYER_RUNS,
+        min_slow_layer_runs=_SLOW_LAYER_RUNS,
     )
-
-
-def store_static(static: StaticProfile) -> StoredStatic:
-    """The totals and the layer types of a static profile."""
-    return StoredStatic(
-        macs=static.macs,
-        elementwise_ops=static.elementwise_ops,
-        backward_macs=static.backward_macs,
-        effective_macs=static.effective_macs,
-        params=static.params,
-        scalar_params=static.scalar_params,
-        weight_bytes=static.weight_bytes,
-        activation_bytes=static.activation_bytes,
-        knows_activations=static.knows_activations,
-        peak_activation_bytes=static.peak_activation_bytes,
-        layer_types={op: _untimed(kind) for op, kind in sorted(static.layer_types.items())},
-        uncounted_ops=dict(sorted(static.uncounted_ops.items())),
-        notes=static.notes,
+    shared = replace(setup, policy=policy)
+    profiles = [_measure(model, shared, place, takes_layers=True)]
+    stand_in = twin.bind(model)
+    fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
+    while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
+        profiles.append(_measure(model, shared, place, takes_layers=False))
+    stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
+    # All dimensions, for an id names only those that vary.
+    stored = replace(
+        stored,
+        dims=dict(sorted(model.binding.dims.items())),
+        options=dict(sorted(setup.options.items())),
+        inputs=model.given_inputs(),
     )
-
-
-def _observed(static: StaticProfile | None) -> StoredStatic | None:
-    """What a run completed, where it is more than the graph tells and not by chance."""
-    if static is None or static.graph_alone is None or static.observed is None:
-        return None
-    return store_static(static.observed)
-
-
-def store_latency(
-    profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
-) -> StoredLatency:
-    """What is stored of the processes that measured one case, one profile for each."""
-    runs = [(profile, profile.measured) for profile in profiles]
-    measured = [(profile, run) for profile, run in runs if run is not None]
-    rounds = sum(len(run.rounds) for _, run in measured)
-    most = max(_MIN_SAMPLES, MAX_SAMPLES // rounds)
-    return StoredLatency(
-        id=profiles[0].case.id,
-        engine=measured[0][1].engine,
-        model_sha256=model.sha256,
-        processes=tuple(_process(profile, run, date, most) for profile, run in measured),
+    latency = store_latency(profiles, facts, date)
+    recording = Recording(
+        name=name,
+        model=replace(facts, path=None),
+        cases=(stored,),
+        twin=twin.data,
+        left_out_bytes=twin.left_out_bytes,
+        machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
     )
+    return Recorded(recording, tuple(profiles))
 
 
-def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
-    """At most so many of the samples, in their order in time, with nearly the same percentiles.
+def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
+    """What is to be stored of a case that is not run."""
+    facts = model_facts(model.file, reads_all=True, tell=place.tell)
+    profile = CaseProfile(place.case, model.static)
+    stored = store_case(
+        profile, facts, replace(_provenance(date, _machine(facts), profile), machine=None)
+    )
+    stored = replace(
+        stored, dims=dict(sorted(model.binding.dims.items())), inputs=model.given_inputs()
+    )
+    return Recording(name=name, model=replace(facts, path=None), cases=(stored,))
 
-    Those are kept whose ranks are spread evenly from the smallest to the largest: a percentile by
-    linear interpolation lies at the same share of the ranks before and after.
+
+def merge_recordings(parts: Sequence[Recording]) -> Recording:
+    """What several cases of one model are to store, as one.
+
+    UsageError where the model changed meanwhile: its cases would not belong together.
     """
-    count = len(times_ns)
-    if count <= most:
-        return tuple(times_ns)
-    by_rank = sorted(range(count), key=lambda index: times_ns[index])
-    kept = {by_rank[round(step * (count - 1) / (most - 1))] for step in range(most)}
-    return tuple(times_ns[index] for index in sorted(kept))
-
-
-def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -> StoredProcess:
-    kinds = sorted(profile.layer_types.items())
-    spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}
-    return StoredProcess(
-        date=date,
-        rounds=tuple(_round(made, most) for made in run.rounds),
-        peak_rss_bytes=run.peak_rss_bytes,
-        layer_type_ns=None if run.layer_times is None else spent,
+    first = parts[0]
+    if any(part.model != first.model for part in parts):
+        raise UsageError(
+            f"{printable(first.model.name)} changed while its cases were recorded: "
+            "nothing is stored of it. Record it once more."
+        )
+    with_twin = next((part for part in parts if part.twin is not None), first)
+    machines = [part.machine for part in parts if part.machine is not None]
+    latencies = tuple(case for machine in machines for case in machine.cases)
+    return replace(
+        first,
+        cases=tuple(case for part in parts for case in part.cases),
+        twin=with_twin.twin,
+        left_out_bytes=with_twin.left_out_bytes,
+        machine=replace(machines[0], cases=latencies) if machines else None,
     )
 
 
-def _round(made: Round, most: int) -> StoredRound:
-    return StoredRound(
-        load_ns=made.load_ns,
-        first_ns=made.first_ns,
-        samples=len(made.times_ns),
-        times_ns=thin(made.times_ns, most),
+@dataclass(frozen=True, slots=True)
+class RebuiltTwin:
+    """The twin of a model as a file that runs; where none can be made, `problem` says why."""
+
+    data: bytes | None
+    file: ModelFile | None
+    problem: str | None = None
+    left_out_bytes: int | None = None
+
+    def bind(self, model: Model) -> Model | None:
+        """The twin at the dimensions of the model that it stands for."""
+        if self.file is None:
+            return None
+        return Model.bind(self.file, model.binding, model.request, model.extensions)
+
+
+@contextmanager
+def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
+    """The twin of a model, made and rebuilt; its file goes with the context."""
+    with working_folder("twin") as folder:
+        try:
+            twin = make_twin(file)
+            data = twin_bytes(twin)
+            path = rebuild(twin, folder / _TWIN_FILE)
+        except ModelError as error:
+            yield RebuiltTwin(None, None, str(error))
+            return
+        yield RebuiltTwin(data, open_model(path), left_out_bytes=left_out_bytes(twin))
+
+
+def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) -> CaseProfile:
+    profile = measure_case(model, setup, place, takes_layers=takes_layers)
+    if profile.measured is None:
+        raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {profile.reason}")
+    return profile
+
+
+def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
+    """How the twin runs beside the model, and whether the engine plans both alike."""
+    place.tell("comparing the twin with the model")
+    by_data = find_data_dependence(model.bound.graph)
+    doubt = None if by_data is None else f"its work depends on data ({by_data})"
+    gate = FidelityGate(doubt)
+    found = run_duet((model, twin), setup, gate.is_decided, place, reads_kernels=True)
+    if found.kernels is None:
+        return replace(gate, doubt=doubt or "the engine tells no plan").judge(
+            found.rounds, None, knows_plans=False
+        )
+    return gate.judge(found.rounds, _plan_difference(*found.kernels), knows_plans=True)
+
+
+def _plan_difference(model: KernelRun, twin: KernelRun) -> str | None:
+    """Where the plans part; of an engine that saves none, where its kernels do."""
+    if model.plan is not None and twin.plan is not None:
+        return find_plan_difference(model.plan, twin.plan)
+    here, there = (
+        [(kernel.name, kernel.op_type, kernel.precision, kernel.calls) for kernel in run.kernels]
+        for run in (model, twin)
     )
+    return None if here == there else "its kernels are others"
 
 
-def _untimed(kind: LayerType) -> LayerType:
-    return replace(kind, ns=None, share=None)
+def _machine(facts: ModelFacts) -> MachineFacts:
+    machine = on_this_machine(Profile(facts, ())).machine
+    if machine is None:
+        raise MeasureError("this machine cannot be described: record the baseline on another.")
+    return machine
+
+
+def _provenance(date: dt.date, machine: MachineFacts, profile: CaseProfile) -> Provenance:
+    packages = {name: v for name, v in machine.packages.items() if name in _PACKAGES}
+    engine = profile.measured.engine if profile.measured is not None else None
+    if engine is not None and engine.version is not None:
+        packages[engine.name] = engine.version
+    return Provenance(date=date, packages=packages, machine=machine.key)

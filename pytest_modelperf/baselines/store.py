@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_modelperf.baseline_records import Baseline, MachineBaseline, ModelBaseline, Plan
 from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, Plan
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.writing import (

@@ -27,7 +27,7 @@ from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baseline_records import Baseline
+    from pytest_modelperf.baselines.records import Baseline
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.verdicts import Comparison

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.baseline_records import Plan
+from pytest_modelperf.baselines.records import Plan
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.advice import advise_all
 from pytest_modelperf.report.figures import LATENCY, is_sampled

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.case_text import (
     verdict_style,
@@ -15,7 +16,6 @@ from pytest_modelperf.report.case_text import (
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.report.run_lines import (
     describe_ending,
     describe_outcome,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pytest_modelperf.baseline_records import Change, Plan, StoredStatic
+from pytest_modelperf.baselines.records import Change, Plan, StoredStatic
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.facts_document import (
     latency_to_json,

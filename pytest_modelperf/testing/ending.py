@@ -24,7 +24,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baseline_records import Baseline, Plan, Recording
+    from pytest_modelperf.baselines.records import Baseline, Plan, Recording
     from pytest_modelperf.baselines.store import BaselineStore
 
 # A run that ended so has said all that it could.
@@ -196,7 +196,7 @@ class Ending:
         if not recordings:
             return []
         from pytest_modelperf.baselines.plan import plan_update
-        from pytest_modelperf.recording import merge_recordings
+        from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
         by_name: dict[str, list[Recording]] = {}

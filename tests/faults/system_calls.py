@@ -23,8 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pytest_modelperf.baseline_records import Plan
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.records import Plan
 from pytest_modelperf.baselines.store import BaselineStore
 from tests.baseline_writer import NAME, SCENARIOS, Scenario, problem_of
 

@@ -30,10 +30,11 @@ from hypothesis import strategies as st
 
 import pytest_modelperf
 from pytest_modelperf import profile
-from pytest_modelperf.baseline_records import Plan
 from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.baselines.records import Plan
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cli import main
 from pytest_modelperf.errors import (
@@ -54,7 +55,6 @@ from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.report.named_text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.plan_table import plan_table
 from pytest_modelperf.serde.named import dump_named
 from pytest_modelperf.tracing.files import ort_profile_file
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile

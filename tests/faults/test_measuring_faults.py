@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_modelperf.baselines.recording import merge_recordings, record_counts
 from pytest_modelperf.errors import ChangedModelError, UsageError
 from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
@@ -37,7 +38,6 @@ from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
-from pytest_modelperf.recording import merge_recordings, record_counts
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
@@ -656,7 +656,7 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.recording.PROCESSES", 1)
+    monkeypatch.setattr("pytest_modelperf.baselines.recording.PROCESSES", 1)
     monkeypatch.setattr(f"pytest_modelperf.{place}", send_interrupt)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(

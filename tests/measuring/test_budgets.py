@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_modelperf.baselines.recording import store_static
+from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.budgets import (
     Held,
     latency_limits,

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from pytest_modelperf import comparing
-from pytest_modelperf.baseline_records import Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.recording import store_case
+from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
+from pytest_modelperf.baselines.records import Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing import Details
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.given_inputs import read_given
@@ -27,7 +28,6 @@ from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.recording import PROCESSES, record_baseline
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run
@@ -265,7 +265,7 @@ def test_without_a_trusted_twin_several_processes_are_recorded(
 ) -> None:
     assert folder.is_dir()
     doubted = Fidelity(ratio=Ratio(1.0, None, None), rounds=1, is_trusted=False, reason="no")
-    monkeypatch.setattr("pytest_modelperf.recording._compare", lambda *_: doubted)
+    monkeypatch.setattr("pytest_modelperf.baselines.recording._compare", lambda *_: doubted)
     machine = record(Path("base.onnx")).machine
     assert machine is not None
     (latency,) = machine.cases

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pytest_modelperf.baseline_records import Fidelity, StoredLatency, StoredProcess, StoredRound
-from pytest_modelperf.fidelity import FidelityGate
+from pytest_modelperf.baselines.fidelity import FidelityGate
+from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess, StoredRound
 from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.limits import Tolerances, read_tolerances
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from pytest_modelperf.baseline_records import Recording
+from pytest_modelperf.baselines.records import Recording
 from tests.plugin.project import assert_says_no_internals, read_json
 from tests.plugin.timed_models import (
     JSON,
@@ -286,7 +286,7 @@ def temporary(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_a_run_that_records_leaves_nothing(
     models: pytest.Pytester, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.recording._compare", lambda *_: TRUSTED)
+    monkeypatch.setattr("pytest_modelperf.baselines.recording._compare", lambda *_: TRUSTED)
     models.makepyfile(test_of("base.onnx", batch_size=4))
     result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
     result.assert_outcomes(passed=1)

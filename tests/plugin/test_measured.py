@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import onnx
 import pytest
 
-from pytest_modelperf.baseline_records import Recording
+from pytest_modelperf.baselines.records import Recording
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.stats.decisions import Answer, Decision
 from tests.plugin.project import assert_says_no_internals, write_table
@@ -47,7 +47,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     write_timed_models(run, monkeypatch)
     # Each twin is trusted, whatever time is in the name of its model.
-    monkeypatch.setattr("pytest_modelperf.recording._compare", lambda *_: TRUSTED)
+    monkeypatch.setattr("pytest_modelperf.baselines.recording._compare", lambda *_: TRUSTED)
     return run
 
 

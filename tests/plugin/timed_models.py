@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pytest_modelperf.baseline_records import Fidelity, Recording
 from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recording import record_baseline
+from pytest_modelperf.baselines.records import Fidelity, Recording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.recording import record_baseline
 from pytest_modelperf.stats.records import Ratio
 from tests.plugin.project import read_json
 from tests.small_models import ones, parse

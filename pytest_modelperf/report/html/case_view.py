@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.baseline_records import StoredStatic
+from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.profiler.page_facts import without_empty_columns
 from pytest_modelperf.report.advice import describe_doubt
 from pytest_modelperf.report.comparison_tables import (

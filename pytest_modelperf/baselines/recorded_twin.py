@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.baseline_records import Baseline, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, StoredStatic
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.preparation import Model

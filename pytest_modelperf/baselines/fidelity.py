@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.baseline_records import Fidelity
+from pytest_modelperf.baselines.records import Fidelity
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.estimates import duet_ratio

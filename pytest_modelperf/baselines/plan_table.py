@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.baseline_records import Change, Plan, Value
+from pytest_modelperf.baselines.records import Change, Plan, Value
 from pytest_modelperf.report.tables import CUT, Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms

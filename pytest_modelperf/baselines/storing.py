@@ -1,0 +1,126 @@
+"""A profile and its measurements as what is stored of them: totals, and enough of the samples."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pytest_modelperf.baselines.records import (
+    Fidelity,
+    Provenance,
+    StoredCase,
+    StoredLatency,
+    StoredProcess,
+    StoredRound,
+    StoredStatic,
+)
+from pytest_modelperf.profiler.measurements import Measurement, Round
+from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
+
+# Some 40 kB, at ten digits a sample: 91 a round of 35 rounds. A file stays readable in a diff.
+MAX_SAMPLES = 3_200
+# Fewer tell nothing of how the samples of a round lie.
+_MIN_SAMPLES = 4
+
+
+def store_case(
+    profile: CaseProfile,
+    model: ModelFacts,
+    provenance: Provenance,
+    fidelity: Fidelity | None = None,
+) -> StoredCase:
+    """What is stored of a case that was profiled."""
+    case, run = profile.case, profile.measured
+    return StoredCase(
+        id=case.id,
+        batch_size=case.batch_size,
+        cores=case.cores,
+        dims=dict(sorted(case.dims)),
+        engine=case.engine if run is None else run.engine.name,
+        model_sha256=model.sha256,
+        static=None if profile.counted is None else store_static(profile.counted.from_graph),
+        observed=_observed(profile.counted),
+        fidelity=fidelity,
+        provenance=provenance,
+    )
+
+
+def store_static(static: StaticProfile) -> StoredStatic:
+    """The totals and the layer types of a static profile."""
+    return StoredStatic(
+        macs=static.macs,
+        elementwise_ops=static.elementwise_ops,
+        backward_macs=static.backward_macs,
+        effective_macs=static.effective_macs,
+        params=static.params,
+        scalar_params=static.scalar_params,
+        weight_bytes=static.weight_bytes,
+        activation_bytes=static.activation_bytes,
+        knows_activations=static.knows_activations,
+        peak_activation_bytes=static.peak_activation_bytes,
+        layer_types={op: _untimed(kind) for op, kind in sorted(static.layer_types.items())},
+        uncounted_ops=dict(sorted(static.uncounted_ops.items())),
+        notes=static.notes,
+    )
+
+
+def _observed(static: StaticProfile | None) -> StoredStatic | None:
+    """What a run completed, where it is more than the graph tells and not by chance."""
+    if static is None or static.graph_alone is None or static.observed is None:
+        return None
+    return store_static(static.observed)
+
+
+def store_latency(
+    profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
+) -> StoredLatency:
+    """What is stored of the processes that measured one case, one profile for each."""
+    runs = [(profile, profile.measured) for profile in profiles]
+    measured = [(profile, run) for profile, run in runs if run is not None]
+    rounds = sum(len(run.rounds) for _, run in measured)
+    most = max(_MIN_SAMPLES, MAX_SAMPLES // rounds)
+    return StoredLatency(
+        id=profiles[0].case.id,
+        engine=measured[0][1].engine,
+        model_sha256=model.sha256,
+        processes=tuple(_process(profile, run, date, most) for profile, run in measured),
+    )
+
+
+def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
+    """At most so many of the samples, in their order in time, with nearly the same percentiles.
+
+    Those are kept whose ranks are spread evenly from the smallest to the largest: a percentile by
+    linear interpolation lies at the same share of the ranks before and after.
+    """
+    count = len(times_ns)
+    if count <= most:
+        return tuple(times_ns)
+    by_rank = sorted(range(count), key=lambda index: times_ns[index])
+    kept = {by_rank[round(step * (count - 1) / (most - 1))] for step in range(most)}
+    return tuple(times_ns[index] for index in sorted(kept))
+
+
+def _process(profile: CaseProfile, run: Measurement, date: dt.date, most: int) -> StoredProcess:
+    kinds = sorted(profile.layer_types.items())
+    spent = {op: round(kind.ns) for op, kind in kinds if kind.ns is not None}
+    return StoredProcess(
+        date=date,
+        rounds=tuple(_round(made, most) for made in run.rounds),
+        peak_rss_bytes=run.peak_rss_bytes,
+        layer_type_ns=None if run.layer_times is None else spent,
+    )
+
+
+def _round(made: Round, most: int) -> StoredRound:
+    return StoredRound(
+        load_ns=made.load_ns,
+        first_ns=made.first_ns,
+        samples=len(made.times_ns),
+        times_ns=thin(made.times_ns, most),
+    )
+
+
+def _untimed(kind: LayerType) -> LayerType:
+    return replace(kind, ns=None, share=None)
