@@ -61,7 +61,8 @@ from real_variants import LOAD_DEPTH, LOAD_WIDTH, Cost, add_load, decompose, rep
 from results import Start, conclude
 from verdicts import noise
 
-from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
@@ -76,7 +77,6 @@ from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.verdicts import CaseComparison
 
 LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "light_resnet50", "shufflenet",

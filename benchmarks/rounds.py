@@ -26,7 +26,7 @@ import numpy.typing as npt
 from results import markdown
 from verdicts import chain, noise
 
-from pytest_modelperf.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.pair_run import run_duet
 from pytest_modelperf.profiler.preparation import Model, Place

@@ -64,12 +64,12 @@ from soak_runs import (
 )
 from verdicts import chain
 
-from pytest_modelperf.comparing import Details, Side, compare_models
-from pytest_modelperf.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.by_duet import Details, Side, compare_models
+from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.serde.comparison import dump_comparison
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 
 # What the neighbours do, and on which of two cores.

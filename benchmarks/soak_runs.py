@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from results import Expectation, Result, markdown
 
-from pytest_modelperf.gates import RUN_LEVEL
+from pytest_modelperf.comparing.gates import RUN_LEVEL
 
 VERDICTS = ("regressed", "improved", "passed", "inconclusive")
 WAYS = ("twin", "older model", "one process")

@@ -35,7 +35,8 @@ from onnx import TensorProto, helper, numpy_helper
 from results import Expectation, Result, Start, conclude, markdown, missing_packages
 from scipy.stats import binomtest, mannwhitneyu
 
-from pytest_modelperf.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.records import Verdict, worst
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.pair_run import run_duet
@@ -44,7 +45,6 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.verdicts import Verdict, worst
 
 BLOCKS = {"A/A": 20, "+5 %": 21, "+10 %": 22}
 # What one decision may take at most.

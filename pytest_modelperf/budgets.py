@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.gates import LIMIT_PASS_LEVEL, LatencyLimit
-from pytest_modelperf.limits import Budget
+from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
+from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
 from pytest_modelperf.stats.decisions import BudgetDecision, Fit
-from pytest_modelperf.verdicts import Metric, Verdict
 
 _VERDICTS = {
     Fit.OVER: Verdict.OVER_BUDGET,

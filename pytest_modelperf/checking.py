@@ -21,8 +21,8 @@ from pytest_modelperf.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.compare import compare_cases, compare_with_stored
-from pytest_modelperf.comparing import (
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.by_duet import (
     Compared,
     Details,
     Side,
@@ -35,15 +35,16 @@ from pytest_modelperf.comparing import (
     settle,
     side_run,
 )
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
-from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import (
     ModelFile,
     ModelSource,
     external_files,
     open_model,
 )
-from pytest_modelperf.limits import Budget
 from pytest_modelperf.options import BASELINE_PYTHON, UpdateMode
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -59,7 +60,6 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 
 _NOT_RUN = "budgets of what a run tells are not judged: nothing ran"
 

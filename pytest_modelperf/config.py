@@ -32,7 +32,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
-    from pytest_modelperf.limits import Budget, Tolerances
+    from pytest_modelperf.comparing.limits import Budget, Tolerances
 
 _T = TypeVar("_T")
 
@@ -390,7 +390,7 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
 def _read_budgets(value: object, where: str) -> tuple[Budget, ...]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where} takes a table such as {{latency_ms = 12}}, not {shown(value)}.")
-    from pytest_modelperf.limits import read_budgets
+    from pytest_modelperf.comparing.limits import read_budgets
 
     return read_budgets(value, where)
 

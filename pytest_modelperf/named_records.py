@@ -6,9 +6,9 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
 from pytest_modelperf.rooflines import Roofline
-from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
 # The name of what is counted, which is always there and never kept.
 FLOPS = "flops"

@@ -26,7 +26,7 @@ from pytest_modelperf.files.settings_table import PREFIX
 from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
-    from pytest_modelperf.limits import Tolerances
+    from pytest_modelperf.comparing.limits import Tolerances
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -113,7 +113,7 @@ def _read_update(value: object, where: str) -> UpdateMode | None:
 
 
 def read_tolerance(value: object, where: str) -> Tolerances:
-    from pytest_modelperf.limits import read_tolerances
+    from pytest_modelperf.comparing.limits import read_tolerances
 
     return read_tolerances(value, where)
 

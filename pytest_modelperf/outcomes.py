@@ -6,10 +6,10 @@ import datetime as dt
 from dataclasses import dataclass, field, replace
 
 from pytest_modelperf.baselines.records import Plan, Recording, StoredStatic
+from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
-from pytest_modelperf.verdicts import RECORDED, CaseComparison, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

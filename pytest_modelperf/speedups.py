@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pytest_modelperf.differences import Differences
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind
-from pytest_modelperf.verdicts import OutputChange
 
 _NS_PER_MS = 1e6
 # A factor that nobody would prune a model for.

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from pytest_modelperf.comparing import Side, compare_models
+from pytest_modelperf.comparing.by_duet import Side, compare_models
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.errors import (
     ChangedModelError,
     MeasureError,
     TooFewCoresError,
 )
-from pytest_modelperf.gates import Gate
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
-from pytest_modelperf.verdicts import Comparison
 
 # What a configuration can have more of.
 BATCH, CORES, STREAMS = "batch", "cores", "streams"

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.verdicts import OutputChange
 
 BASELINE = "Baseline"
 # A nanosecond, in ms. What is said to take less is left of a subtraction.

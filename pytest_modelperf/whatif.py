@@ -12,6 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.output_changes import compare_outputs
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.errors import (
     BindingError,
     MeasureError,
@@ -19,13 +23,10 @@ from pytest_modelperf.errors import (
     OutputError,
     UsageError,
 )
-from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
-from pytest_modelperf.limits import Tolerances
-from pytest_modelperf.output_changes import compare_outputs
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -51,7 +52,6 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.verdicts import OutputChange
 
 # Whatever is as fast as before within so much is called equal: then no more rounds are taken.
 _NO_DIFFERENCE = 0.03

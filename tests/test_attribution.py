@@ -12,11 +12,12 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf import layer_pairs
-from pytest_modelperf.attribution import Explanation, explain
-from pytest_modelperf.differences import CONFIDENCE, _median_interval, _rank
+from pytest_modelperf.comparing import layer_pairs
+from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
+from pytest_modelperf.comparing.layer_pairs import match_layers
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.graph.structure import Plan, PlanNode
-from pytest_modelperf.layer_pairs import match_layers
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import (
@@ -30,7 +31,6 @@ from pytest_modelperf.profiler.records import (
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 from tests.measuring.profiles import make_measurement
 from tests.small_models import parse
 

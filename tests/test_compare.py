@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.baselines.records import Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.compare import compare_profiles, compare_with_stored
+from pytest_modelperf.comparing.by_counts import compare_profiles, compare_with_stored
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict, worst
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import (
     Case,
@@ -24,7 +25,6 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict, worst
 
 CASE = Case(1, 1)
 MACHINE = MachineFacts(system="Linux", architecture="x86_64", usable_cores=2)

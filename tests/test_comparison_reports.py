@@ -13,18 +13,10 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.compare import compare_profiles
-from pytest_modelperf.profiler.measurements import LayerTime, RowKind
-from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
-from pytest_modelperf.report.comparison_markdown import render_markdown
-from pytest_modelperf.report.comparison_tables import layer_type_time_tables
-from pytest_modelperf.report.comparison_text import render_comparison
-from pytest_modelperf.report.markdown import escape_markdown
-from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.serde.comparison import dump_comparison
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.words import display_width
-from pytest_modelperf.verdicts import (
+from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.markdown import render_markdown
+from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
     LayerChange,
@@ -34,6 +26,14 @@ from pytest_modelperf.verdicts import (
     TimeChange,
     Verdict,
 )
+from pytest_modelperf.comparing.tables import layer_type_time_tables
+from pytest_modelperf.comparing.text import render_comparison
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
+from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.report.markdown import escape_markdown
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
 from tests.measuring.profiles import static_classifier
 
 NS_PER_MS = 1e6

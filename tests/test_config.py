@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.config import (
     MODEL_KEYS,
     ModelTable,
@@ -26,7 +27,6 @@ from pytest_modelperf.config import (
 )
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.options import OPTIONS, Option, UpdateMode
 
 _ROOT = Path("/project")

@@ -17,13 +17,13 @@ import pytest
 from pytest_modelperf.baselines.fidelity import FIDELITY
 from pytest_modelperf.baselines.recording import PROCESSES
 from pytest_modelperf.cli import main
+from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.errors import BindingError
-from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
 from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
-from pytest_modelperf.limits import DEFAULT_TOLERANCE
 from pytest_modelperf.profiler.conditions import (
     MAX_OTHERS,
     MAX_STOLEN,

@@ -18,15 +18,24 @@ import pytest
 
 import pytest_modelperf.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
-from pytest_modelperf.compare import compare_cases
-from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
-from pytest_modelperf.gates import PASS_LEVEL, RUN_LEVEL
-from pytest_modelperf.limits import (
+from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.limits import (
     DEFAULT_TAIL_TOLERANCE,
     DEFAULT_TOLERANCE,
     FIGURES,
     read_budgets,
 )
+from pytest_modelperf.comparing.records import (
+    VERDICT_ORDER,
+    CaseComparison,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    TimeChange,
+    Verdict,
+)
+from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.options import OPTIONS, Option
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.profiler.hookspecs import PROJECT, Hooks
@@ -48,15 +57,6 @@ from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.declared import CASE_WORDS
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
-from pytest_modelperf.verdicts import (
-    VERDICT_ORDER,
-    CaseComparison,
-    LayerTypeChange,
-    Metric,
-    OutputChange,
-    TimeChange,
-    Verdict,
-)
 from tests.small_models import ones, parse, static_of
 
 if sys.version_info >= (3, 11):

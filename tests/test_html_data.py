@@ -22,8 +22,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_modelperf.compare import compare_cases, compare_profiles
-from pytest_modelperf.differences import Differences
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_profiles
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.page import render_comparison_page
+from pytest_modelperf.comparing.page_data import comparison_data
+from pytest_modelperf.comparing.records import (
+    Comparison,
+    LayerChange,
+    LayerTypeChange,
+)
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.outcomes import RunReport
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
@@ -38,8 +45,6 @@ from pytest_modelperf.profiler.page_latency import (
 )
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.profiler.request import profile_model
-from pytest_modelperf.report.html.comparison_data import comparison_data
-from pytest_modelperf.report.html.comparison_page import render_comparison_page
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.report.html.run_data import run_data
@@ -49,11 +54,6 @@ from pytest_modelperf.report.html.sweep_page import render_sweep_page
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import (
-    Comparison,
-    LayerChange,
-    LayerTypeChange,
-)
 from tests.command import environment
 from tests.command import run as command
 from tests.light_models import light_model

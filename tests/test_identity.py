@@ -16,7 +16,8 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing import Compared, Side, settle
+from pytest_modelperf.comparing.by_duet import Compared, Side, settle
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -24,7 +25,6 @@ from pytest_modelperf.profiler.preparation import Model, Place
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.verdicts import Verdict
 from tests.small_models import ones, parse, save_beside
 
 TOP = """g (float[1,H,W] x, int64[1] k) => (float[1,H,C] y, int64[1,H,C] i) {

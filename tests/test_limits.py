@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.limits import (
+    FIGURES,
+    Budget,
+    Tolerances,
+    read_budgets,
+    read_tolerances,
+)
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import FIGURES, Budget, Tolerances, read_budgets, read_tolerances
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.text.words import nearest, suggestion
@@ -224,7 +230,7 @@ def test_a_word_that_is_far_from_all_has_no_suggestion() -> None:
 
 
 def test_no_suggestion_is_paid_for_before_it_is_made() -> None:
-    program = "import sys, pytest_modelperf.limits; print('difflib' in sys.modules)"
+    program = "import sys, pytest_modelperf.comparing.limits; print('difflib' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -130,7 +130,7 @@ def read(node, other, count):
 def test_it_shows_what_has_a_word_as_text_and_as_json(messages: tuple[Message, ...]) -> None:
     (found,) = select(messages, ["names no percentile"])
     assert render([replace(found, line=12)], 60) == snapshot("""\
-pytest_modelperf/limits.py
+pytest_modelperf/comparing/limits.py
   12 UsageError, exit 2
     {where} names no percentile: give a share such as 0.03,
     which is 3 %.

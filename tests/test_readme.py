@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import pytest_modelperf
 from pytest_modelperf.cli import main
-from pytest_modelperf.verdicts import Verdict
+from pytest_modelperf.comparing.records import Verdict
 from tests.light_models import light_model
 from tests.shown import assert_laid_out, block, headings
 

@@ -34,7 +34,7 @@ from real_variants import LOAD_DEPTH, LOAD_NAME, LOAD_WIDTH, Cost, add_load, dec
 from results import Result, from_json
 from verdicts import chain
 
-from pytest_modelperf.gates import Gate
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.graph.twin import left_out, read_twin
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Noise, Round
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.csv import render_csv
 from pytest_modelperf.profiler.records import LayerRow, Profile
@@ -26,7 +27,6 @@ from pytest_modelperf.profiler.tables.layer_columns import (
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.tables.static import summary_table
 from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.report.comparison_text import render_comparison
 from pytest_modelperf.report.page import TextStyle
 from tests.small_models import ones, parse
 

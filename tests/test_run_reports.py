@@ -29,12 +29,22 @@ from pytest_modelperf.baselines.records import (
     Recording,
     StoredStatic,
 )
-from pytest_modelperf.gates import RUN_LEVEL
+from pytest_modelperf.comparing.advice import advise
+from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.gates import RUN_LEVEL
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    Verdict,
+)
+from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
 from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report import github
-from pytest_modelperf.report.advice import advise
 from pytest_modelperf.report.benchmark_json import dump_benchmarks
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.junit import junit_properties
@@ -49,19 +59,9 @@ from pytest_modelperf.report.run_text import (
     render_summary,
     short_verdict,
 )
-from pytest_modelperf.report.verdict_lines import OF_PYTEST
-from pytest_modelperf.serde.comparison import dump_comparison
 from pytest_modelperf.serde.run import dump_run
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
-from pytest_modelperf.verdicts import (
-    CaseComparison,
-    LayerChange,
-    LayerTypeChange,
-    Metric,
-    OutputChange,
-    Verdict,
-)
 from tests.measuring.profiles import MACHINE, make_latency, make_round
 from tests.test_comparison_reports import (
     BROKEN,

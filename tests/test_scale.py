@@ -26,13 +26,16 @@ import pytest_modelperf
 import pytest_modelperf.report.benchmark_json
 import pytest_modelperf.report.run_markdown
 import pytest_modelperf.testing.hooks
-from pytest_modelperf import comparing, layer_pairs
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.checking import CaseCheck, Checker
-from pytest_modelperf.gates import Gate
+from pytest_modelperf.comparing import by_duet as comparing
+from pytest_modelperf.comparing import layer_pairs
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.layer_pairs import match_layers
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
@@ -40,7 +43,6 @@ from pytest_modelperf.graph.narrowing import dimensions
 from pytest_modelperf.graph.narrowing.dimensions import Dim
 from pytest_modelperf.graph.narrowing.narrow import select_channels
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
-from pytest_modelperf.layer_pairs import match_layers
 from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Model, Place
@@ -49,7 +51,6 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.run_text import MAX_LINES, render_summary
-from pytest_modelperf.verdicts import Verdict
 from tests.plugin.project import write_dense, write_table
 from tests.small_models import ones, parse
 from tests.test_comparison_reports import OPEN, SLOWER

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.comparing.document import comparison_to_json, dump_comparison
 from pytest_modelperf.profiler.document import dump_profile, profile_to_json
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine, profile_model
-from pytest_modelperf.serde.comparison import comparison_to_json, dump_comparison
 from tests.light_models import light_model
 from tests.measuring.profiles import (
     make_latency,

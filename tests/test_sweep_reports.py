@@ -14,6 +14,14 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Comparison,
+    LayerTypeChange,
+    Metric,
+    TimeChange,
+    Verdict,
+)
 from pytest_modelperf.profiler.records import Case, LayerType, Outcome
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.sweep_csv import SWEEP_COLUMNS, render_sweep_csv
@@ -22,14 +30,6 @@ from pytest_modelperf.serde.sweep import dump_sweep
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweetSpot
 from pytest_modelperf.text.words import display_width
-from pytest_modelperf.verdicts import (
-    CaseComparison,
-    Comparison,
-    LayerTypeChange,
-    Metric,
-    TimeChange,
-    Verdict,
-)
 from tests.measuring.profiles import ENGINE, measured_classifier
 from tests.sweeps import make_configuration, make_point, make_side, make_sweep
 

@@ -11,6 +11,7 @@ from io import StringIO
 import pytest
 from inline_snapshot import snapshot
 
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS, render_whatif_csv
@@ -19,7 +20,6 @@ from pytest_modelperf.report.whatif_text import SPEED_ONLY, WhatIfView, failed_l
 from pytest_modelperf.serde.whatif import dump_whatif
 from pytest_modelperf.text.words import display_width
 from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.verdicts import OutputChange
 from tests.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif
 
 EVIL = "a\x1b[31mb\nc\u202ed"

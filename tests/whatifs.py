@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import (
     Case,
@@ -16,7 +17,6 @@ from pytest_modelperf.profiler.records import (
 )
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.verdicts import OutputChange
 from tests.measuring.profiles import ENGINE, MACHINE, NS_PER_MS, make_measurement
 
 CONFIDENCE = 0.99

@@ -28,9 +28,9 @@ from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
+    from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
-    from pytest_modelperf.verdicts import Comparison
 
 _WORSE = 1
 _NOT_MEASURED = 3
@@ -130,21 +130,21 @@ def compare(  # noqa: PLR0913  # one parameter per option
             (before, after), specs, request, measuring, tolerance, extensions
         )
     if json_file is not None:
-        from pytest_modelperf.serde.comparison import dump_comparison
+        from pytest_modelperf.comparing.document import dump_comparison
 
         write(json_file, dump_comparison(result))
     if csv_file is not None:
-        from pytest_modelperf.report.comparison_csv import render_comparison_csv
+        from pytest_modelperf.comparing.csv import render_comparison_csv
 
         write(csv_file, render_comparison_csv(result))
     if html_file is not None:
         write(html_file, _render_page(result, is_here=not static and gateway.startswith("popen")))
     if markdown_file is not None:
-        from pytest_modelperf.report.comparison_markdown import render_markdown
+        from pytest_modelperf.comparing.markdown import render_markdown
 
         write(markdown_file, render_markdown(result))
     if is_shown:
-        from pytest_modelperf.report.comparison_text import render_comparison
+        from pytest_modelperf.comparing.text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
     _end_by(result)
@@ -161,8 +161,8 @@ def _compare_static(
     before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.compare import compare_profiles, compare_with_baseline
-    from pytest_modelperf.limits import read_tolerances
+    from pytest_modelperf.comparing.by_counts import compare_profiles, compare_with_baseline
+    from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.profiler.request import profile_both, profile_model
 
     tolerances = read_tolerances(tolerance, "--tolerance")
@@ -188,9 +188,9 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     setup = measuring.model_setup(extensions, "a comparison")
 
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.comparing import Side, baseline_side, compare_models
-    from pytest_modelperf.gates import Gate
-    from pytest_modelperf.limits import read_tolerances
+    from pytest_modelperf.comparing.by_duet import Side, baseline_side, compare_models
+    from pytest_modelperf.comparing.gates import Gate
+    from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 
@@ -216,8 +216,8 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 
 def _render_page(result: Comparison, *, is_here: bool) -> str:
     """The page; it names this machine where this is the one that both ran on."""
+    from pytest_modelperf.comparing.page import render_comparison_page
     from pytest_modelperf.profiler.machine.describe import describe_machine
-    from pytest_modelperf.report.html.comparison_page import render_comparison_page
 
     machine = describe_machine() if is_here else None
     return render_comparison_page(result, machine=machine, made=dt.datetime.now(dt.timezone.utc))
@@ -238,7 +238,7 @@ def _read_baseline(folder: Path) -> Baseline:
 
 def _end_by(result: Comparison) -> None:
     """The exit status: a failure first, for then not all was compared."""
-    from pytest_modelperf.verdicts import Verdict
+    from pytest_modelperf.comparing.records import Verdict
 
     if any(case.failure is not None for case in result.cases):
         raise SystemExit(_NOT_MEASURED)

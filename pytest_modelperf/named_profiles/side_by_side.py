@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pytest_modelperf.differences import Differences
+from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.named_records import (
     ENGINE,

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from posixpath import join, normpath
 
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.advice import describe_doubt
-from pytest_modelperf.report.outcome_names import name_outcomes
-from pytest_modelperf.report.run_lines import describe_outcome, rank_outcome
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     OF_PYTEST,
     failure_lines,
 )
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.report.outcome_names import name_outcomes
+from pytest_modelperf.report.run_lines import describe_outcome, rank_outcome
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import Verdict
 
 # GitHub shows so many of each kind in a step, and drops the others without a word.
 MAX_OF_A_KIND = 10

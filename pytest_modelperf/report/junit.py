@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.outcomes import CaseOutcome
-from pytest_modelperf.report.figures import LATENCY
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import Metric
 
 # What their names begin with.
 PREFIX = "modelperf."

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.baselines.records import Plan
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.advice import advise_all
-from pytest_modelperf.report.figures import LATENCY, is_sampled
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.advice import advise_all
+from pytest_modelperf.comparing.figures import LATENCY, is_sampled
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     OF_PYTEST,
     SEVERITY,
@@ -20,9 +20,9 @@ from pytest_modelperf.report.verdict_lines import (
     is_quiet,
     rank_case,
 )
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import list_names
-from pytest_modelperf.verdicts import Verdict
 
 # The chance that a run calls something worse that is not: its gates share it.
 FALSE_ALARMS = 0.01

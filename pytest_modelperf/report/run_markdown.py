@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.comparing.markdown import case_blocks
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.comparison_markdown import case_blocks
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import (
@@ -22,9 +24,7 @@ from pytest_modelperf.report.run_lines import (
     next_steps,
 )
 from pytest_modelperf.report.run_table import outcome_table
-from pytest_modelperf.report.verdict_lines import OF_PYTEST, SEVERITY
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import Verdict
 
 # GitHub shows no summary of a job that is longer.
 MAX_BYTES = 1 << 20

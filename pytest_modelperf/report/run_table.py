@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.outcomes import CaseOutcome
-from pytest_modelperf.report.figures import (
+from pytest_modelperf.comparing.figures import (
     LATENCY,
     format_change,
     format_figure,
     format_interval,
     metric_title,
 )
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
 from pytest_modelperf.text.units import format_count
-from pytest_modelperf.verdicts import Metric, Verdict
 
 # Where the case is cut to less, it is hardly known.
 _LEAST_NAME = 24

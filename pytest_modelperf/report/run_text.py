@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_modelperf.baselines.plan_table import plan_table
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.case_text import (
+from pytest_modelperf.comparing.case_text import (
     verdict_style,
     write_doubts,
     write_fact,
     write_findings,
 )
+from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY, describe_facts
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.page import Page, TextStyle
@@ -25,11 +27,9 @@ from pytest_modelperf.report.run_lines import (
     next_steps,
 )
 from pytest_modelperf.report.run_table import fitting_table
-from pytest_modelperf.report.verdict_lines import OF_PYTEST, SEVERITY, describe_facts
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.words import list_names
-from pytest_modelperf.verdicts import RECORDED, Verdict
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.profiler.tables.measured import percent
-from pytest_modelperf.report.figures import format_percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweeps import (

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
-from pytest_modelperf.profiler.records import Outcome, Profile
-from pytest_modelperf.profiler.tables.measured import layer_type_time_table
-from pytest_modelperf.profiler.tables.static import describe_model
-from pytest_modelperf.report.case_text import verdict_style, write_fact
-from pytest_modelperf.report.comparison_tables import (
+from pytest_modelperf.comparing.case_text import verdict_style, write_fact
+from pytest_modelperf.comparing.figures import LATENCY, metric_title
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.tables import (
     has_times,
     layer_type_change_table,
     layer_type_time_tables,
     shows_graphs,
 )
-from pytest_modelperf.report.figures import LATENCY, metric_title
+from pytest_modelperf.comparing.verdict_lines import (
+    describe_metric,
+    describe_verdict,
+    failure_lines,
+)
+from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
+from pytest_modelperf.profiler.records import Outcome, Profile
+from pytest_modelperf.profiler.tables.measured import layer_type_time_table
+from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.sweep_tables import (
     change_table,
@@ -30,11 +36,9 @@ from pytest_modelperf.report.sweep_tables import (
     whole_table,
 )
 from pytest_modelperf.report.tables import table_width
-from pytest_modelperf.report.verdict_lines import describe_metric, describe_verdict, failure_lines
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, format_rate
-from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 # So many of a list of configurations are named.
 _MAX_NAMED = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.tables.static import describe_model
-from pytest_modelperf.report.case_text import write_fact
 from pytest_modelperf.report.page import Page, PageStyle
 from pytest_modelperf.report.whatif_tables import (
     View,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.named_records import (
     CasePair,
     NamedProfile,
@@ -21,7 +22,6 @@ from pytest_modelperf.profiler.facts_document import (
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.serde.roofline import rooflines_to_json
 from pytest_modelperf.serde.values import Json, dump_document, ms, number
-from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
 # That of the document around a profile, which has its own.
 NAMED_SCHEMA = 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from pytest_modelperf.baselines.records import Change, Plan, StoredStatic
+from pytest_modelperf.comparing.document import case_comparison_to_json
+from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.facts_document import (
     latency_to_json,
@@ -12,9 +14,7 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.serde.comparison import case_comparison_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
-from pytest_modelperf.verdicts import RECORDED, Verdict
 
 _FAILED = "failed"
 

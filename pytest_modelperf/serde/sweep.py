@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.comparing.document import comparison_to_json
 from pytest_modelperf.profiler.document import profile_to_json
 from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
@@ -10,7 +11,6 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
 )
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.serde.comparison import comparison_to_json
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweeps import PointChange, Scaling, Sweep, SweepPoint, SweepSide

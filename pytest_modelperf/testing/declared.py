@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.config import ModelTable, Terms
 from pytest_modelperf.config_values import (
     read_dims,
@@ -19,7 +20,6 @@ from pytest_modelperf.config_values import (
     read_texts,
 )
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import read_tolerances
 from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion

@@ -17,6 +17,7 @@ from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck
+    from pytest_modelperf.comparing.records import CaseComparison
     from pytest_modelperf.profiler.measurements import Measurement
     from pytest_modelperf.profiler.records import (
         Case,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         StaticProfile,
     )
     from pytest_modelperf.stats.records import Latency
-    from pytest_modelperf.verdicts import CaseComparison
 
 _T = TypeVar("_T")
 # pytest begins the lines of an error by so much.
@@ -91,8 +91,8 @@ class ModelPerf:
     def _compared(
         self, before: Subject, after: Subject, words: Mapping[str, Any]
     ) -> CaseComparison:
-        from pytest_modelperf.compare import compare_cases
-        from pytest_modelperf.comparing import Side, compare_models
+        from pytest_modelperf.comparing.by_counts import compare_cases
+        from pytest_modelperf.comparing.by_duet import Side, compare_models
 
         cases = [self._case({"model": model, **words}) for model in (before, after)]
         checks = [self._run.case_check(self._item, case, has_baseline=False) for case in cases]

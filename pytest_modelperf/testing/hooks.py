@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.options import BASELINE_PYTHON
@@ -53,7 +54,6 @@ from pytest_modelperf.testing.switch import (
 from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
 from pytest_modelperf.testing.wording import in_python
 from pytest_modelperf.text.escaping import printable, printable_lines
-from pytest_modelperf.verdicts import VERDICT_ORDER, Verdict
 
 # What a worker of pytest-xdist is told, and what it tells.
 _WIDTH = "modelperf_width"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import Budget, read_budgets
 from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
 from pytest_modelperf.testing.switch import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 
 from pytest_modelperf import options
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
@@ -23,11 +24,10 @@ from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.verdicts import Verdict
 
 if TYPE_CHECKING:
     from pytest_modelperf.checking import CaseCheck, Checked, Checker
-    from pytest_modelperf.limits import Budget
+    from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.preparation import Watch
     from pytest_modelperf.profiler.records import CaseProfile
@@ -122,7 +122,7 @@ class Run:
         self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
     ) -> CaseCheck:
         from pytest_modelperf.checking import CaseCheck
-        from pytest_modelperf.gates import Gate
+        from pytest_modelperf.comparing.gates import Gate
         from pytest_modelperf.profiler.rig import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats.allowed_rounds import rounds_within

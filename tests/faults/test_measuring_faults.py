@@ -25,8 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.baselines.recording import merge_recordings, record_counts
+from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, UsageError
-from pytest_modelperf.gates import Gate, latency_metrics
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import Source
@@ -39,7 +40,6 @@ from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolic
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.verdicts import Verdict
 from tests.command import Result, run
 from tests.measuring.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
 from tests.measuring.test_worker import children, ends, on_linux
@@ -512,7 +512,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatc
         ("pytest_modelperf.profiler.preparation.load_model", "profile m.onnx"),
         ("pytest_modelperf.profiler.rig.kernel_run_of", "profile m.onnx"),
         ("pytest_modelperf.profiler.text.render_profile", "profile m.onnx"),
-        ("pytest_modelperf.comparing.side_run", "compare m.onnx other.onnx"),
+        ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
         ("pytest_modelperf.sweeping._sum_up", "sweep m.onnx"),
         ("pytest_modelperf.whatif._reopened", "whatif m.onnx --prune 0.5"),
     ],

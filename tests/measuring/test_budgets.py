@@ -13,10 +13,10 @@ from pytest_modelperf.budgets import (
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.limits import Budget, read_budgets
+from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
-from pytest_modelperf.verdicts import Metric, Verdict
 from tests.measuring.profiles import make_measurement, make_round
 from tests.small_models import ones, static_of
 

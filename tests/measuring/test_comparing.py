@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_modelperf import comparing
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
 from pytest_modelperf.baselines.records import Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing import Details
+from pytest_modelperf.comparing import by_duet as comparing
+from pytest_modelperf.comparing.by_duet import Details
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -29,7 +30,6 @@ from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.verdicts import Metric, Verdict
 from tests.command import Result, run
 from tests.small_models import ones, parse, save_beside
 
@@ -475,7 +475,7 @@ def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
 def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
     baseline = store(trusted(recording), tmp_path)
     _, same = compared(baseline, "base.onnx")
     assert same["verdict"] == "unchanged"
@@ -501,7 +501,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
 def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
     folder, recording = beside
     baseline = store(trusted(recording), tmp_path / "baselines")
     _, same = compared(baseline, str(folder / "m.onnx"))
@@ -516,7 +516,7 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Digests did not cover external data when it was recorded."""
-    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
     folder, recording = beside
     digest = hashlib.sha256((folder / "m.onnx").read_bytes()).hexdigest()
     recording = trusted(recording)

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import Fidelity, StoredLatency, StoredProcess, StoredRound
-from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
-from pytest_modelperf.limits import Tolerances, read_tolerances
+from pytest_modelperf.comparing.gates import Gate, describe_modes, latency_metrics, stored_metrics
+from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats.estimates import summarize
-from pytest_modelperf.verdicts import Metric, Verdict
 
 OPEN = Verdict.INCONCLUSIVE
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pytest_modelperf.output_changes import compare_outputs
+from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.profiler.outputs import Sent
 
 

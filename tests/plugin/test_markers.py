@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.gates import RUN_LEVEL, Gate
 from tests.plugin.project import (
     STATIC,
     assert_says_no_internals,
@@ -605,7 +605,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
         raise MeasureError("not run")
 
     monkeypatch.setattr("pytest_modelperf.checking.Checker.check", check)
-    monkeypatch.setattr("pytest_modelperf.comparing.compare_models", compare)
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet.compare_models", compare)
     run.makepyfile(
         """
         import pytest

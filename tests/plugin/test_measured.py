@@ -61,7 +61,7 @@ def recorded(models: pytest.Pytester, recording: Recording) -> pytest.Pytester:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine of the tests as a package, by whose version it is known before it runs."""
-    monkeypatch.setattr("pytest_modelperf.comparing._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
             detectable=0.041,
         )
 
-    monkeypatch.setattr("pytest_modelperf.gates.judge_duet", judge)
+    monkeypatch.setattr("pytest_modelperf.comparing.gates.judge_duet", judge)
 
 
 @pytest.mark.usefixtures("undecided")
@@ -474,7 +474,8 @@ def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    "where", ["pytest_modelperf.checking.compare_case", "pytest_modelperf.gates.judge_duet"]
+    "where",
+    ["pytest_modelperf.checking.compare_case", "pytest_modelperf.comparing.gates.judge_duet"],
 )
 def test_an_exception_is_a_failure_and_never_a_verdict(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_data import side_entry, whole_page
-from pytest_modelperf.profiler.page_latency import Entry, RanFigures
-from pytest_modelperf.report.html.comparison_data import (
+from pytest_modelperf.comparing.page_data import (
     ShownComparison,
     compared_model,
     engine_of_runs,
 )
+from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page_data import side_entry, whole_page
+from pytest_modelperf.profiler.page_latency import Entry, RanFigures
 from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.run_lines import rank_outcome
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pytest_modelperf.comparing.case_view import CaseView, cases_table
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
 from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.report.html.case_view import CaseView, cases_table
 from pytest_modelperf.report.html.overview import Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.html.run_data import run_data
@@ -22,8 +24,6 @@ from pytest_modelperf.report.run_lines import (
     next_steps,
     rank_outcome,
 )
-from pytest_modelperf.report.verdict_lines import OF_PYTEST
-from pytest_modelperf.verdicts import Verdict
 
 
 def render_run_page(report: RunReport) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_modelperf.comparing.page_data import compared_case, shown_comparisons
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page_data import (
     LABELS,
@@ -17,7 +18,6 @@ from pytest_modelperf.profiler.page_latency import (
     engine_name,
     point_entry,
 )
-from pytest_modelperf.report.html.comparison_data import compared_case, shown_comparisons
 from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 
 

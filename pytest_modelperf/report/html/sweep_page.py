@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 
+from pytest_modelperf.comparing.page import comparison_overview
+from pytest_modelperf.comparing.verdict_lines import FAILED
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page import profile_overview
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.page_latency import engine_name
-from pytest_modelperf.report.html.comparison_page import comparison_overview
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.html.sweep_data import sweep_data
@@ -21,7 +22,6 @@ from pytest_modelperf.report.sweep_tables import (
     whole_table,
 )
 from pytest_modelperf.report.sweep_text import unmeasured_lines as unmeasured_points
-from pytest_modelperf.report.verdict_lines import FAILED
 from pytest_modelperf.sweeps import Sweep, SweepSide
 from pytest_modelperf.text.units import format_rate
 from pytest_modelperf.text.words import list_names

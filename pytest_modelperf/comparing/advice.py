@@ -7,16 +7,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
-from pytest_modelperf.report.figures import is_sampled, metric_title
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.figures import is_sampled, metric_title
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.verdict_lines import (
     OF_COMMAND,
     OptionNames,
     is_against_stored_times,
     titles,
 )
+from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
-from pytest_modelperf.verdicts import CaseComparison, Metric, Verdict
 
 # Less than this is no more time to speak of.
 _LEAST_FACTOR = 1.5

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.advice import describe_doubt
-from pytest_modelperf.report.comparison_tables import (
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.tables import (
     explains_layers,
     has_output_figures,
     has_times,
@@ -15,8 +16,7 @@ from pytest_modelperf.report.comparison_tables import (
     output_table,
     shows_graphs,
 )
-from pytest_modelperf.report.page import Page
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     OF_COMMAND,
     OptionNames,
@@ -24,8 +24,8 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     verdict_word,
 )
+from pytest_modelperf.report.page import Page
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import CaseComparison, Verdict
 
 # The first reasons are those that explain most. Without times the table has them all.
 MAX_REASONS = 4

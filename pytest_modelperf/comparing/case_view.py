@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_modelperf.baselines.records import StoredStatic
-from pytest_modelperf.profiler.page_facts import without_empty_columns
-from pytest_modelperf.report.advice import describe_doubt
-from pytest_modelperf.report.comparison_tables import (
-    has_output_figures,
-    metric_tables,
-    output_table,
-)
-from pytest_modelperf.report.figures import (
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.figures import (
     LATENCY,
     format_allowed,
     format_change,
@@ -22,9 +16,13 @@ from pytest_modelperf.report.figures import (
     format_value,
     metric_title,
 )
-from pytest_modelperf.report.html.overview import CaseSection, Tone
-from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.tables import (
+    has_output_figures,
+    metric_tables,
+    output_table,
+)
+from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     OF_COMMAND,
     OptionNames,
@@ -32,9 +30,11 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     is_quiet,
 )
+from pytest_modelperf.profiler.page_facts import without_empty_columns
+from pytest_modelperf.report.html.overview import CaseSection, Tone
+from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.units import format_count, format_rate
-from pytest_modelperf.verdicts import RECORDED, CaseComparison, Metric, Verdict
 
 TONES = {
     Verdict.REGRESSED.value: Tone.BAD,

@@ -6,6 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    LayerChange,
+    LayerTypeChange,
+    TimeChange,
+)
 from pytest_modelperf.profiler.page_latency import Entry
 from pytest_modelperf.profiler.page_layers import (
     SideLayers,
@@ -14,7 +20,6 @@ from pytest_modelperf.profiler.page_layers import (
     type_entry,
 )
 from pytest_modelperf.profiler.records import LayerRow, LayerType
-from pytest_modelperf.verdicts import CaseComparison, LayerChange, LayerTypeChange, TimeChange
 
 _NS_PER_MS = 1e6
 

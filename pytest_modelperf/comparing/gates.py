@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from pytest_modelperf.baselines.records import StoredLatency
-from pytest_modelperf.limits import Tolerances
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile
 from pytest_modelperf.stats.decisions import Answer, Decision, Fit
@@ -16,7 +17,6 @@ from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summari
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
 from pytest_modelperf.stats.records import PERCENTS, Latency
 from pytest_modelperf.stats.stored import judge_stored
-from pytest_modelperf.verdicts import Metric, Verdict
 
 BlockPair: TypeAlias = tuple[Block, Block]
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_modelperf.comparing.figures import LATENCY
+from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.verdict_lines import rank_case, verdict_word
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page_data import (
@@ -22,11 +26,7 @@ from pytest_modelperf.profiler.page_latency import (
     point_entry,
 )
 from pytest_modelperf.profiler.records import LayerType
-from pytest_modelperf.report.figures import LATENCY
-from pytest_modelperf.report.html.compared_layers import comparison_layers, comparison_types
-from pytest_modelperf.report.verdict_lines import rank_case, verdict_word
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 _P50 = f"{LATENCY}p50"
 

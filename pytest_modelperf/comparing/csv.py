@@ -6,9 +6,9 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
 from pytest_modelperf.report.csv_text import plain_cell
 from pytest_modelperf.report.tables import Cell
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric
 
 COMPARISON_COLUMNS = (
     *("case", "batch_size", "cores", "dims", "case_verdict", "rounds", "failure"),

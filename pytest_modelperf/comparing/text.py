@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.report.case_text import verdict_style, write_doubts, write_findings
-from pytest_modelperf.report.comparison_tables import case_table, is_measured
+from pytest_modelperf.comparing.case_text import verdict_style, write_doubts, write_findings
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.tables import case_table, is_measured
+from pytest_modelperf.comparing.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.report.page import Page, TextStyle, write_items
-from pytest_modelperf.report.verdict_lines import describe_run, describe_verdict, is_quiet
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import CaseComparison, Comparison
 
 
 def render_comparison(comparison: Comparison, style: TextStyle) -> str:

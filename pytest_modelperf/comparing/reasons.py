@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from pytest_modelperf.differences import Differences, Side
-from pytest_modelperf.layer_pairs import is_alike
+from pytest_modelperf.comparing.differences import Differences, Side
+from pytest_modelperf.comparing.layer_pairs import is_alike
+from pytest_modelperf.comparing.records import LayerTypeChange, TimeChange
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind
 from pytest_modelperf.profiler.records import LayerRow, LayerType, StaticLayer
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_count, format_shape, format_signed_count
-from pytest_modelperf.verdicts import LayerTypeChange, TimeChange
 
 # Where nothing in the graph changed, a time is a reason from this share of the difference on.
 _LEAST_SHARE = 0.05

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from pytest_modelperf.layer_pairs import match_layers
+from pytest_modelperf.comparing.layer_pairs import match_layers
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
-from pytest_modelperf.verdicts import LayerChange, LayerTypeChange, TimeChange
 
 # That of the intervals of all differences.
 CONFIDENCE = 0.99

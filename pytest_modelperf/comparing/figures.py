@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from pytest_modelperf.limits import FIGURES
+from pytest_modelperf.comparing.limits import FIGURES
+from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
-from pytest_modelperf.verdicts import Metric
 
 _TITLES = {
     "macs": "MACs",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_modelperf.differences import Differences
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.reasons import (
+    EnginePlan,
+    find_reasons,
+    lower_bounds,
+    reasons_of_graphs,
+)
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.reasons import EnginePlan, find_reasons, lower_bounds, reasons_of_graphs
-from pytest_modelperf.verdicts import LayerChange, LayerTypeChange
 
 
 @dataclass(frozen=True, slots=True)

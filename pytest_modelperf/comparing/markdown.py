@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_modelperf.report.advice import describe_doubt
-from pytest_modelperf.report.comparison_tables import (
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.records import CaseComparison, Comparison
+from pytest_modelperf.comparing.tables import (
     case_table,
     explains_layers,
     has_output_figures,
@@ -17,9 +18,7 @@ from pytest_modelperf.report.comparison_tables import (
     output_table,
     shows_graphs,
 )
-from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
-from pytest_modelperf.report.tables import Table
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.verdict_lines import (
     OF_COMMAND,
     OptionNames,
     describe_facts,
@@ -28,7 +27,8 @@ from pytest_modelperf.report.verdict_lines import (
     failure_lines,
     is_quiet,
 )
-from pytest_modelperf.verdicts import CaseComparison, Comparison
+from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
+from pytest_modelperf.report.tables import Table
 
 # The first reasons are those that explain most; the others are behind the click.
 _MAX_REASONS = 6

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pytest_modelperf.profiler.records import LayerRow, LayerType
-from pytest_modelperf.report.figures import (
+from pytest_modelperf.comparing.figures import (
     LATENCY,
     format_allowed,
     format_change,
@@ -14,16 +13,7 @@ from pytest_modelperf.report.figures import (
     format_value,
     metric_title,
 )
-from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.verdict_lines import (
-    OF_COMMAND,
-    OptionNames,
-    is_equal,
-    verdict_word,
-)
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.units import format_count, format_ms, format_signed_count, ms_decimals
-from pytest_modelperf.verdicts import (
+from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
     LayerChange,
@@ -32,6 +22,16 @@ from pytest_modelperf.verdicts import (
     OutputChange,
     TimeChange,
 )
+from pytest_modelperf.comparing.verdict_lines import (
+    OF_COMMAND,
+    OptionNames,
+    is_equal,
+    verdict_word,
+)
+from pytest_modelperf.profiler.records import LayerRow, LayerType
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_count, format_ms, format_signed_count, ms_decimals
 
 MARK = "<"
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.profiler.facts_document import (
-    layer_to_json,
-    layer_type_to_json,
-    model_to_json,
-)
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
-from pytest_modelperf.verdicts import (
+from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
     LayerChange,
@@ -17,6 +11,12 @@ from pytest_modelperf.verdicts import (
     OutputChange,
     TimeChange,
 )
+from pytest_modelperf.profiler.facts_document import (
+    layer_to_json,
+    layer_type_to_json,
+    model_to_json,
+)
+from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
 
 
 def dump_comparison(comparison: Comparison) -> str:

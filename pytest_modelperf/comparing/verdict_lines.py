@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.report.figures import (
+from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
     format_change,
@@ -16,8 +16,7 @@ from pytest_modelperf.report.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import (
+from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
     Comparison,
@@ -25,6 +24,7 @@ from pytest_modelperf.verdicts import (
     OutputChange,
     Verdict,
 )
+from pytest_modelperf.text.escaping import printable
 
 FAILED = "failed"
 # Of these a line in the summary says enough.

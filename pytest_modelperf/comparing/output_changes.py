@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.outputs import MAX_BYTES, Sent
 from pytest_modelperf.text.units import format_bytes, format_shape
-from pytest_modelperf.verdicts import OutputChange
 
 if TYPE_CHECKING:
     import numpy.typing as npt

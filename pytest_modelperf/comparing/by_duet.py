@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pytest_modelperf.attribution import explain
 from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
 from pytest_modelperf.baselines.records import (
     Baseline,
@@ -18,13 +17,21 @@ from pytest_modelperf.baselines.records import (
     StoredCase,
     StoredStatic,
 )
-from pytest_modelperf.compare import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.attribution import explain
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.gates import Gate, describe_modes, latency_metrics, stored_metrics
+from pytest_modelperf.comparing.output_changes import compare_outputs
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Comparison,
+    Metric,
+    OutputChange,
+    Verdict,
+)
 from pytest_modelperf.errors import MeasureError, UsageError
-from pytest_modelperf.gates import Gate, describe_modes, latency_metrics, stored_metrics
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
-from pytest_modelperf.output_changes import compare_outputs
 from pytest_modelperf.profiler.conditions import find_noise
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts, Measurement, SideRun
@@ -51,7 +58,6 @@ from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.stats.estimates import spread_of_round, summarize
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.verdicts import CaseComparison, Comparison, Metric, OutputChange, Verdict
 
 
 class Details(enum.Enum):

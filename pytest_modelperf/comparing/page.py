@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.model_names import name_models
-from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
-from pytest_modelperf.report.html.case_view import TONES, CaseView, cases_table
-from pytest_modelperf.report.html.comparison_data import comparison_data
-from pytest_modelperf.report.html.overview import Overview
-from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.verdict_lines import (
+from pytest_modelperf.comparing.case_view import TONES, CaseView, cases_table
+from pytest_modelperf.comparing.page_data import comparison_data
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
     describe_run,
     describe_verdict,
     verdict_word,
 )
-from pytest_modelperf.verdicts import Comparison
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.model_names import name_models
+from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
+from pytest_modelperf.report.html.overview import Overview
+from pytest_modelperf.report.html.render import render_page
 
 
 def render_comparison_page(

@@ -12,10 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
-from pytest_modelperf.attribution import explain
 from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
+from pytest_modelperf.comparing.attribution import explain
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.reasons import lower_bounds, reasons_of_counts
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Comparison,
+    LayerTypeChange,
+    Metric,
+    Verdict,
+)
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.limits import Tolerances
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
@@ -23,15 +31,7 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     StoredInputs,
 )
-from pytest_modelperf.reasons import lower_bounds, reasons_of_counts
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.verdicts import (
-    CaseComparison,
-    Comparison,
-    LayerTypeChange,
-    Metric,
-    Verdict,
-)
 
 
 class Counted(Protocol):

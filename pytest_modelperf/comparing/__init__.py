@@ -1,0 +1,1 @@
+"""Two sides run in turn, judged, and explained."""
