@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
-from pytest_modelperf.rooflines import Roofline
+from pytest_modelperf.roofline.records import Roofline
 
 # The name of what is counted, which is always there and never kept.
 FLOPS = "flops"

@@ -42,8 +42,8 @@ from pytest_modelperf.report.named_text import (
     render_work_and_time,
 )
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.rooflines import place_layers
+from pytest_modelperf.roofline.records import place_layers
+from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
 from tests.measuring.profiles import (
     ENGINE,

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.peak_files import (
+from pytest_modelperf.roofline.records import Bandwidth, Peaks
+from pytest_modelperf.roofline.store import (
     FOLDER_VARIABLE,
     SCHEMA,
     KeptPeaks,
@@ -21,7 +22,6 @@ from pytest_modelperf.peak_files import (
     find_peaks,
     keep_peaks,
 )
-from pytest_modelperf.rooflines import Bandwidth, Peaks
 
 KEY = "linux-x86_64-zen4-2c"
 PEAKS = Peaks(

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.peak_files import cache_folder, keep_peaks
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.rooflines import Bandwidth
+from pytest_modelperf.roofline.records import Bandwidth
+from pytest_modelperf.roofline.store import cache_folder, keep_peaks
 from tests.command import Result, run
 from tests.small_models import parse
 from tests.test_rooflines import make_peaks

@@ -20,9 +20,8 @@ from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfil
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
-from pytest_modelperf.report.roofline_text import roofline_insets
-from pytest_modelperf.rooflines import (
+from pytest_modelperf.roofline.document import rooflines_to_json
+from pytest_modelperf.roofline.records import (
     UNKNOWN_SIZE,
     Bandwidth,
     Bound,
@@ -32,7 +31,8 @@ from pytest_modelperf.rooflines import (
     place_layers,
     theoretical_roofs,
 )
-from pytest_modelperf.serde.roofline import rooflines_to_json
+from pytest_modelperf.roofline.tables import peak_lines, roofline_table
+from pytest_modelperf.roofline.text import roofline_insets
 from tests.measuring.profiles import ENGINE, MACHINE, measured_classifier
 from tests.small_models import ones, static_of
 

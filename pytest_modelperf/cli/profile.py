@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.records import Profile
     from pytest_modelperf.profiler.request import ProfileRequest
-    from pytest_modelperf.rooflines import Roofline
+    from pytest_modelperf.roofline.records import Roofline
 
 DEFAULT_TOP = 20
 _NOT_MEASURED = 3
@@ -189,7 +189,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
     from pytest_modelperf.profiler.tables.layers import LayerView
     from pytest_modelperf.profiler.text import render_profile
     from pytest_modelperf.report.markdown_page import MarkdownStyle
-    from pytest_modelperf.report.roofline_text import roofline_insets
+    from pytest_modelperf.roofline.text import roofline_insets
 
     view = LayerView(names, order, top or None)
     insets = roofline_insets(rooflines, view.top)
@@ -242,8 +242,8 @@ def _find_rooflines(
     result: Profile, measuring: Measuring, extensions: Extensions, *, measures_anew: bool
 ) -> Mapping[str, Roofline]:
     """The roofline of each case that has one, by its id; what there is to say is said here."""
-    from pytest_modelperf.peak_files import cache_folder
-    from pytest_modelperf.peaks import find_rooflines
+    from pytest_modelperf.roofline.peaks import find_rooflines
+    from pytest_modelperf.roofline.store import cache_folder
 
     progress = ProgressLine()
     try:
@@ -317,7 +317,7 @@ def _write_profile(  # noqa: PLR0913, PLR0917  # one for each output
     if json_file is not None:
         from pytest_modelperf.profiler.document import dump_profile
         from pytest_modelperf.profiler.request import on_this_machine
-        from pytest_modelperf.serde.roofline import rooflines_to_json
+        from pytest_modelperf.roofline.document import rooflines_to_json
 
         known = result if result.machine is not None else on_this_machine(result)
         write(json_file, dump_profile(known, rooflines_to_json(rooflines)))

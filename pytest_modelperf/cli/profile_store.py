@@ -16,7 +16,7 @@ from pytest_modelperf.errors import UsageError
 if TYPE_CHECKING:
     from pytest_modelperf.named_profiles.store import ProfileStore
     from pytest_modelperf.profiler.records import Profile
-    from pytest_modelperf.rooflines import Roofline
+    from pytest_modelperf.roofline.records import Roofline
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

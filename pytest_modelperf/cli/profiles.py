@@ -150,11 +150,11 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     """What is counted, and the least time that the peaks of this machine allow it."""
     from pytest_modelperf.named_profiles.listing import count_flops
     from pytest_modelperf.named_profiles.roofs import find_theoretical_rooflines
-    from pytest_modelperf.peak_files import cache_folder
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView
     from pytest_modelperf.report.named_text import render_flops
+    from pytest_modelperf.roofline.store import cache_folder
     from pytest_modelperf.serde.named import dump_named
 
     counted = count_flops(store.model, request, operators)

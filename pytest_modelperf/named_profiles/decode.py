@@ -50,7 +50,7 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     Uncounted,
 )
-from pytest_modelperf.rooflines import Roofline
+from pytest_modelperf.roofline.records import Roofline
 from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
 from pytest_modelperf.serde.values import SCHEMA
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile

@@ -14,7 +14,7 @@ from pytest_modelperf.named_profiles.strict_values import (
     some_items,
     with_keys,
 )
-from pytest_modelperf.rooflines import Bandwidth, Bound, LayerRoof, Peaks, Roofline, Work
+from pytest_modelperf.roofline.records import Bandwidth, Bound, LayerRoof, Peaks, Roofline, Work
 from pytest_modelperf.text.escaping import printable
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)

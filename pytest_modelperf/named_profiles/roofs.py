@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_modelperf.peak_files import find_peaks
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.rooflines import Peaks, Roofline, theoretical_roofs
+from pytest_modelperf.roofline.records import Peaks, Roofline, theoretical_roofs
+from pytest_modelperf.roofline.store import find_peaks
 
 
 @dataclass(frozen=True, slots=True)

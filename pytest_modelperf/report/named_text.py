@@ -29,7 +29,7 @@ from pytest_modelperf.report.named_tables import (
     work_and_time_table,
 )
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.roofline_text import roofline_insets
+from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 

@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.facts_document import (
     totals_to_json,
 )
 from pytest_modelperf.profiler.records import CaseProfile
-from pytest_modelperf.serde.roofline import rooflines_to_json
+from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.serde.values import Json, dump_document, ms, number
 
 # That of the document around a profile, which has its own.

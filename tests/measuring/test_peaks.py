@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf import peaks as module
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
-from pytest_modelperf.peak_files import FOLDER_VARIABLE, find_peaks
-from pytest_modelperf.peaks import MEASURING, find_rooflines, measure_peaks
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
 from pytest_modelperf.profiler.preparation import Place
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.rooflines import Bandwidth, Peaks
+from pytest_modelperf.roofline import peaks as module
+from pytest_modelperf.roofline.peaks import MEASURING, find_rooflines, measure_peaks
+from pytest_modelperf.roofline.records import Bandwidth, Peaks
+from pytest_modelperf.roofline.store import FOLDER_VARIABLE, find_peaks
 from tests.command import run
 from tests.measuring.profiles import measured_cases, measured_classifier, measured_function
 from tests.small_models import ones, parse, static_of

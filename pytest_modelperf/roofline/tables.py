@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.rooflines import Bound, LayerRoof, Peaks, Roofline
+from pytest_modelperf.roofline.records import Bound, LayerRoof, Peaks, Roofline
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import (
     format_bytes,

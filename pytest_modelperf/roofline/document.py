@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_modelperf.rooflines import LayerRoof, Peaks, Roofline
+from pytest_modelperf.roofline.records import LayerRoof, Peaks, Roofline
 from pytest_modelperf.serde.values import Json, ms, number
 
 

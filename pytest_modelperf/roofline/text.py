@@ -7,8 +7,8 @@ from functools import partial
 
 from pytest_modelperf.profiler.text import Inset
 from pytest_modelperf.report.page import Page
-from pytest_modelperf.report.roofline_tables import peak_lines, roofline_table
-from pytest_modelperf.rooflines import Roofline
+from pytest_modelperf.roofline.records import Roofline
+from pytest_modelperf.roofline.tables import peak_lines, roofline_table
 
 
 def roofline_insets(rooflines: Mapping[str, Roofline], top: int | None) -> dict[str, Inset]:

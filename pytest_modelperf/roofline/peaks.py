@@ -18,7 +18,6 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.model_file import ModelSource
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.graph.runnable import nodes_by_name
-from pytest_modelperf.peak_files import find_peaks, keep_peaks
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -35,7 +34,7 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup, kernel_run_of
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
-from pytest_modelperf.rooflines import (
+from pytest_modelperf.roofline.records import (
     Bandwidth,
     KernelWork,
     Peaks,
@@ -44,6 +43,7 @@ from pytest_modelperf.rooflines import (
     place_layers,
     same_precision,
 )
+from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 
 MEASURING = "measuring the machine's peaks"
 

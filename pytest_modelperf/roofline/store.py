@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.rooflines import Bandwidth, Peaks
+from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.text.escaping import printable
 
 SCHEMA = 1

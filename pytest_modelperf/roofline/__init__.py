@@ -1,0 +1,1 @@
+"""The least time that a machine allows a model."""
