@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio, RoundSpread
-from pytest_modelperf.sweeps import (
+from pytest_modelperf.sweep.records import (
     BATCH,
     CORES,
     STREAMS,

@@ -49,10 +49,10 @@ from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
 from pytest_modelperf.report.html.run_data import run_data
 from pytest_modelperf.report.html.run_page import render_run_page
-from pytest_modelperf.report.html.sweep_data import sweep_data
-from pytest_modelperf.report.html.sweep_page import render_sweep_page
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
+from pytest_modelperf.sweep.page import render_sweep_page
+from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.text.escaping import printable
 from tests.command import environment
 from tests.command import run as command

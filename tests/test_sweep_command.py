@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf import sweeping
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.records import Outcome
@@ -21,8 +20,9 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.report import html
 from pytest_modelperf.report.html import extra
 from pytest_modelperf.stats.estimates import needed_samples
-from pytest_modelperf.sweeping import SweepSource
-from pytest_modelperf.sweeps import Sweep, SweepPoint
+from pytest_modelperf.sweep import measuring as sweeping
+from pytest_modelperf.sweep.measuring import SweepSource
+from pytest_modelperf.sweep.records import Sweep, SweepPoint
 from tests.command import run
 from tests.sweeps import make_configuration, make_point, make_side, make_sweep
 

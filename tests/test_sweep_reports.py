@@ -24,11 +24,11 @@ from pytest_modelperf.comparing.records import (
 )
 from pytest_modelperf.profiler.records import Case, LayerType, Outcome
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.sweep_csv import SWEEP_COLUMNS, render_sweep_csv
-from pytest_modelperf.report.sweep_text import render_sweep
-from pytest_modelperf.serde.sweep import dump_sweep
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweeps import Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.csv import SWEEP_COLUMNS, render_sweep_csv
+from pytest_modelperf.sweep.document import dump_sweep
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.text import render_sweep
 from pytest_modelperf.text.words import display_width
 from tests.measuring.profiles import ENGINE, measured_classifier
 from tests.sweeps import make_configuration, make_point, make_side, make_sweep

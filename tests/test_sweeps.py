@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.sweeps import Sweep, SweepPoint, find_sweet_spot
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, find_sweet_spot
 from tests.sweeps import make_configuration, make_point, make_ratio, make_side
 
 # Few values, so that ties and bounds that are met exactly come up.

@@ -24,7 +24,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 
 if TYPE_CHECKING:
-    from pytest_modelperf.sweeps import Sweep
+    from pytest_modelperf.sweep.records import Sweep
 
 _NOT_MEASURED = 3
 
@@ -121,7 +121,7 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     )
     setup = measuring.model_setup(extensions, "a sweep")
 
-    from pytest_modelperf.sweeping import SweepSource, sweep_models
+    from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
 
     sources = [SweepSource(model, setup)]
     if against is not None:
@@ -133,13 +133,13 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     finally:
         progress.clear()
     if is_shown:
-        from pytest_modelperf.report.sweep_text import render_sweep
+        from pytest_modelperf.sweep.text import render_sweep
 
         click.echo(render_sweep(result, terminal_style()), nl=False)
     _write_sweep(result, json_file, csv_file, html_file)
     if markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
-        from pytest_modelperf.report.sweep_text import render_sweep
+        from pytest_modelperf.sweep.text import render_sweep
 
         write(markdown_file, render_sweep(result, MarkdownStyle()))
     _end_unless_measured(result, is_shown=is_shown)
@@ -149,15 +149,15 @@ def _write_sweep(
     result: Sweep, json_file: str | None, csv_file: str | None, html_file: str | None
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde.sweep import dump_sweep
+        from pytest_modelperf.sweep.document import dump_sweep
 
         write(json_file, dump_sweep(result))
     if csv_file is not None:
-        from pytest_modelperf.report.sweep_csv import render_sweep_csv
+        from pytest_modelperf.sweep.csv import render_sweep_csv
 
         write(csv_file, render_sweep_csv(result))
     if html_file is not None:
-        from pytest_modelperf.report.html.sweep_page import render_sweep_page
+        from pytest_modelperf.sweep.page import render_sweep_page
 
         write(html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
 
@@ -172,7 +172,7 @@ def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
     lacking = [p for side in result.sides for p in side.points if p.latency is None]
     if result.has_failed or any(point.outcome is not Outcome.SKIPPED for point in lacking):
         if not is_shown:
-            from pytest_modelperf.report.sweep_text import unmeasured_lines
+            from pytest_modelperf.sweep.text import unmeasured_lines
 
             for line in unmeasured_lines(result):
                 click.echo(line, err=True)

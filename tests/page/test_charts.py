@@ -11,7 +11,7 @@ import pytest
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
-from pytest_modelperf.sweeps import Configuration, SweepPoint, SweetSpot, find_sweet_spot
+from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.text.units import format_count, format_ms
 from tests.page import sample_data
 from tests.page.browser import OpenPage, barred

@@ -12,8 +12,9 @@ from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_
 from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.html.sweep_data import sweep_data
-from pytest_modelperf.report.sweep_tables import (
+from pytest_modelperf.sweep.page_data import sweep_data
+from pytest_modelperf.sweep.records import Sweep, SweepSide
+from pytest_modelperf.sweep.tables import (
     format_limit,
     is_measured,
     labels_of,
@@ -21,8 +22,7 @@ from pytest_modelperf.report.sweep_tables import (
     scaling_table,
     whole_table,
 )
-from pytest_modelperf.report.sweep_text import unmeasured_lines as unmeasured_points
-from pytest_modelperf.sweeps import Sweep, SweepSide
+from pytest_modelperf.sweep.text import unmeasured_lines as unmeasured_points
 from pytest_modelperf.text.units import format_rate
 from pytest_modelperf.text.words import list_names
 

@@ -18,7 +18,7 @@ from pytest_modelperf.profiler.page_latency import (
     engine_name,
     point_entry,
 )
-from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide
 
 
 def sweep_data(sweep: Sweep) -> Entry:

@@ -23,7 +23,9 @@ from pytest_modelperf.profiler.records import Outcome, Profile
 from pytest_modelperf.profiler.tables.measured import layer_type_time_table
 from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.sweep_tables import (
+from pytest_modelperf.report.tables import table_width
+from pytest_modelperf.sweep.records import Sweep, SweepPoint, SweepSide
+from pytest_modelperf.sweep.tables import (
     change_table,
     describe_ratio,
     format_limit,
@@ -35,8 +37,6 @@ from pytest_modelperf.report.sweep_tables import (
     side_table,
     whole_table,
 )
-from pytest_modelperf.report.tables import table_width
-from pytest_modelperf.sweeps import Sweep, SweepPoint, SweepSide
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, format_rate
 

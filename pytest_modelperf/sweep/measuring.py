@@ -55,7 +55,7 @@ from pytest_modelperf.stats.estimates import (
     spread_of_round,
     summarize,
 )
-from pytest_modelperf.sweeps import (
+from pytest_modelperf.sweep.records import (
     BATCH,
     CORES,
     STREAMS,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from io import StringIO
 
 from pytest_modelperf.report.csv_text import plain_cell
-from pytest_modelperf.report.sweep_tables import LABELS
-from pytest_modelperf.report.sweep_text import outcome_word
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.sweeps import PointChange, Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.records import PointChange, Sweep, SweepPoint, SweetSpot
+from pytest_modelperf.sweep.tables import LABELS
+from pytest_modelperf.sweep.text import outcome_word
 
 _NS_PER_MS = 1e6
 _PERCENTS = (50.0, 95.0)

@@ -8,7 +8,7 @@ from pytest_modelperf.comparing.figures import format_percent
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
-from pytest_modelperf.sweeps import (
+from pytest_modelperf.sweep.records import (
     BATCH,
     CORES,
     STREAMS,

@@ -1,0 +1,1 @@
+"""One model or two at many configurations."""
