@@ -11,8 +11,8 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.report.markdown_page import MarkdownStyle
-from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
 from pytest_modelperf.sweep.text import render_sweep
+from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 from tests.small_models import ones, parse
 from tests.test_sweep_reports import one_model
 from tests.test_whatif_reports import evil_whatif

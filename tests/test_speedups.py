@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, CaseProfile
-from pytest_modelperf.speedups import (
+from pytest_modelperf.stats.records import Ratio
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind
+from pytest_modelperf.whatif.speedups import (
     Tried,
     check_asked,
     describe_zeros,
@@ -19,8 +21,6 @@ from pytest_modelperf.speedups import (
     inverted,
     make_levels,
 )
-from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import Level, Variant, VariantKind
 from tests.measuring.profiles import ENGINE
 from tests.whatifs import OVERHEAD, make_baseline, make_layer, make_layers, make_speedup
 

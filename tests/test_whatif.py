@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_modelperf import whatif as core
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.profiler.hookspecs import (
     Extensions,
@@ -31,9 +30,10 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.report import html
-from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS
-from pytest_modelperf.variants import Variant, VariantKind, WhatIf
-from pytest_modelperf.whatif import ask_what_if
+from pytest_modelperf.whatif import measuring as core
+from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
+from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from tests.command import run
 from tests.small_models import parse
 from tests.whatifs import make_case, make_whatif

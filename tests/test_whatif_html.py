@@ -15,10 +15,10 @@ from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.page import render_profile_page
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.report.html.render import dump_data, pack
-from pytest_modelperf.report.html.whatif_data import whatif_data
-from pytest_modelperf.report.html.whatif_overview import render_whatif_page
-from pytest_modelperf.report.whatif_text import SPEED_ONLY
-from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.page import render_whatif_page
+from pytest_modelperf.whatif.page_data import whatif_data
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.text import SPEED_ONLY
 from tests.measuring.profiles import measured_cases
 from tests.test_html_data import EVIL, Markup, unpacked, without_plotly
 from tests.whatifs import FAILURE, NOTE, OVERHEAD, make_case, make_layer, make_layers, make_whatif

@@ -14,12 +14,12 @@ from inline_snapshot import snapshot
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.whatif_csv import WHATIF_COLUMNS, render_whatif_csv
-from pytest_modelperf.report.whatif_tables import View
-from pytest_modelperf.report.whatif_text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
-from pytest_modelperf.serde.whatif import dump_whatif
 from pytest_modelperf.text.words import display_width
-from pytest_modelperf.variants import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.csv import WHATIF_COLUMNS, render_whatif_csv
+from pytest_modelperf.whatif.document import dump_whatif
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.tables import View
+from pytest_modelperf.whatif.text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
 from tests.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif
 
 EVIL = "a\x1b[31mb\nc\u202ed"

@@ -16,7 +16,14 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
 )
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import (
+    BASELINE,
+    Level,
+    Variant,
+    VariantKind,
+    WhatIf,
+    WhatIfCase,
+)
 from tests.measuring.profiles import ENGINE, MACHINE, NS_PER_MS, make_measurement
 
 CONFIDENCE = 0.99

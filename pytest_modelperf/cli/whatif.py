@@ -20,7 +20,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 
 if TYPE_CHECKING:
-    from pytest_modelperf.variants import Variant, VariantKind, WhatIf
+    from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 
 DEFAULT_TOP = 20
 _NOT_MEASURED = 3
@@ -150,7 +150,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
 
         check_html_extra("--html")
 
-    from pytest_modelperf.speedups import check_asked
+    from pytest_modelperf.whatif.speedups import check_asked
 
     check_asked(variants, estimates)
     extensions = load_extensions(plugins)
@@ -165,7 +165,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     )
     setup = measuring.model_setup(extensions, "a what-if")
 
-    from pytest_modelperf.whatif import ask_what_if
+    from pytest_modelperf.whatif.measuring import ask_what_if
 
     progress = ProgressLine()
     try:
@@ -174,8 +174,8 @@ def whatif(  # noqa: PLR0913  # one parameter per option
         progress.clear()
 
     from pytest_modelperf.report.markdown_page import MarkdownStyle
-    from pytest_modelperf.report.whatif_tables import View
-    from pytest_modelperf.report.whatif_text import WhatIfView, render_whatif
+    from pytest_modelperf.whatif.tables import View
+    from pytest_modelperf.whatif.text import WhatIfView, render_whatif
 
     shown = WhatIfView(top or None, View(view))
     if is_shown:
@@ -189,7 +189,7 @@ def whatif(  # noqa: PLR0913  # one parameter per option
 def _read_variants(
     prune: str | None, prune_channels: str | None, quantize: str | None, precision: str | None
 ) -> tuple[Variant, ...]:
-    from pytest_modelperf.variants import Variant, VariantKind
+    from pytest_modelperf.whatif.records import Variant, VariantKind
 
     def of_shares(kind: VariantKind, option: str, text: str | None) -> list[Variant]:
         shares = () if text is None else parse_shares(option, text)
@@ -231,15 +231,15 @@ def _write_whatif(
     result: WhatIf, json_file: str | None, csv_file: str | None, html_file: str | None
 ) -> None:
     if json_file is not None:
-        from pytest_modelperf.serde.whatif import dump_whatif
+        from pytest_modelperf.whatif.document import dump_whatif
 
         write(json_file, dump_whatif(result))
     if csv_file is not None:
-        from pytest_modelperf.report.whatif_csv import render_whatif_csv
+        from pytest_modelperf.whatif.csv import render_whatif_csv
 
         write(csv_file, render_whatif_csv(result))
     if html_file is not None:
-        from pytest_modelperf.report.html.whatif_overview import render_whatif_page
+        from pytest_modelperf.whatif.page import render_whatif_page
 
         write(html_file, render_whatif_page(result, made=dt.datetime.now(dt.timezone.utc)))
 
@@ -252,7 +252,7 @@ def _end_unless_measured(result: WhatIf, *, is_shown: bool) -> None:
     if not any(case.has_failed for case in result.cases):
         return
     if not is_shown:
-        from pytest_modelperf.report.whatif_text import failed_lines
+        from pytest_modelperf.whatif.text import failed_lines
 
         for case in result.cases:
             for line in failed_lines(case):

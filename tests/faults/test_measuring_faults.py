@@ -514,7 +514,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatc
         ("pytest_modelperf.profiler.text.render_profile", "profile m.onnx"),
         ("pytest_modelperf.comparing.by_duet.side_run", "compare m.onnx other.onnx"),
         ("pytest_modelperf.sweep.measuring._sum_up", "sweep m.onnx"),
-        ("pytest_modelperf.whatif._reopened", "whatif m.onnx --prune 0.5"),
+        ("pytest_modelperf.whatif.measuring._reopened", "whatif m.onnx --prune 0.5"),
     ],
 )
 def test_an_interrupt_between_runs_ends_all(

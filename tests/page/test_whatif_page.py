@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.html.whatif_overview import render_whatif_page
-from pytest_modelperf.variants import Level, WhatIf
+from pytest_modelperf.whatif.page import render_whatif_page
+from pytest_modelperf.whatif.records import Level, WhatIf
 from tests.page.browser import OpenPage
 from tests.page.conftest import without_charts
 from tests.page.sample_data import HOSTILE_NAMES

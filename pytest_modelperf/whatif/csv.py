@@ -9,7 +9,7 @@ from io import StringIO
 from pytest_modelperf.report.csv_text import plain_cell
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import Level, WhatIf, WhatIfCase, times_as_fast
+from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase, times_as_fast
 
 WHATIF_COLUMNS = (
     *("case", "batch_size", "cores", "dims", "level", "kind", "share", "form", "estimate"),

@@ -7,7 +7,7 @@ from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_
 from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import Level, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 
 _BASELINE = "baseline"
 

@@ -10,7 +10,9 @@ from pytest_modelperf.profiler.conditions import describe_engine, describe_machi
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.report.page import Page, PageStyle
-from pytest_modelperf.report.whatif_tables import (
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.whatif.records import VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.tables import (
     View,
     layer_level_tables,
     layer_type_level_tables,
@@ -18,8 +20,6 @@ from pytest_modelperf.report.whatif_tables import (
     output_change_table,
     verdict_of,
 )
-from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.variants import VariantKind, WhatIf, WhatIfCase
 
 SPEED_ONLY = "speed only: what a variant does to accuracy is not measured"
 _STYLES = {"faster": "green", "slower": "red", "failed": "red"}

@@ -47,11 +47,11 @@ from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.variant_options import Kind, variant_options
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.speedups import Tried, check_asked, describe_zeros, make_levels
 from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.variants import Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.speedups import Tried, check_asked, describe_zeros, make_levels
 
 # Whatever is as fast as before within so much is called equal: then no more rounds are taken.
 _NO_DIFFERENCE = 0.03

@@ -20,7 +20,7 @@ from pytest_modelperf.text.units import (
     format_share,
     ms_decimals,
 )
-from pytest_modelperf.variants import Level, WhatIfCase, times_as_fast
+from pytest_modelperf.whatif.records import Level, WhatIfCase, times_as_fast
 
 _NS_PER_MS = 1e6
 _NOTHING = "-"

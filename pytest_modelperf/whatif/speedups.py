@@ -12,7 +12,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import BASELINE, Level, Variant, VariantKind
+from pytest_modelperf.whatif.records import BASELINE, Level, Variant, VariantKind
 
 _NS_PER_MS = 1e6
 # A factor that nobody would prune a model for.

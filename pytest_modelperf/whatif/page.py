@@ -15,17 +15,7 @@ from pytest_modelperf.profiler.page_facts import (
 from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.html.whatif_data import operators_of, whatif_data
 from pytest_modelperf.report.tables import Column, Table
-from pytest_modelperf.report.whatif_tables import (
-    format_speedup,
-    format_speedup_interval,
-    interval_lines,
-    output_change_table,
-    speedup_interval,
-    verdict_of,
-)
-from pytest_modelperf.report.whatif_text import SPEED_ONLY, failed_lines
 from pytest_modelperf.text.units import (
     format_bytes,
     format_count,
@@ -34,7 +24,17 @@ from pytest_modelperf.text.units import (
     ms_decimals,
 )
 from pytest_modelperf.text.words import shorten_list
-from pytest_modelperf.variants import Level, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.page_data import operators_of, whatif_data
+from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.tables import (
+    format_speedup,
+    format_speedup_interval,
+    interval_lines,
+    output_change_table,
+    speedup_interval,
+    verdict_of,
+)
+from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
 
 _PARTS = (Part("whatif", "What if"),)
 # These have to be trained again before their outputs mean anything.

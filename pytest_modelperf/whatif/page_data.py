@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.page_latency import Entry, engine_name
 from pytest_modelperf.profiler.records import LayerRow
 from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.variants import Level, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 
 _BESIDE_LAYERS = frozenset(kind.value for kind in RowKind if kind is not RowKind.LAYER)
 

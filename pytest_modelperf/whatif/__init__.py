@@ -1,0 +1,1 @@
+"""What a model would gain by a change, measured."""
