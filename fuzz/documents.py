@@ -14,21 +14,21 @@ from pytest_modelperf.baselines.decode import decode_machine, decode_model
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.errors import BaselineError, UsageError
 from pytest_modelperf.files.strict_json import Advice
-from pytest_modelperf.named_profiles.decode import decode_named
-from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.report.named_text import render_named, render_side_by_side
+from pytest_modelperf.profiles.decode import decode_named
+from pytest_modelperf.profiles.document import dump_named, dump_side_by_side
+from pytest_modelperf.profiles.side_by_side import put_side_by_side
+from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.roofline.records import theoretical_roofs
 from pytest_modelperf.roofline.store import KeptPeaks, find_peaks, keep_peaks
 from pytest_modelperf.roofline.text import roofline_insets
-from pytest_modelperf.serde.named import dump_named, dump_side_by_side
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.document import dump_trace_summary
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile

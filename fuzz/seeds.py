@@ -25,9 +25,9 @@ from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
+from pytest_modelperf.profiles.document import NAMED_SCHEMA
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import keep_peaks
-from pytest_modelperf.serde.named import NAMED_SCHEMA
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from tests import ort_profiles

@@ -17,17 +17,6 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import OutputError, UsageError
-from pytest_modelperf.named_profiles.listing import find_older
-from pytest_modelperf.named_profiles.place import (
-    MAX_NAME,
-    check_name,
-    is_function,
-    model_folder,
-    project_root,
-)
-from pytest_modelperf.named_profiles.side_by_side import put_beside_work, put_side_by_side
-from pytest_modelperf.named_profiles.store import ProfileStore
-from pytest_modelperf.named_records import NamedProfile, ProfileList, Unusable
 from pytest_modelperf.profiler.conditions import describe_instruction_sets
 from pytest_modelperf.profiler.document import dump_profile, profile_to_json
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome, Profile
@@ -35,7 +24,19 @@ from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.report.named_text import (
+from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, dump_work_and_time
+from pytest_modelperf.profiles.listing import find_older
+from pytest_modelperf.profiles.place import (
+    MAX_NAME,
+    check_name,
+    is_function,
+    model_folder,
+    project_root,
+)
+from pytest_modelperf.profiles.records import NamedProfile, ProfileList, Unusable
+from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
+from pytest_modelperf.profiles.store import ProfileStore
+from pytest_modelperf.profiles.text import (
     render_list,
     render_named,
     render_side_by_side,
@@ -44,7 +45,6 @@ from pytest_modelperf.report.named_text import (
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.records import place_layers
 from pytest_modelperf.roofline.text import roofline_insets
-from pytest_modelperf.serde.named import dump_named, dump_side_by_side, dump_work_and_time
 from tests.measuring.profiles import (
     ENGINE,
     MACHINE,

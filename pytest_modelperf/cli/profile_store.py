@@ -14,8 +14,8 @@ import click
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_modelperf.named_profiles.store import ProfileStore
     from pytest_modelperf.profiler.records import Profile
+    from pytest_modelperf.profiles.store import ProfileStore
     from pytest_modelperf.roofline.records import Roofline
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -33,8 +33,8 @@ def profile_dir_option(command: _F) -> _F:
 
 
 def open_store(model: str, profile_dir: str | None) -> ProfileStore:
-    from pytest_modelperf.named_profiles.place import FOLDER, model_folder, project_root
-    from pytest_modelperf.named_profiles.store import ProfileStore
+    from pytest_modelperf.profiles.place import FOLDER, model_folder, project_root
+    from pytest_modelperf.profiles.store import ProfileStore
 
     root = project_root(Path.cwd())
     place = root / FOLDER if profile_dir is None else Path(profile_dir)
@@ -71,8 +71,8 @@ class Keeping:
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
         """Keep it where anything of it was measured, and say what became of it."""
-        from pytest_modelperf.named_records import NamedProfile
-        from pytest_modelperf.report.named_text import describe_kept
+        from pytest_modelperf.profiles.records import NamedProfile
+        from pytest_modelperf.profiles.text import describe_kept
 
         if all(case.measured is None for case in profile.cases):
             return f"{self.name} is not kept: no case was measured"

@@ -15,9 +15,9 @@ from pytest_modelperf.files.output import check_outputs, is_stdout
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.named_profiles.store import ProfileStore
     from pytest_modelperf.profiler.hookspecs import Operators
     from pytest_modelperf.profiler.request import ProfileRequest
+    from pytest_modelperf.profiles.store import ProfileStore
 
 DEFAULT_TOP = 20
 _USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
@@ -95,7 +95,7 @@ def profiles(  # noqa: PLR0913  # one parameter per option
         raise UsageError("--show, --compare and --remove are three things: give one of them.")
     if removed and json_file is not None:
         raise UsageError("--remove writes nothing: leave out --json, or it.")
-    from pytest_modelperf.named_records import FLOPS
+    from pytest_modelperf.profiles.records import FLOPS
 
     is_kept = removed or compared or show not in {None, FLOPS}
     if is_kept and (batch is not None or dims or inputs):
@@ -129,9 +129,9 @@ def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
 ) -> None:
     """Exit status 2 where something could not be listed."""
-    from pytest_modelperf.named_profiles.listing import list_profiles
-    from pytest_modelperf.report.named_text import render_list
-    from pytest_modelperf.serde.named import dump_profile_list
+    from pytest_modelperf.profiles.document import dump_profile_list
+    from pytest_modelperf.profiles.listing import list_profiles
+    from pytest_modelperf.profiles.text import render_list
 
     found = list_profiles(store, request, operators)
     _put(render_list(found, terminal_style()), dump_profile_list(found), json_file)
@@ -148,14 +148,14 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     json_file: str | None,
 ) -> None:
     """What is counted, and the least time that the peaks of this machine allow it."""
-    from pytest_modelperf.named_profiles.listing import count_flops
-    from pytest_modelperf.named_profiles.roofs import find_theoretical_rooflines
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView
-    from pytest_modelperf.report.named_text import render_flops
+    from pytest_modelperf.profiles.document import dump_named
+    from pytest_modelperf.profiles.listing import count_flops
+    from pytest_modelperf.profiles.roofs import find_theoretical_rooflines
+    from pytest_modelperf.profiles.text import render_flops
     from pytest_modelperf.roofline.store import cache_folder
-    from pytest_modelperf.serde.named import dump_named
 
     counted = count_flops(store.model, request, operators)
     roofs = find_theoretical_rooflines(counted.profile, describe_machine(), cache_folder(), engine)
@@ -166,10 +166,10 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
 
 
 def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> None:
-    from pytest_modelperf.named_profiles.listing import find_older
     from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView
-    from pytest_modelperf.report.named_text import render_named
+    from pytest_modelperf.profiles.listing import find_older
+    from pytest_modelperf.profiles.text import render_named
 
     found = store.read(name)
     is_older = name in (find_older(store.model, [found]) or ())
@@ -179,10 +179,10 @@ def _show(store: ProfileStore, name: str, top: int, json_file: str | None) -> No
 
 
 def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: str | None) -> None:
-    from pytest_modelperf.named_profiles.side_by_side import put_beside_work, put_side_by_side
-    from pytest_modelperf.named_records import FLOPS
-    from pytest_modelperf.report.named_text import render_side_by_side, render_work_and_time
-    from pytest_modelperf.serde.named import dump_side_by_side, dump_work_and_time
+    from pytest_modelperf.profiles.document import dump_side_by_side, dump_work_and_time
+    from pytest_modelperf.profiles.records import FLOPS
+    from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
+    from pytest_modelperf.profiles.text import render_side_by_side, render_work_and_time
 
     if names[0] == names[1]:
         raise UsageError(f"--compare takes two profiles, not {printable(names[0])} twice.")

@@ -46,16 +46,16 @@ from pytest_modelperf.errors import (
 from pytest_modelperf.files.output import written_text
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.files.strict_json import OF_BASELINE
-from pytest_modelperf.named_profiles.decode import decode_named
-from pytest_modelperf.named_profiles.side_by_side import put_side_by_side
-from pytest_modelperf.named_profiles.store import ProfileStore
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.report.named_text import render_named, render_side_by_side
+from pytest_modelperf.profiles.decode import decode_named
+from pytest_modelperf.profiles.document import dump_named
+from pytest_modelperf.profiles.side_by_side import put_side_by_side
+from pytest_modelperf.profiles.store import ProfileStore
+from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.store import find_peaks, keep_peaks
-from pytest_modelperf.serde.named import dump_named
 from pytest_modelperf.tracing.files import ort_profile_file
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from tests.baseline_writer import MACHINE, NAME, make_recording

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.named_records import (
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiles.records import (
     ENGINE,
     MODEL_FILE,
     CasePair,
@@ -16,8 +18,6 @@ from pytest_modelperf.named_records import (
     Unlike,
     WorkAndTime,
 )
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.text.escaping import printable
 
 _DIGITS = 12

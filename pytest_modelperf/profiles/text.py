@@ -5,7 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from pytest_modelperf.named_records import (
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.tables.static import describe_model
+from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.profiles.records import (
     ENGINE,
     FLOPS,
     MODEL_FILE,
@@ -15,19 +20,14 @@ from pytest_modelperf.named_records import (
     SideBySide,
     WorkAndTime,
 )
-from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import Case, CaseProfile
-from pytest_modelperf.profiler.tables.layers import LayerView
-from pytest_modelperf.profiler.tables.static import describe_model
-from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.named_tables import (
+from pytest_modelperf.profiles.tables import (
     case_pair_table,
     layer_pair_table,
     profile_list_tables,
     type_pair_table,
     work_and_time_table,
 )
+from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.text.escaping import printable

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from pytest_modelperf.errors import ModelError, ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.named_profiles.place import is_function
-from pytest_modelperf.named_profiles.store import ProfileStore
-from pytest_modelperf.named_records import FLOPS, NamedProfile, ProfileList, Unusable
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
+from pytest_modelperf.profiles.place import is_function
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, Unusable
+from pytest_modelperf.profiles.store import ProfileStore
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:

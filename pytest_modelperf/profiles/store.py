@@ -18,10 +18,10 @@ from pathlib import Path
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.strict_json import Advice
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
-from pytest_modelperf.named_profiles.decode import decode_named
-from pytest_modelperf.named_profiles.place import check_name, unknown_name
-from pytest_modelperf.named_records import FLOPS, NamedProfile, Unusable
-from pytest_modelperf.serde.named import dump_named
+from pytest_modelperf.profiles.decode import decode_named
+from pytest_modelperf.profiles.document import dump_named
+from pytest_modelperf.profiles.place import check_name, unknown_name
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, Unusable
 from pytest_modelperf.text.escaping import printable
 
 SUFFIX = ".json"

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.named_records import (
-    CasePair,
-    NamedProfile,
-    ProfileList,
-    SideBySide,
-    WorkAndTime,
-)
 from pytest_modelperf.profiler.document import profile_to_json
 from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
@@ -20,6 +13,13 @@ from pytest_modelperf.profiler.facts_document import (
     totals_to_json,
 )
 from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiles.records import (
+    CasePair,
+    NamedProfile,
+    ProfileList,
+    SideBySide,
+    WorkAndTime,
+)
 from pytest_modelperf.roofline.document import rooflines_to_json
 from pytest_modelperf.serde.values import Json, dump_document, ms, number
 

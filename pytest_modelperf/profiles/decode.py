@@ -18,16 +18,6 @@ from pytest_modelperf.baselines.decode import read_machine_facts
 from pytest_modelperf.baselines.upgrades import upgrade
 from pytest_modelperf.files.fields import MAX_INTEGER, Field
 from pytest_modelperf.files.strict_json import Advice, parse_json
-from pytest_modelperf.named_profiles.decode_roofline import decode_roofline
-from pytest_modelperf.named_profiles.strict_values import (
-    nanoseconds,
-    number,
-    one_of,
-    some_items,
-    texts,
-    with_keys,
-)
-from pytest_modelperf.named_records import NamedProfile
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
     Block,
@@ -50,8 +40,18 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     Uncounted,
 )
+from pytest_modelperf.profiles.decode_roofline import decode_roofline
+from pytest_modelperf.profiles.document import DATE_FORMAT, NAMED_SCHEMA
+from pytest_modelperf.profiles.records import NamedProfile
+from pytest_modelperf.profiles.strict_values import (
+    nanoseconds,
+    number,
+    one_of,
+    some_items,
+    texts,
+    with_keys,
+)
 from pytest_modelperf.roofline.records import Roofline
-from pytest_modelperf.serde.named import DATE_FORMAT, NAMED_SCHEMA
 from pytest_modelperf.serde.values import SCHEMA
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.text.escaping import printable

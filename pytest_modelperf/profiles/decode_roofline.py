@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from pytest_modelperf.files.fields import Field
-from pytest_modelperf.named_profiles.strict_values import (
+from pytest_modelperf.profiles.strict_values import (
     nanoseconds,
     number,
     one_of,

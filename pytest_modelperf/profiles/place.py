@@ -10,7 +10,7 @@ from pathlib import Path
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.names import folder_name
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.named_records import FLOPS
+from pytest_modelperf.profiles.records import FLOPS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import nearest
 

@@ -1,1 +1,0 @@
-"""Profiles kept under names: where they lie, strict reading, atomic writing, two side by side."""

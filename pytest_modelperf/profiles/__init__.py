@@ -1,0 +1,1 @@
+"""Profiles kept under names."""
