@@ -40,11 +40,11 @@ _PARTS = (
     ("look for unused baselines", "pytest_modelperf.testing.ending", "Ending._find_unused"),
     ("write baselines", "pytest_modelperf.testing.ending", "Ending._write"),
     ("write JSON", "pytest_modelperf.serde", "dump_run"),
-    ("write Markdown", "pytest_modelperf.report.run_markdown", "render_run_markdown"),
+    ("write Markdown", "pytest_modelperf.testing.markdown", "render_run_markdown"),
     ("write HTML", "pytest_modelperf.report.html", "render_run_page"),
-    ("write benchmark JSON", "pytest_modelperf.report.benchmark_json", "dump_benchmarks"),
-    ("write annotations", "pytest_modelperf.report.github", "annotations"),
-    ("write terminal summary", "pytest_modelperf.report.run_text", "render_summary"),
+    ("write benchmark JSON", "pytest_modelperf.testing.benchmark_json", "dump_benchmarks"),
+    ("write annotations", "pytest_modelperf.testing.github", "annotations"),
+    ("write terminal summary", "pytest_modelperf.testing.text", "render_summary"),
 )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
-from pytest_modelperf.testing.options import add_options, check_mode, missed_options
+from pytest_modelperf.testing.pytest_options import add_options, check_mode, missed_options
 from pytest_modelperf.testing.switch import (
     FLAG,
     SUFFIX,

@@ -466,7 +466,7 @@ except SystemExit: pass
     [
         (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "rich", "msgspec", "pytest"}),
         # All that a test of counted figures needs.
-        ("import pytest_modelperf.checking", {"onnxruntime", "scipy.special"}),
+        ("import pytest_modelperf.testing.checking", {"onnxruntime", "scipy.special"}),
     ],
     ids=["help", "counts"],
 )

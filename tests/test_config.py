@@ -17,7 +17,9 @@ from hypothesis import given
 from inline_snapshot import snapshot
 
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
-from pytest_modelperf.config import (
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.testing.config import (
     MODEL_KEYS,
     ModelTable,
     Settings,
@@ -25,9 +27,7 @@ from pytest_modelperf.config import (
     check_ini_keys,
     read_settings,
 )
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.options import OPTIONS, Option, UpdateMode
+from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode
 
 _ROOT = Path("/project")
 
@@ -809,7 +809,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() -> None:
     program = (
-        "import sys, pytest_modelperf.options; "
+        "import sys, pytest_modelperf.testing.options; "
         "print(*sorted(m for m in sys.modules if m.split('.')[0] in sys.argv))"
     )
     heavy = [
@@ -828,9 +828,9 @@ def test_the_names_of_options_are_known_without_what_only_a_run_of_ours_needs() 
 
     assert result.stdout.split() == [
         "pytest_modelperf",
-        "pytest_modelperf.config_values",
+        "pytest_modelperf.testing.config_values",
         "pytest_modelperf.errors",
-        "pytest_modelperf.options",
+        "pytest_modelperf.testing.options",
         "pytest_modelperf.text.units",
     ]
 

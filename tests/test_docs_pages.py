@@ -16,7 +16,7 @@ import onnx
 import onnxruntime  # noqa: F401  # as said above
 import pytest
 
-import pytest_modelperf.checking  # noqa: F401  # as said above
+import pytest_modelperf.testing.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
@@ -35,9 +35,6 @@ from pytest_modelperf.comparing.records import (
     TimeChange,
     Verdict,
 )
-from pytest_modelperf.config import MODEL_KEYS, Settings, Terms, read_settings
-from pytest_modelperf.options import OPTIONS, Option
-from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.profiler.hookspecs import PROJECT, Hooks
 from pytest_modelperf.profiler.records import (
     Case,
@@ -50,13 +47,16 @@ from pytest_modelperf.profiler.records import (
     Uncounted,
 )
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
-from pytest_modelperf.serde.run import dump_run, run_to_json
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS
 from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
+from pytest_modelperf.testing.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.testing.declared import CASE_WORDS
+from pytest_modelperf.testing.document import dump_run, run_to_json
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
+from pytest_modelperf.testing.options import OPTIONS, Option
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
 from tests.small_models import ones, parse, static_of
 
 if sys.version_info >= (3, 11):

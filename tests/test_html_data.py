@@ -32,7 +32,6 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
 )
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.outcomes import RunReport
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.page import render_profile_page
 from pytest_modelperf.profiler.page_data import profile_data
@@ -47,12 +46,13 @@ from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts, Static
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.report.html.extra import check_html_extra
 from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
-from pytest_modelperf.report.html.run_data import run_data
-from pytest_modelperf.report.html.run_page import render_run_page
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.page import render_sweep_page
 from pytest_modelperf.sweep.page_data import sweep_data
+from pytest_modelperf.testing.outcomes import RunReport
+from pytest_modelperf.testing.page import render_run_page
+from pytest_modelperf.testing.page_data import run_data
 from pytest_modelperf.text.escaping import printable
 from tests.command import environment
 from tests.command import run as command

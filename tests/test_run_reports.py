@@ -41,25 +41,25 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
-from pytest_modelperf.outcomes import CaseOutcome, RunReport, Source
 from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
 from pytest_modelperf.profiler.records import Case, ModelFacts
-from pytest_modelperf.report import github
-from pytest_modelperf.report.benchmark_json import dump_benchmarks
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.junit import junit_properties
-from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.page import wrap
-from pytest_modelperf.report.run_lines import FALSE_ALARMS, describe_place
-from pytest_modelperf.report.run_markdown import MAX_BYTES, render_run_markdown
-from pytest_modelperf.report.run_text import (
+from pytest_modelperf.testing import github
+from pytest_modelperf.testing.benchmark_json import dump_benchmarks
+from pytest_modelperf.testing.document import dump_run
+from pytest_modelperf.testing.junit import junit_properties
+from pytest_modelperf.testing.markdown import MAX_BYTES, render_run_markdown
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
+from pytest_modelperf.testing.text import (
     MAX_LINES,
     TextStyle,
     render_outcome,
     render_summary,
     short_verdict,
 )
-from pytest_modelperf.serde.run import dump_run
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from tests.measuring.profiles import MACHINE, make_latency, make_round

@@ -23,14 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pytest_modelperf
-import pytest_modelperf.report.benchmark_json
-import pytest_modelperf.report.run_markdown
+import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.hooks
+import pytest_modelperf.testing.markdown
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.checking import CaseCheck, Checker
 from pytest_modelperf.comparing import by_duet as comparing
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
@@ -43,14 +42,15 @@ from pytest_modelperf.graph.narrowing import dimensions
 from pytest_modelperf.graph.narrowing.dimensions import Dim
 from pytest_modelperf.graph.narrowing.narrow import select_channels
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
-from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Model, Place
 from pytest_modelperf.profiler.records import Case, StaticLayer
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.report.run_text import MAX_LINES, render_summary
+from pytest_modelperf.testing.checking import CaseCheck, Checker
+from pytest_modelperf.testing.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing.text import MAX_LINES, render_summary
 from tests.plugin.project import write_dense, write_table
 from tests.small_models import ones, parse
 from tests.test_comparison_reports import OPEN, SLOWER

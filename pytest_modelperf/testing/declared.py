@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_modelperf.comparing.limits import read_tolerances
-from pytest_modelperf.config import ModelTable, Terms
-from pytest_modelperf.config_values import (
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
+from pytest_modelperf.testing.config import ModelTable, Terms
+from pytest_modelperf.testing.config_values import (
     read_dims,
     read_pairs,
     read_path,
@@ -19,8 +21,6 @@ from pytest_modelperf.config_values import (
     read_text,
     read_texts,
 )
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import suggestion
 

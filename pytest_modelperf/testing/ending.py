@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf import __version__, options
-from pytest_modelperf.config import Settings
+from pytest_modelperf import __version__
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing import options
+from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
@@ -257,11 +258,11 @@ class Ending:
         told = self.run.settings
         folder = self.run.config.invocation_params.dir
         if told.json is not None:
-            from pytest_modelperf.serde.run import dump_run
+            from pytest_modelperf.testing.document import dump_run
 
             self._write_text(folder / told.json, dump_run(report))
         if told.markdown is not None or in_github():
-            from pytest_modelperf.report.run_markdown import render_run_markdown
+            from pytest_modelperf.testing.markdown import render_run_markdown
 
             text = render_run_markdown(report)
             if told.markdown is not None:
@@ -270,11 +271,11 @@ class Ending:
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
         if told.html is not None:
-            from pytest_modelperf.report.html.run_page import render_run_page
+            from pytest_modelperf.testing.page import render_run_page
 
             self._write_text(folder / told.html, render_run_page(report))
         if told.benchmark_json is not None:
-            from pytest_modelperf.report.benchmark_json import dump_benchmarks
+            from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 
             self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
 

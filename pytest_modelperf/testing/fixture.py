@@ -16,7 +16,6 @@ from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
-    from pytest_modelperf.checking import CaseCheck
     from pytest_modelperf.comparing.records import CaseComparison
     from pytest_modelperf.profiler.measurements import Measurement
     from pytest_modelperf.profiler.records import (
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
         StaticProfile,
     )
     from pytest_modelperf.stats.records import Latency
+    from pytest_modelperf.testing.checking import CaseCheck
 
 _T = TypeVar("_T")
 # pytest begins the lines of an error by so much.

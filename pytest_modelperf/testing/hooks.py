@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
-from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.options import BASELINE_PYTHON
-from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.ending import (
     Ending,
     Known,
@@ -33,6 +31,8 @@ from pytest_modelperf.testing.markers import (
     read_cases,
     read_mark_budgets,
 )
+from pytest_modelperf.testing.options import BASELINE_PYTHON
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.run import (
     OUTCOMES,
@@ -70,7 +70,7 @@ def start(config: pytest.Config) -> None:
     try:
         settings = read_run_settings(config)
         if settings.against is not None:
-            from pytest_modelperf.against import check_against
+            from pytest_modelperf.testing.against import check_against
 
             check_against(settings.against, settings.root)
         if settings.baseline_python is not None:
@@ -305,9 +305,9 @@ class RunHooks:
         report = self.ending.report
         if report is None:
             return
-        from pytest_modelperf.report.github import annotations
         from pytest_modelperf.report.page import TextStyle
-        from pytest_modelperf.report.run_text import render_summary
+        from pytest_modelperf.testing.github import annotations
+        from pytest_modelperf.testing.text import render_summary
 
         writer = terminalreporter._tw  # noqa: SLF001  # nothing public tells the width
         style = TextStyle(writer.fullwidth, color=writer.hasmarkup)
@@ -387,7 +387,7 @@ def describe_settings(settings: Settings) -> str:
 
 def add_properties(item: pytest.Item, outcomes: Sequence[CaseOutcome]) -> None:
     """What the XML of junit has of a test; of one with several cases, of the worst."""
-    from pytest_modelperf.report.junit import PREFIX, junit_properties
+    from pytest_modelperf.testing.junit import PREFIX, junit_properties
 
     worst = min(outcomes, key=_severity)
     # Where a test runs once more, what its first run told is there already.
@@ -399,7 +399,7 @@ def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
     """The line of a failure in lists of several is its verdict."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
-        from pytest_modelperf.report.run_text import short_verdict
+        from pytest_modelperf.testing.text import short_verdict
 
         crash.message = short_verdict(outcome)
         # Where it was raised is a file of the plugin.

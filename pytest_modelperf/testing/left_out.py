@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.settings_table import read_table
+from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 

@@ -1,93 +1,270 @@
-"""The settings as options and ini keys of pytest."""
+"""The options of a test run: what each is called, what it says, and how its value is read.
+
+The plugin imports this in every run of every user, so it defines next to nothing.
+"""
 
 from __future__ import annotations
 
-import argparse
-import os
-from collections.abc import Sequence
-from typing import Literal
-
-import pytest
+import enum
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.options import MISSED, OPTIONS, UPDATE_BASELINE, Option, UpdateMode
+from pytest_modelperf.files.settings_table import PREFIX
+from pytest_modelperf.testing.config_values import (
+    keep,
+    parse_flag,
+    parse_number,
+    parse_pairs,
+    read_flag,
+    read_optional_text,
+    read_pairs,
+    read_path,
+    read_seconds,
+    read_text,
+)
+from pytest_modelperf.text.words import shown
+
+if TYPE_CHECKING:
+    from pytest_modelperf.comparing.limits import Tolerances
+
+_T_co = TypeVar("_T_co", covariant=True)
 
 
-def add_options(parser: pytest.Parser) -> None:
-    group = parser.getgroup("modelperf", "performance of ONNX models")
-    group.addoption(
-        "--modelperf",
-        action="store_true",
-        default=False,
-        help="run the tests that profile models; without it they are skipped",
-    )
-    for option in OPTIONS:
-        if option.implied is not None:
-            _add_update(group, option)
-        elif option.metavar is None:
-            group.addoption(
-                option.flag, action="store_true", dest=option.ini, default=None, help=option.help
-            )
-        else:
-            group.addoption(
-                option.flag,
-                action="append" if option.is_repeatable else "store",
-                metavar=option.metavar,
-                dest=option.ini,
-                default=None,
-                help=_help(option),
-            )
-        if option.is_in_files:
-            parser.addini(option.ini, option.help, type=_ini_type(option), default=None)
+class UpdateMode(enum.Enum):
+    """Which cases have their baselines written: each, those without one, those that got better."""
+
+    ALL = "all"
+    NEW = "new"
+    IMPROVED = "improved"
 
 
-def check_mode(typed: Sequence[str | os.PathLike[str]]) -> None:
-    """UsageError for a mode of recording that is none: argparse would not say which there are."""
-    for argument in typed:
-        option, separator, mode = str(argument).partition("=")
-        if option == UPDATE_BASELINE.flag and separator:
-            try:
-                UPDATE_BASELINE.read(mode, option)
-            except UsageError as error:
-                raise pytest.UsageError(str(error)) from error
+class Option(Generic[_T_co]):
+    """One setting, the same as an option of the command line, as an ini key and in the table.
 
-
-def missed_options(config: pytest.Config) -> list[str]:
-    """The typed options that do nothing without --modelperf."""
-    return [option.flag for option in MISSED if config.getoption(option.ini) is not None]
-
-
-def _add_update(group: pytest.OptionGroup, option: Option[object]) -> None:
-    """A value that may be left out would swallow the path of a test that follows the option.
-
-    So each value is an option of its own: argparse looks for the whole word first.
+    `parse` makes what a table would hold of what was typed, `read` makes the setting of that.
+    `default` is what a table would hold. An option without a `metavar` is a flag. `implied` is
+    what one stands for that is given without a value.
     """
-    for mode in UpdateMode:
-        group.addoption(
-            f"{option.flag}={mode.value}",
-            action="store_const",
-            const=mode.value,
-            dest=option.ini,
-            default=None,
-            help=argparse.SUPPRESS,
+
+    # Not a dataclass: every pytest run would wait until it is made.
+    def __init__(  # noqa: PLR0913  # one for each thing that there is to know of it
+        self,
+        key: str,
+        *,
+        help: str,  # noqa: A002  # as argparse calls it
+        read: Callable[[object, str], _T_co],
+        metavar: str | None = None,
+        default: object = None,
+        parse: Callable[[object, str], object] = keep,
+        is_repeatable: bool = False,
+        is_in_files: bool = True,
+        implied: str | None = None,
+    ) -> None:
+        self.key = key
+        self.help = help
+        self.read = read
+        self.metavar = metavar
+        self.default = default
+        self.parse = parse
+        self.is_repeatable = is_repeatable
+        self.is_in_files = is_in_files
+        self.implied = implied
+
+    def __repr__(self) -> str:
+        return f"<option {self.flag}>"
+
+    @property
+    def flag(self) -> str:
+        return f"--{PREFIX}-{self.key.replace('_', '-')}"
+
+    @property
+    def ini(self) -> str:
+        return f"{PREFIX}_{self.key}"
+
+    @property
+    def table_key(self) -> str:
+        """The key of `[tool.modelperf]`, which has all values of a repeatable option."""
+        return f"{self.key}s" if self.is_repeatable else self.key
+
+    @property
+    def default_text(self) -> str:
+        """The default as one would type it; empty where it says nothing."""
+        return f"{self.default}" if self.default else ""
+
+    def refusal(self, where: str) -> UsageError:
+        """What to say where a file has what only a person may ask for."""
+        return UsageError(
+            f"{where} can only be typed, so that no run changes baselines unasked: "
+            f"pytest --modelperf {self.flag}"
         )
-    # The second name is what help and errors show of the values.
-    group.addoption(
-        option.flag,
-        f"{option.flag}={option.metavar}",
-        action="store_const",
-        const=option.implied,
-        dest=option.ini,
-        default=None,
-        help=option.help,
+
+
+def _read_update(value: object, where: str) -> UpdateMode | None:
+    if value is None:
+        return None
+    for mode in UpdateMode:
+        if value == mode.value:
+            return mode
+    raise UsageError(
+        f"{where} takes all, new or improved, not {shown(value)}. "
+        f"In front of a file or a test, write {where}=all."
     )
 
 
-def _help(option: Option[object]) -> str:
-    text = option.help.replace("%", "%%")
-    return f"{text} (default: {option.default_text})" if option.default_text else text
+def read_tolerance(value: object, where: str) -> Tolerances:
+    from pytest_modelperf.comparing.limits import read_tolerances
+
+    return read_tolerances(value, where)
 
 
-def _ini_type(option: Option[object]) -> Literal["linelist", "string"]:
-    # Not "bool": pytest would refuse a text that is none without saying where it stands.
-    return "linelist" if option.is_repeatable else "string"
+TOLERANCE = Option(
+    key="tolerance",
+    help="how much slower a model may be, as a share: 0.03, or p50=0.02,p99=0.1,macs=0.01",
+    metavar="SHARE",
+    default=0.03,
+    read=read_tolerance,
+)
+MAX_SECONDS = Option(
+    key="max_seconds",
+    help="the longest that the rounds of a case may take; where nobody says, a slow model may take "
+    "up to 60",
+    metavar="S",
+    default=10,
+    parse=parse_number,
+    read=read_seconds,
+)
+TIMEOUT = Option(
+    key="timeout",
+    help="give a case up when its worker is silent for so many seconds",
+    metavar="S",
+    default=300,
+    parse=parse_number,
+    read=read_seconds,
+)
+ENGINE = Option(
+    key="engine",
+    help="what runs the models: onnxruntime, openvino, or one of an extension",
+    metavar="NAME",
+    default="onnxruntime",
+    read=read_text,
+)
+ENGINE_OPTION = Option(
+    key="engine_option",
+    help="an option of the engine; repeatable",
+    metavar="KEY=VALUE",
+    default={},
+    parse=parse_pairs,
+    read=read_pairs,
+    is_repeatable=True,
+)
+STATIC_ONLY = Option(
+    key="static_only",
+    help="count only: no engine runs, and nothing is said of latency",
+    default=False,
+    parse=parse_flag,
+    read=read_flag,
+)
+AGAINST = Option(
+    key="against",
+    help="compare with the model at this path, or with the same path in this git revision",
+    metavar="PATH|REF",
+    read=read_optional_text,
+)
+BASELINE_PYTHON = Option(
+    key="baseline_python",
+    help="run the baseline's side in this Python",
+    metavar="PATH",
+    read=read_optional_text,
+)
+BASELINE_DIR = Option(
+    key="baseline_dir",
+    help="the folder of the baselines, relative to the project",
+    metavar="DIR",
+    default="baselines",
+    read=read_path,
+)
+UPDATE_BASELINE = Option(
+    key="update_baseline",
+    help="record baselines: of all cases, of new ones, or of improved ones",
+    metavar="all|new|improved",
+    read=_read_update,
+    is_in_files=False,
+    implied=UpdateMode.ALL.value,
+)
+STRICT = Option(
+    key="strict",
+    help="fail what is inconclusive or has no baseline",
+    default=False,
+    parse=parse_flag,
+    read=read_flag,
+)
+PRUNE = Option(
+    key="prune",
+    help="delete the baselines that no test uses any more",
+    default=False,
+    parse=parse_flag,
+    read=read_flag,
+    is_in_files=False,
+)
+JSON = Option(
+    key="json",
+    help="write everything about the run as JSON",
+    metavar="FILE",
+    read=read_optional_text,
+)
+MARKDOWN = Option(
+    key="markdown",
+    help="write a report in Markdown",
+    metavar="FILE",
+    read=read_optional_text,
+)
+HTML = Option(
+    key="html",
+    help="write a page with charts and tables of layers, for a browser",
+    metavar="FILE",
+    read=read_optional_text,
+)
+BENCHMARK_JSON = Option(
+    key="benchmark_json",
+    help="write the samples in the JSON of pytest-benchmark",
+    metavar="FILE",
+    read=read_optional_text,
+)
+TRACE = Option(
+    key="trace",
+    help="write a trace of each case into this folder",
+    metavar="DIR",
+    read=read_optional_text,
+)
+
+# The user expects a result of each of these. Without --modelperf there is none, and a line says so.
+MISSED: tuple[Option[object], ...] = (
+    UPDATE_BASELINE,
+    STRICT,
+    PRUNE,
+    JSON,
+    MARKDOWN,
+    HTML,
+    BENCHMARK_JSON,
+    TRACE,
+)
+OPTIONS: tuple[Option[object], ...] = (
+    TOLERANCE,
+    MAX_SECONDS,
+    TIMEOUT,
+    ENGINE,
+    ENGINE_OPTION,
+    STATIC_ONLY,
+    AGAINST,
+    BASELINE_PYTHON,
+    BASELINE_DIR,
+    UPDATE_BASELINE,
+    STRICT,
+    PRUNE,
+    JSON,
+    MARKDOWN,
+    HTML,
+    BENCHMARK_JSON,
+    TRACE,
+)

@@ -16,7 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.testing.outcomes import CaseOutcome
 
 Read: TypeAlias = Callable[[Any], Any]
 

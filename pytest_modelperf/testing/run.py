@@ -14,23 +14,23 @@ from urllib.parse import quote
 
 import pytest
 
-from pytest_modelperf import options
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.config import Settings
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
-from pytest_modelperf.outcomes import CaseOutcome, Source
+from pytest_modelperf.testing import options
+from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
+from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:
-    from pytest_modelperf.checking import CaseCheck, Checked, Checker
     from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.preparation import Watch
     from pytest_modelperf.profiler.records import CaseProfile
+    from pytest_modelperf.testing.checking import CaseCheck, Checked, Checker
 
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
@@ -61,7 +61,7 @@ class Run:
         """Made at the first check: it needs all that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
-            from pytest_modelperf.checking import Checker
+            from pytest_modelperf.testing.checking import Checker
 
             told = self.settings
             self._checker = Checker(
@@ -121,12 +121,12 @@ class Run:
     def case_check(
         self, item: pytest.Item, case: DeclaredCase, *, has_baseline: bool = True
     ) -> CaseCheck:
-        from pytest_modelperf.checking import CaseCheck
         from pytest_modelperf.comparing.gates import Gate
         from pytest_modelperf.profiler.rig import Setup
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
+        from pytest_modelperf.testing.checking import CaseCheck
 
         declared = case.declared
         told = self.told(declared)
@@ -240,7 +240,7 @@ class Run:
 
     def failure_text(self, outcome: CaseOutcome, margin: int = 0) -> str:
         from pytest_modelperf.report.page import TextStyle
-        from pytest_modelperf.report.run_text import render_outcome
+        from pytest_modelperf.testing.text import render_outcome
 
         return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
 

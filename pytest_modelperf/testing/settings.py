@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_modelperf.config import Settings, check_ini_keys, read_settings
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.options import OPTIONS
+from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
+from pytest_modelperf.testing.options import OPTIONS
 
 
 def read_run_settings(config: pytest.Config) -> Settings:

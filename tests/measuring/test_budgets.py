@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from pytest_modelperf.baselines.storing import store_static
-from pytest_modelperf.budgets import (
+from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.testing.budgets import (
     Held,
     latency_limits,
     static_budget_metrics,
     timed_budget_metrics,
 )
-from pytest_modelperf.comparing.limits import Budget, read_budgets
-from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.profiler.measurements import Measurement
-from pytest_modelperf.profiler.records import StaticProfile
 from tests.measuring.profiles import make_measurement, make_round
 from tests.small_models import ones, static_of
 

@@ -10,12 +10,12 @@ import pytest
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
-import pytest_modelperf.checking
-import pytest_modelperf.report.benchmark_json
-import pytest_modelperf.report.run_markdown
-import pytest_modelperf.report.run_text
 import pytest_modelperf.serde
+import pytest_modelperf.testing.benchmark_json
+import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.hooks
+import pytest_modelperf.testing.markdown
+import pytest_modelperf.testing.text
 from pytest_modelperf.stats.quantiles import load_quantiles
 from tests.plugin.project import write_dense, write_linear
 

@@ -19,7 +19,7 @@ from tests.plugin.project import (
 )
 
 if TYPE_CHECKING:
-    from pytest_modelperf.checking import CaseCheck
+    from pytest_modelperf.testing.checking import CaseCheck
 
 PASSES = "def test_it(): pass"
 
@@ -604,7 +604,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
         spent.append(gate.level)
         raise MeasureError("not run")
 
-    monkeypatch.setattr("pytest_modelperf.checking.Checker.check", check)
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
     monkeypatch.setattr("pytest_modelperf.comparing.by_duet.compare_models", compare)
     run.makepyfile(
         """

@@ -475,7 +475,10 @@ def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["pytest_modelperf.checking.compare_case", "pytest_modelperf.comparing.gates.judge_duet"],
+    [
+        "pytest_modelperf.testing.checking.compare_case",
+        "pytest_modelperf.comparing.gates.judge_duet",
+    ],
 )
 def test_an_exception_is_a_failure_and_never_a_verdict(
     recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str
@@ -862,7 +865,7 @@ def test_a_trace_that_cannot_be_had_fails_its_test(
     def fail(*_: object) -> NoReturn:
         raise MeasureError("the engine is gone")
 
-    monkeypatch.setattr("pytest_modelperf.checking.Checker.measure", fail)
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.measure", fail)
     result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*the engine is gone*"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.options import MISSED, OPTIONS, Option
+from pytest_modelperf.testing.options import MISSED, OPTIONS, Option
 from tests.plugin.project import STATIC, assert_says_no_internals, write_table
 
 IN_FILES = tuple(option for option in OPTIONS if option.is_in_files)

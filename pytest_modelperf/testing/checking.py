@@ -10,17 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_modelperf.against import older_version
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
-from pytest_modelperf.budgets import (
-    Held,
-    latency_limits,
-    static_budget_metrics,
-    timed_budget_metrics,
-)
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
 from pytest_modelperf.comparing.by_duet import (
     Compared,
@@ -45,8 +38,6 @@ from pytest_modelperf.graph.model_file import (
     external_files,
     open_model,
 )
-from pytest_modelperf.options import BASELINE_PYTHON, UpdateMode
-from pytest_modelperf.outcomes import CaseOutcome, Source
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -60,6 +51,15 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.testing.against import older_version
+from pytest_modelperf.testing.budgets import (
+    Held,
+    latency_limits,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
+from pytest_modelperf.testing.options import BASELINE_PYTHON, UpdateMode
+from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 
 _NOT_RUN = "budgets of what a run tells are not judged: nothing ran"
 

@@ -10,9 +10,9 @@ from pytest_modelperf.comparing.verdict_lines import (
     OF_PYTEST,
     failure_lines,
 )
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
-from pytest_modelperf.report.outcome_names import name_outcomes
-from pytest_modelperf.report.run_lines import describe_outcome, rank_outcome
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.run_lines import describe_outcome, rank_outcome
 from pytest_modelperf.text.escaping import printable
 
 # GitHub shows so many of each kind in a step, and drops the others without a word.

@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 
 _NS_PER_S = 1e9

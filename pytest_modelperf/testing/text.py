@@ -14,11 +14,11 @@ from pytest_modelperf.comparing.case_text import (
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY, describe_facts
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.commands import fold_command
-from pytest_modelperf.report.outcome_names import name_outcomes
 from pytest_modelperf.report.page import Page, TextStyle
-from pytest_modelperf.report.run_lines import (
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.run_lines import (
     describe_ending,
     describe_outcome,
     describe_place,
@@ -26,7 +26,7 @@ from pytest_modelperf.report.run_lines import (
     is_worth_a_line,
     next_steps,
 )
-from pytest_modelperf.report.run_table import fitting_table
+from pytest_modelperf.testing.run_table import fitting_table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 from pytest_modelperf.text.words import list_names

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_modelperf.against.commits import (
+from pytest_modelperf.testing.against.commits import (
     UnknownCommitError,
     find_commit,
     has_commit,
     submodules,
     taken_from_git,
 )
-from pytest_modelperf.against.paths import file_named, named_path
+from pytest_modelperf.testing.against.paths import file_named, named_path
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections import Counter
 from pytest_modelperf.baselines.records import Change, Plan, StoredStatic
 from pytest_modelperf.comparing.document import case_comparison_to_json
 from pytest_modelperf.comparing.records import RECORDED, Verdict
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.facts_document import (
     latency_to_json,
     machine_to_json,
@@ -15,6 +14,7 @@ from pytest_modelperf.profiler.facts_document import (
     totals_to_json,
 )
 from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 
 _FAILED = "failed"
 

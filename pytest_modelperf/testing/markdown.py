@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pytest_modelperf.comparing.markdown import case_blocks
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
-from pytest_modelperf.report.outcome_names import name_outcomes
-from pytest_modelperf.report.run_lines import (
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.run_lines import (
     describe_counts,
     describe_ending,
     describe_outcome,
@@ -23,7 +23,7 @@ from pytest_modelperf.report.run_lines import (
     is_worth_a_line,
     next_steps,
 )
-from pytest_modelperf.report.run_table import outcome_table
+from pytest_modelperf.testing.run_table import outcome_table
 from pytest_modelperf.text.escaping import printable
 
 # GitHub shows no summary of a job that is longer.

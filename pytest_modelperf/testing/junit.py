@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.records import Metric
-from pytest_modelperf.outcomes import CaseOutcome
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.escaping import printable
 
 # What their names begin with.

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
 
-from pytest_modelperf.against.git import FETCH_SECONDS, Answer, ask_git
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
-from pytest_modelperf.options import AGAINST
 from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.testing.against.git import FETCH_SECONDS, Answer, ask_git
+from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"

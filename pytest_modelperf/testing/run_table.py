@@ -12,8 +12,8 @@ from pytest_modelperf.comparing.figures import (
     metric_title,
 )
 from pytest_modelperf.comparing.records import Metric, Verdict
-from pytest_modelperf.outcomes import CaseOutcome
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
+from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.units import format_count
 
 # Where the case is cut to less, it is hardly known.

@@ -20,7 +20,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     is_quiet,
     rank_case,
 )
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import list_names
 

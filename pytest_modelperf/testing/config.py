@@ -13,8 +13,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pytest_modelperf import options
-from pytest_modelperf.config_values import (
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.settings_table import PREFIX
+from pytest_modelperf.testing import options
+from pytest_modelperf.testing.config_values import (
     read_dims,
     read_inner_path,
     read_keys,
@@ -25,9 +27,7 @@ from pytest_modelperf.config_values import (
     read_text,
     read_texts,
 )
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PREFIX
-from pytest_modelperf.options import OPTIONS, Option, UpdateMode, read_tolerance
+from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode, read_tolerance
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
-from pytest_modelperf.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview, Tone
 from pytest_modelperf.report.html.render import render_page
-from pytest_modelperf.report.html.run_data import run_data
-from pytest_modelperf.report.outcome_names import name_outcomes
-from pytest_modelperf.report.run_lines import (
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.page_data import run_data
+from pytest_modelperf.testing.run_lines import (
     describe_counts,
     describe_ending,
     describe_outcome,

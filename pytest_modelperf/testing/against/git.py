@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.options import AGAINST
+from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 # To look something up; to get a file, which a filter may have to download.
