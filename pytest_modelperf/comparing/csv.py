@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from io import StringIO
 
 from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
-from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.report.tables import Cell
 
 COMPARISON_COLUMNS = (

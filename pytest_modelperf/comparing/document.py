@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.facts_document import (
     layer_type_to_json,
     model_to_json,
 )
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
 
 
 def dump_comparison(comparison: Comparison) -> str:

@@ -8,7 +8,7 @@ from io import StringIO
 
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.tables.layer_columns import find_columns
-from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.csv import plain_cell
 
 
 def render_csv(profile: Profile, columns: Sequence[str]) -> str:

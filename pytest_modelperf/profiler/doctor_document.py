@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, noise_to_json
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Checkup
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
 
 
 def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.facts_document import (
 )
 from pytest_modelperf.profiler.measurements import Round
 from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
 
 _MEASURED = "measured"
 

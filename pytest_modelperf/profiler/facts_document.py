@@ -11,7 +11,7 @@ from pytest_modelperf.profiler.records import (
     Shape,
     Sparsity,
 )
-from pytest_modelperf.serde.values import Json, ms, number
+from pytest_modelperf.report.document import Json, ms, number
 from pytest_modelperf.stats.records import Latency, Percentile
 
 _PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")

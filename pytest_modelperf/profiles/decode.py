@@ -51,8 +51,8 @@ from pytest_modelperf.profiles.strict_values import (
     texts,
     with_keys,
 )
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.roofline.records import Roofline
-from pytest_modelperf.serde.values import SCHEMA
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.text.escaping import printable
 

@@ -20,8 +20,8 @@ from pytest_modelperf.profiles.records import (
     SideBySide,
     WorkAndTime,
 )
+from pytest_modelperf.report.document import Json, dump_document, ms, number
 from pytest_modelperf.roofline.document import rooflines_to_json
-from pytest_modelperf.serde.values import Json, dump_document, ms, number
 
 # That of the document around a profile, which has its own.
 NAMED_SCHEMA = 1

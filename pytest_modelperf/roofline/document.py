@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_modelperf.report.document import Json, ms, number
 from pytest_modelperf.roofline.records import LayerRoof, Peaks, Roofline
-from pytest_modelperf.serde.values import Json, ms, number
 
 
 def rooflines_to_json(rooflines: Mapping[str, Roofline]) -> dict[str, Json]:

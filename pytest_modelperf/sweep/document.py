@@ -11,7 +11,7 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
 )
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweep.records import PointChange, Scaling, Sweep, SweepPoint, SweepSide
 

@@ -13,7 +13,7 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 
 _FAILED = "failed"

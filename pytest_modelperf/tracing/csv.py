@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
-from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.tracing.totals import TraceSummary
 
 _NS_PER_MS = 1e6

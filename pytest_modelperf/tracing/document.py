@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.profiler.facts_document import latency_to_json
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, ms
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms
 from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
 
 # Facts of a measurement in rounds, which a trace is not.

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from io import StringIO
 
-from pytest_modelperf.report.csv_text import plain_cell
+from pytest_modelperf.report.csv import plain_cell
 from pytest_modelperf.report.tables import Cell
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase, times_as_fast

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_modelperf.comparing.document import output_to_json
 from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, model_to_json
 from pytest_modelperf.profiler.records import StaticLayer
-from pytest_modelperf.serde.values import SCHEMA, Json, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+import pytest_modelperf.serde
 
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
-import pytest_modelperf.serde
 import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.hooks

@@ -1,1 +1,0 @@
-"""Records as JSON, with the keys that others rely on: an unknown value is null."""
