@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pytest_modelperf.baselines.records import Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing.by_counts import compare_profiles, compare_with_stored
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.by_counts import compare_with_stored
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict, worst
 from pytest_modelperf.errors import UsageError

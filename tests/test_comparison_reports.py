@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.markdown import render_markdown
 from pytest_modelperf.comparing.records import (

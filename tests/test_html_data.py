@@ -22,7 +22,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_modelperf.comparing.by_counts import compare_cases, compare_profiles
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.page import render_comparison_page
 from pytest_modelperf.comparing.page_data import comparison_data

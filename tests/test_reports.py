@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.csv import render_csv

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.comparing.by_counts import compare_profiles
+from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.document import comparison_to_json, dump_comparison
 from pytest_modelperf.profiler.document import dump_profile, profile_to_json
 from pytest_modelperf.profiler.machine.facts import MachineFacts

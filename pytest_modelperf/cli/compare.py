@@ -161,7 +161,8 @@ def _compare_static(
     before: str, after: str, request: ProfileRequest, tolerance: str, extensions: Extensions
 ) -> Comparison:
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.comparing.by_counts import compare_profiles, compare_with_baseline
+    from pytest_modelperf.compare import compare_profiles
+    from pytest_modelperf.comparing.by_counts import compare_with_baseline
     from pytest_modelperf.comparing.limits import read_tolerances
     from pytest_modelperf.profiler.request import profile_both, profile_model
 

@@ -23,7 +23,6 @@ from pytest_modelperf.comparing.records import (
     Metric,
     Verdict,
 )
-from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.records import (
     Case,
     CaseProfile,
@@ -31,7 +30,6 @@ from pytest_modelperf.profiler.records import (
     StaticProfile,
     StoredInputs,
 )
-from pytest_modelperf.text.escaping import printable
 
 
 class Counted(Protocol):
@@ -90,28 +88,6 @@ _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
 _EXACT = Tolerances()
-
-
-def compare_profiles(
-    before: Profile, after: Profile, tolerances: Tolerances = _EXACT
-) -> Comparison:
-    """Every case of `before` against the same case of `after`."""
-    pairs = tuple(zip(before.cases, after.cases, strict=False))
-    if [case.case for case in before.cases] != [case.case for case in after.cases]:
-        raise UsageError(
-            f"{printable(before.model.name)} was profiled at {_case_ids(before)} and "
-            f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared. "
-            "Give both the same with --batch and --dim."
-        )
-    return Comparison(
-        before.model,
-        after.model,
-        tuple(compare_cases(old, new, tolerances) for old, new in pairs),
-    )
-
-
-def _case_ids(profile: Profile) -> str:
-    return ", ".join(printable(case.case.id) for case in profile.cases) or "no case"
 
 
 def compare_cases(

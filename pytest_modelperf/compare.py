@@ -1,0 +1,32 @@
+"""Two profiles compared: which exact figures got worse, and what in the graphs explains it."""
+
+from __future__ import annotations
+
+from pytest_modelperf.comparing.by_counts import _EXACT, compare_cases
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.records import Profile
+from pytest_modelperf.text.escaping import printable
+
+
+def compare_profiles(
+    before: Profile, after: Profile, tolerances: Tolerances = _EXACT
+) -> Comparison:
+    """Every case of `before` against the same case of `after`."""
+    pairs = tuple(zip(before.cases, after.cases, strict=False))
+    if [case.case for case in before.cases] != [case.case for case in after.cases]:
+        raise UsageError(
+            f"{printable(before.model.name)} was profiled at {_case_ids(before)} and "
+            f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared. "
+            "Give both the same with --batch and --dim."
+        )
+    return Comparison(
+        before.model,
+        after.model,
+        tuple(compare_cases(old, new, tolerances) for old, new in pairs),
+    )
+
+
+def _case_ids(profile: Profile) -> str:
+    return ", ".join(printable(case.case.id) for case in profile.cases) or "no case"
