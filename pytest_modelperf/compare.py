@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.comparing.by_counts import _EXACT, compare_cases
+from pytest_modelperf.comparing.by_counts import EXACT, compare_cases
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.errors import UsageError
@@ -10,9 +10,7 @@ from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.text.escaping import printable
 
 
-def compare_profiles(
-    before: Profile, after: Profile, tolerances: Tolerances = _EXACT
-) -> Comparison:
+def compare_profiles(before: Profile, after: Profile, tolerances: Tolerances = EXACT) -> Comparison:
     """Every case of `before` against the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
     if [case.case for case in before.cases] != [case.case for case in after.cases]:

@@ -87,11 +87,11 @@ _SHOWN: Mapping[str, _Reader] = {
 _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
-_EXACT = Tolerances()
+EXACT = Tolerances()
 
 
 def compare_cases(
-    before: CaseProfile, after: CaseProfile, tolerances: Tolerances = _EXACT
+    before: CaseProfile, after: CaseProfile, tolerances: Tolerances = EXACT
 ) -> CaseComparison:
     """One case of two models."""
     counts = Counts.of(before.static), Counts.of(after.static)
@@ -101,7 +101,7 @@ def compare_cases(
     return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = _EXACT) -> tuple[Metric, ...]:
+def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = EXACT) -> tuple[Metric, ...]:
     """The figures that follow from the graph; MACs and params decide, the others are shown."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
@@ -126,7 +126,7 @@ def _only_scalars_differ(old: Counts, new: Counts) -> bool:
 
 
 def compare_with_baseline(
-    before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances = _EXACT
+    before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances = EXACT
 ) -> Comparison:
     """Every case of a profile against what is stored of it; `given` is what it was given to run on.
 
@@ -150,7 +150,7 @@ def compare_with_stored(
     case: Case,
     stored: StoredCase,
     now: StaticProfile,
-    tolerances: Tolerances = _EXACT,
+    tolerances: Tolerances = EXACT,
     *,
     is_same: bool = False,
 ) -> CaseComparison:

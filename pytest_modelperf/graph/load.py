@@ -27,7 +27,7 @@ from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
 from pytest_modelperf.graph.resolve import CRASHING, Resolver
 from pytest_modelperf.graph.shape_rule import ShapeRule
-from pytest_modelperf.graph.structure import Graph, Tensor
+from pytest_modelperf.graph.structure import Graph, Tensor, TensorFacts
 from pytest_modelperf.graph.validity import (
     check_calls,
     check_functions,
@@ -35,7 +35,6 @@ from pytest_modelperf.graph.validity import (
     check_stored_tensors,
     unified_domain,
 )
-from pytest_modelperf.profiler.records import TensorFacts
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:

@@ -70,23 +70,6 @@ class Sparsity:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorFacts:
-    """A tensor of a model: its type and shape, as far as they are known without a run.
-
-    `role` is input, weight, hidden or output.
-    """
-
-    name: str
-    role: str
-    dtype: str | None
-    shape: tuple[int | None, ...] | None
-
-    @property
-    def is_complete(self) -> bool:
-        return self.shape is not None and None not in self.shape
-
-
-@dataclass(frozen=True, slots=True)
 class StaticLayer:
     """What one node of the graph costs in one inference.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.records import TensorFacts
+from pytest_modelperf.graph.structure import TensorFacts
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
