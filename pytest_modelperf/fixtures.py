@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_modelperf.testing.switch import SWITCHED_OFF, run_of
+from pytest_modelperf.testing.current_run import run_of
+from pytest_modelperf.testing.names import SWITCHED_OFF
 
 if TYPE_CHECKING:
     from pytest_modelperf.testing.declared import DeclaredCase

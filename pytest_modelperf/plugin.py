@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_modelperf.fixtures import _modelperf_case, modelperf
+from pytest_modelperf.testing.current_run import run_of
+from pytest_modelperf.testing.names import FLAG, SUFFIX, SWITCHED_OFF, has_markers, named_tests
 from pytest_modelperf.testing.pytest_options import add_options, check_mode, missed_options
-from pytest_modelperf.testing.switch import (
-    FLAG,
-    SUFFIX,
-    SWITCHED_OFF,
-    has_markers,
-    named_tests,
-    run_of,
-)
 
 if TYPE_CHECKING:
     from pytest_modelperf.testing.items import OnnxFile

@@ -16,6 +16,7 @@ from pytest_modelperf.comparing.records import VERDICT_ORDER, Verdict
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
     Ending,
     Known,
@@ -31,6 +32,7 @@ from pytest_modelperf.testing.markers import (
     read_cases,
     read_mark_budgets,
 )
+from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
 from pytest_modelperf.testing.options import BASELINE_PYTHON
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
@@ -42,15 +44,6 @@ from pytest_modelperf.testing.run import (
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
-from pytest_modelperf.testing.switch import (
-    BUDGET,
-    CASE,
-    CASE_ARGUMENT,
-    FIXTURE,
-    RUN,
-    SUFFIX,
-    named_tests,
-)
 from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
 from pytest_modelperf.testing.wording import in_python
 from pytest_modelperf.text.escaping import printable, printable_lines

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError
+from pytest_modelperf.testing.current_run import run_of
 from pytest_modelperf.testing.declared import DeclaredCase, declared_by_table
+from pytest_modelperf.testing.names import SWITCHED_OFF, named_tests
 from pytest_modelperf.testing.run import PerfFailure, Run
-from pytest_modelperf.testing.switch import SWITCHED_OFF, named_tests, run_of
 from pytest_modelperf.testing.wording import in_table
 from pytest_modelperf.text.escaping import printable
 

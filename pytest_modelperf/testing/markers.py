@@ -12,7 +12,7 @@ import pytest
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
-from pytest_modelperf.testing.switch import BUDGET, CASE, SUFFIX
+from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 
 # So many of the models that are there are told where one is not.

@@ -21,8 +21,8 @@ from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
+from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
-from pytest_modelperf.testing.switch import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.wording import in_python
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What every run of pytest needs to know, whether it profiles or not: names, and whether it does.
+"""The names of markers and options, and what the command line names.
 
 The plugin imports this in every run of every user, so it defines next to nothing.
 """
@@ -8,12 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from pytest_modelperf.testing.run import Run
 
 FLAG = "modelperf"
 SWITCHED_OFF = "needs --modelperf"
@@ -24,13 +20,6 @@ FIXTURE = "modelperf"
 # The argument that parametrizes a test by its cases.
 CASE_ARGUMENT = "_modelperf_case"
 SUFFIX = ".onnx"
-
-RUN: pytest.StashKey[Run] = pytest.StashKey()
-
-
-def run_of(config: pytest.Config) -> Run | None:
-    """The run, where --modelperf is given."""
-    return config.stash.get(RUN, None)
 
 
 def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
