@@ -3,10 +3,10 @@
 # As `typing` has it; every run of pytest loads this module, and some need no `typing` yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pytest_modelperf.text.version import __version__
     from pytest_modelperf.tracing import profile
 
-__all__ = ["profile"]
-__version__ = "0.1.0"
+__all__ = ["__version__", "profile"]
 
 
 def __getattr__(name: str) -> object:
@@ -15,4 +15,8 @@ def __getattr__(name: str) -> object:
         from pytest_modelperf.tracing import profile
 
         return profile
+    if name == "__version__":
+        from pytest_modelperf.text.version import __version__
+
+        return __version__
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

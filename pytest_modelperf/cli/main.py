@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from pytest_modelperf import __version__
 from pytest_modelperf.cli.compare import compare
 from pytest_modelperf.cli.doctor import doctor
 from pytest_modelperf.cli.profile import profile
@@ -26,6 +25,7 @@ from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.version import __version__
 
 # What a shell gives to a program that was interrupted.
 _INTERRUPTED = 130

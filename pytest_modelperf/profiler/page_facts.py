@@ -6,12 +6,12 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_modelperf import __version__
 from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import format_bytes
+from pytest_modelperf.text.version import __version__
 
 _SHORT_HASH = 12
 

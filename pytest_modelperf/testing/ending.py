@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_modelperf import __version__
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
 from pytest_modelperf.testing import options
@@ -22,6 +21,7 @@ from pytest_modelperf.testing.left_out import unread_tables, unused_tables
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:

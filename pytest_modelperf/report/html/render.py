@@ -15,9 +15,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from pytest_modelperf import __version__
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
 
 # In this order: each may use what those above it define.
 STYLES = (
