@@ -296,7 +296,7 @@ def contract_layers(container: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("container", "before"),
-    [("pytest_modelperf", "## Layers\n"), ("pytest_modelperf.graph", "Inside `graph`")],
+    [("pytest_modelperf", "## Rooms\n"), ("pytest_modelperf.graph", "Inside `graph`")],
 )
 def test_the_architecture_has_the_layers_of_the_contracts(container: str, before: str) -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8").partition(before)[2]
@@ -311,6 +311,19 @@ def test_the_architecture_has_the_layers_of_the_contracts(container: str, before
     }
     assert sorted(described) == sorted(level)
     assert described == sorted(described, key=level.__getitem__)
+
+
+def test_the_arrows_of_the_architecture_are_those_of_the_contract() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    picture = text.partition("flowchart TD\n")[2].partition("```")[0]
+    arrows = re.findall(r"^    (\w+) --> (\w+)$", picture.replace("graph_", "graph"), re.MULTILINE)
+    level = {
+        name: index
+        for index, layer in enumerate(contract_layers("pytest_modelperf"))
+        for name in layer.split(" | ")
+    }
+    assert len(arrows) > 10
+    assert all(level[upper] < level[lower] for upper, lower in arrows)
 
 
 def test_the_samples_that_percentiles_take_are_those_of_the_code() -> None:
