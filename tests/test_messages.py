@@ -230,7 +230,7 @@ _SAFE_NAMES = (
     # `hookspecs` takes letters, digits, `_` and `.` for the name of an engine, and pluggy the name
     # of a module for that of a hook's plugin.
     "engine.name", "hook.name",
-    # `named_profiles.place.check_name` has seen the name of every profile that is kept,
+    # `profiles.place.check_name` has seen the name of every profile that is kept,
     "after.name", "before.name", "kept.name", "named.name",
     # `baselines.store` that of a baseline's file, and a budget is one of ours.
     "budget.word", "path.name",

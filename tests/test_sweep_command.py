@@ -17,10 +17,10 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
-from pytest_modelperf.report import html
 from pytest_modelperf.report.html import extra
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.sweep import measuring as sweeping
+from pytest_modelperf.sweep import page
 from pytest_modelperf.sweep.measuring import SweepSource
 from pytest_modelperf.sweep.records import Sweep, SweepPoint
 from tests.command import run
@@ -202,8 +202,8 @@ def test_the_page_is_written_where_it_was_asked_for(monkeypatch: pytest.MonkeyPa
         pages.append(sweep)
         return "a page"
 
-    monkeypatch.setattr(html, "check_html_extra", lambda _: None)
-    monkeypatch.setattr(html, "render_sweep_page", render)
+    monkeypatch.setattr(extra, "check_html_extra", lambda _: None)
+    monkeypatch.setattr(page, "render_sweep_page", render)
     assert run("sweep", "model.onnx", "--html", "sweep.html").exit_code == 0
     assert Path("sweep.html").read_text(encoding="utf-8") == "a page"
     assert len(pages) == 1

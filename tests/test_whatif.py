@@ -29,8 +29,9 @@ from pytest_modelperf.profiler.quantizing import Quantized
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.report import html
+from pytest_modelperf.report.html import extra
 from pytest_modelperf.whatif import measuring as core
+from pytest_modelperf.whatif import page as whatif_page
 from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
 from pytest_modelperf.whatif.measuring import ask_what_if
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
@@ -444,8 +445,8 @@ def test_the_page_is_written_where_it_was_asked_for(
         assert made.tzinfo is not None
         return "a page"
 
-    monkeypatch.setattr(html, "check_html_extra", lambda _: None)
-    monkeypatch.setattr(html, "render_whatif_page", render)
+    monkeypatch.setattr(extra, "check_html_extra", lambda _: None)
+    monkeypatch.setattr(whatif_page, "render_whatif_page", render)
     assert run("whatif", "model.onnx", "--html", "w.html").exit_code == 0
     assert Path("w.html").read_text(encoding="utf-8") == "a page"
 

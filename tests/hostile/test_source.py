@@ -31,10 +31,10 @@ MODULES = frozenset({
 
 # The exceptions: file, what it has, and why that is no way in for what is read.
 ALLOWED: Mapping[tuple[str, str], str] = {
-    ("against/git.py", "subprocess"): "git, with a list of arguments and no shell",
-    ("against/git.py", "Popen"): "the same",
-    ("hookspecs.py", "import_module"): "a plugin that the command line names",
-    ("measuring.py", "import_module"): "the module of a function that the test gave",
+    ("testing/against/git.py", "subprocess"): "git, with a list of arguments and no shell",
+    ("testing/against/git.py", "Popen"): "the same",
+    ("profiler/hookspecs.py", "import_module"): "a plugin that the command line names",
+    ("profiler/measuring.py", "import_module"): "the module of a function that the test gave",
     ("profiler/engines/callable.py", "import_module"): "a function that the command line names",
     ("profiler/machine/macos.py", "subprocess"): "sysctl, with fixed arguments",
     ("profiler/worker/process.py", "CDLL"): "the C library of this process, by no name",

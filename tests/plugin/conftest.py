@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-import pytest_modelperf.serde
 
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
 import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.checking
+import pytest_modelperf.testing.document
 import pytest_modelperf.testing.hooks
 import pytest_modelperf.testing.markdown
 import pytest_modelperf.testing.text

@@ -30,7 +30,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "trace": ("traces", '"traces"'),
 }
 SHOWS_SETTINGS = """
-    from pytest_modelperf.testing.names import run_of
+    from pytest_modelperf.testing.current_run import run_of
 
     def pytest_collection_finish(session):
         told = run_of(session.config).settings

@@ -758,8 +758,8 @@ def test_what_was_recorded_is_read_when_it_has_ended() -> None:
 
 def test_the_package_gives_it_lazily() -> None:
     assert pytest_modelperf.profile is profile
-    with pytest.raises(AttributeError, match="no attribute 'profiles'"):
-        pytest_modelperf.profiles  # noqa: B018  # type: ignore[attr-defined]  # it is not there
+    with pytest.raises(AttributeError, match="no attribute 'profilers'"):
+        pytest_modelperf.profilers  # noqa: B018  # type: ignore[attr-defined]  # it is not there
 
 
 # -- other engines
