@@ -12,7 +12,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shown
 
-PREFIX = "modelperf"
+_TABLE = "modelperf"
 
 
 # Far more than anyone writes.
@@ -46,7 +46,7 @@ def read_table(pyproject: Path) -> Mapping[str, object] | None:
             f"{name} has values that are nested too deeply: make it flatter."
         ) from error
     tool = content.get("tool")
-    table = tool.get(PREFIX) if isinstance(tool, dict) else None
+    table = tool.get(_TABLE) if isinstance(tool, dict) else None
     if table is None or isinstance(table, dict):
         return table
-    raise UsageError(f"{name}: tool.{PREFIX} takes a table, not {shown(table)}.")
+    raise UsageError(f"{name}: tool.{_TABLE} takes a table, not {shown(table)}.")

@@ -14,7 +14,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PREFIX
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config_values import (
     read_dims,
@@ -27,7 +26,7 @@ from pytest_modelperf.testing.config_values import (
     read_text,
     read_texts,
 )
-from pytest_modelperf.testing.options import OPTIONS, Option, UpdateMode, read_tolerance
+from pytest_modelperf.testing.options import OPTIONS, PREFIX, Option, UpdateMode, read_tolerance
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shown
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.settings_table import PREFIX
 from pytest_modelperf.testing.config_values import (
     keep,
     parse_flag,
@@ -27,6 +26,8 @@ from pytest_modelperf.text.words import shown
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
+
+PREFIX = "modelperf"
 
 _T_co = TypeVar("_T_co", covariant=True)
 
