@@ -98,7 +98,10 @@ class PairRun:
 def run_pair(
     pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
 ) -> PairRun:
-    """The duet of a case; its layers and outputs too, where its rounds want them explained."""
+    """The duet of a case, with layers and outputs if they are wanted.
+
+    `wants_details` is asked once, after the last round.
+    """
     load_quantiles()
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
     with unchanged(pair.before, pair.after):
@@ -152,10 +155,11 @@ def _use_two_workers(
     )
     with closing(SplitDuet(*starters)) as duet:
         rounds = _take_rounds(duet, _policy(pair.after_setup, rule), rule.is_decided, place, rigs)
+    is_detailed = wants_details(rounds)
     told = []
     for start, (model, _) in zip(starters, pair.models(), strict=True):
         with start() as rig:
-            if wants_details(rounds):
+            if is_detailed:
                 told += _tell([(model, rig)], rounds, place)
             else:
                 told.append(_tell_latency(model, rig, rounds, place))
