@@ -13,11 +13,7 @@ from pytest_modelperf.stats.records import Ratio
 
 # How far a twin may be from the model that it stands for, and how sure it is that one is farther.
 FIDELITY = 0.02
-
-
 _FIDELITY_CONFIDENCE = 0.95
-
-
 # After so many rounds a twin with the plan of its model was not shown to differ.
 _FIDELITY_ROUNDS = 9
 

@@ -52,7 +52,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Recording:
-    """What is to be stored of every case of a model; MeasureError where one cannot be measured."""
+    """Records every case of a model; MeasureError if one cannot be measured."""
     extensions = extensions or Extensions()
     file = open_model(source)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
@@ -118,7 +118,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
 
 
 def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
-    """What is to be stored of a case that is not run."""
+    """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
     stored = store_case(

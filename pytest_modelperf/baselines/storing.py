@@ -30,7 +30,7 @@ def store_case(
     provenance: Provenance,
     fidelity: Fidelity | None = None,
 ) -> StoredCase:
-    """What is stored of a case that was profiled."""
+    """The stored form of a profiled case."""
     case, run = profile.case, profile.measured
     return StoredCase(
         id=case.id,
@@ -75,7 +75,7 @@ def _observed(static: StaticProfile | None) -> StoredStatic | None:
 def store_latency(
     profiles: Sequence[CaseProfile], model: ModelFacts, date: dt.date
 ) -> StoredLatency:
-    """What is stored of the processes that measured one case, one profile for each."""
+    """The stored latency of a case, from one profile for each process that measured it."""
     runs = [(profile, profile.measured) for profile in profiles]
     measured = [(profile, run) for profile, run in runs if run is not None]
     rounds = sum(len(run.rounds) for _, run in measured)

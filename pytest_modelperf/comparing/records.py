@@ -256,5 +256,5 @@ def _ops_of(kind: LayerType | None) -> int:
     return (kind.elementwise_ops or 0) if kind is not None else 0
 
 
-# What is said of a case that was not judged against a baseline, but is the new one.
+# The word of a case that became the new baseline.
 RECORDED = "recorded"

@@ -13,8 +13,6 @@ from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shown
 
 _TABLE = "modelperf"
-
-
 # Far more than anyone writes.
 _MAX_TOML_BYTES = 16 << 20
 

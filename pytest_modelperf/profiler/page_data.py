@@ -1,7 +1,7 @@
-"""Profiles, comparisons, sweeps, what-ifs and runs as the data that the scripts of a page draw.
+"""A profile as the data that the scripts of a page draw, and the entries that every page has.
 
-What is in it is said where it is made: numbers are plain, times in ms, and a number that is not
-known is null. Every list of a model that is about its sides has A, what was before, and then B.
+Numbers are plain, times are in ms, and an unknown number is null. A list about the sides of a
+model has A, what was before, and then B.
 """
 
 from __future__ import annotations
@@ -128,12 +128,3 @@ def figures_alone(measured: Measurement | None) -> RanFigures | None:
 
 def _no_time(case: CaseProfile) -> str | None:
     return None if case.measured is not None else f"{case.outcome.value}: {case.reason}"
-
-
-# -- comparisons, alone or in a run
-
-
-# -- a sweep
-
-
-# -- a what-if

@@ -1,4 +1,4 @@
-"""Layers and layer types as the scripts of a page read them, of one side or of two in a row."""
+"""Layers and layer types as the scripts of a page read them, and the entry of each."""
 
 from __future__ import annotations
 
@@ -175,6 +175,3 @@ def _attributes(layer: StaticLayer) -> dict[str, str]:
 def _attribute(value: Attribute) -> str:
     text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return text if len(text) <= _MAX_ATTRIBUTE else f"{text[:_MAX_ATTRIBUTE]}…"
-
-
-# -- where a layer stands

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 _NS_PER_MS = 1e6
 
-
 # The percentiles that every profile reports, where its samples support them.
 PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 

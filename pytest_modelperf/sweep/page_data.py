@@ -59,7 +59,7 @@ def _sweep_point(point: SweepPoint) -> Entry:
 
 
 def _cases_at_best(sweep: Sweep) -> list[Entry]:
-    """What was taken of layers, where the sweep found the best."""
+    """The layers at the best configuration that the sweep found."""
     if sweep.comparison is not None:
         return [compared_case(each, 2) for each in shown_comparisons(sweep.comparison)]
     return [] if sweep.profile is None else [profile_case(case) for case in sweep.profile.cases]

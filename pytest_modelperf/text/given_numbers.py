@@ -17,8 +17,6 @@ def as_float(value: object) -> float | None:
 
 # A year: the waiting of the system ends at 292 of them, and no measurement takes one.
 MOST_SECONDS = 31_536_000.0
-
-
 SECONDS = "seconds above 0 and within a year, such as 10"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_modelperf.text.escaping import printable
 
+_MAX_NAMES = 5
+
 
 def shorten_list(texts: Sequence[str], most: int) -> str:
     """The first of them, and how many more there are."""
@@ -49,11 +51,6 @@ def shown(value: object) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
-_MAX_NAMES = 5
-
-
 def list_names(names: Sequence[str]) -> str:
     """`a, b, c, d, e and 12 more`."""
-    shown = ", ".join(map(printable, names[:_MAX_NAMES]))
-    more = len(names) - _MAX_NAMES
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return shorten_list(list(map(printable, names)), _MAX_NAMES)
