@@ -1,6 +1,6 @@
 """Models that did not change, compared again and again on a machine that does: a soak.
 
-    python benchmarks/soak.py                      1,000 comparisons and more, some 40 minutes
+    python benchmarks/soak.py                      1,000 comparisons and more, an hour or less
     python benchmarks/soak.py --comparisons 60     fewer
     python benchmarks/soak.py --seconds 600        those that can be made in ten minutes
     python benchmarks/soak.py --folder f           keep the runs here, and go on from them
@@ -115,7 +115,7 @@ def main() -> int:
     parser = results.parser(__doc__)
     parser.add_argument("--comparisons", type=int, default=1000, help="as many, or a few more")
     parser.add_argument("--seconds", type=float, help="begin no run after so many")
-    parser.add_argument("--max-seconds", type=float, default=2.0, help="those of a comparison")
+    parser.add_argument("--max-seconds", type=float, default=10.0, help="those of a comparison")
     parser.add_argument("--seed", type=int, default=0, help="of the order of noises and ways")
     parser.add_argument("--folder", type=Path, help="keep the runs here, and go on from them")
     options = parser.parse_args()
