@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -163,7 +163,7 @@ def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Option[o
 def test_without_any_source_all_settings_are_those_of_the_documentation() -> None:
     settings = _settings()
 
-    found = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    found = {name: getattr(settings, name) for name in settings.__struct_fields__}
     found["models"] = list(settings.models)
     assert found == {
         "root": _ROOT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 
@@ -41,8 +41,7 @@ def open_store(model: str, profile_dir: str | None) -> ProfileStore:
     return ProfileStore(place, model_folder(model, root), model, profile_dir is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """That a profile is to be kept, under which name, and whether another may be replaced."""
 
     store: ProfileStore

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.quantized import Products, read_products
@@ -35,8 +36,7 @@ Form: TypeAlias = Literal["dynamic", "static"]
 QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(Struct, frozen=True):
     """What is to be told of a model that was quantized."""
 
     notes: tuple[str, ...] = ()

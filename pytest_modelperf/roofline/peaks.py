@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.kernels import read_plan
@@ -64,8 +65,7 @@ BLOCK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Rooflines:
+class Rooflines(Struct, frozen=True):
     """The roofline of each case that has one, by its id, and what is to be said of the rest."""
 
     by_case: Mapping[str, Roofline] = field(default_factory=dict)
@@ -106,8 +106,7 @@ def find_rooflines(
     return Rooflines(found, tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     peaks: Peaks
     notes: tuple[str, ...] = ()
 
@@ -184,8 +183,7 @@ def _precision(kernel: KernelWork) -> str:
     return kernel.precision or same_precision(kernel.layer.precision) or ""
 
 
-@dataclass(slots=True)
-class _Products:
+class _Products(Struct):
     """The products that tell a peak, and what the engine computes each precision in."""
 
     products: list[_Loaded] = field(default_factory=list)
@@ -219,8 +217,7 @@ def _find_products(bench: _Bench) -> _Products:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     """A model that the worker has the file of, and the inputs under this name."""
 
     model: Model
@@ -228,8 +225,7 @@ class _Loaded:
     feed: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """How long a run took on average, and what its kernels did."""
 
     mean_ns: float

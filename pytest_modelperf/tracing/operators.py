@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.tracing.records import Category, Counter, Event, Span
@@ -23,8 +23,7 @@ _SLACK_NS = 20_000
 _ROUNDING_NS = 1_500
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """What a profile tells of an inference that was recorded; `shapes` is the number of its own."""
 
     shapes: int
@@ -32,8 +31,7 @@ class Placed:
     counters: tuple[Counter, ...]
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(Struct):
     """The calls of one session by one thread, in order, as columns.
 
     `shapes` are the numbers of what they were called with, -1 where that is not known. A call that
@@ -59,8 +57,7 @@ class Calls:
         self.hidden.append(record[KIND] == HIDDEN)
 
 
-@dataclass(slots=True)
-class _Clock:
+class _Clock(Struct):
     """How far one clock is ahead of another, kept right by what lies within what."""
 
     offset_ns: int

@@ -6,9 +6,10 @@ import heapq
 import marshal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
+
+from msgspec import Struct
 
 # So many records are sorted and written together, and are read in pieces of so many.
 RUN_RECORDS = 8192
@@ -19,16 +20,14 @@ PIECE_RECORDS = 256
 Record: TypeAlias = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Where records that were written together lie."""
 
     offset: int
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """Records in order, and the first of them."""
 
     first: Record

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.stats.records import Latency
 
@@ -26,8 +27,7 @@ class Order(enum.Enum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTime:
+class OperatorTime(Struct, frozen=True, kw_only=True):
     """What operators of one name, type or layer took together, without those in their bodies.
 
     What differs among them is None.
@@ -47,16 +47,14 @@ class OperatorTime:
         return self.total_ns / self.calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceTimes:
+class InferenceTimes(Struct, frozen=True, kw_only=True):
     """How long the inferences of one name took."""
 
     name: str
     latency: Latency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSummary:
+class TraceSummary(Struct, frozen=True, kw_only=True):
     """What one process of a trace did, or one session in it.
 
     `between_ns` is what its inferences took beside operators, None where operators ran on other

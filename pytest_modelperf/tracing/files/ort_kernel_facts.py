@@ -6,10 +6,11 @@ Of the same kernel all of it is the same in each inference, and so is kept once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.files.ort_profile_file import KernelTold, Told, whole
@@ -40,8 +41,7 @@ _OF_KERNEL = attrgetter("op_name", "provider", "node_index", "input_type_shape",
 MemoryTold: TypeAlias = tuple[Told, Told, Told]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """What an event said of a kernel, and that as arguments."""
 
     told: Sequence[object]
@@ -94,8 +94,7 @@ def _arguments(said: KernelTold) -> Iterator[tuple[str, Argument]]:
             yield ours, value
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True):
     """An input or output of a kernel, as text."""
 
     dtype: str
