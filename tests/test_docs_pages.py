@@ -349,9 +349,8 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         "engine_options": {"k": "d"},
     }
     model = {"tolerance": 0.2, "max_seconds": 2, "engine": "b", "engine_options": {"k": "b"}}
-    assert "The second is there for `tolerance`, `engine`, `engine_options` and `max_seconds`" in (
-        plain("configuration")
-    )
+    settable = "`tolerance`, `engine`, `engine_options` and `max_seconds`"
+    assert f"The second source can set {settable}" in plain("configuration")
 
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
         tables = {"models": {"m.onnx": model}} if model else {}
