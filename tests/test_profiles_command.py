@@ -188,6 +188,7 @@ def test_flops_have_the_least_time_that_the_latest_peaks_of_an_engine_allow(
     assert [roof["least_ms"] for roof in roofs] == pytest.approx(least)
     assert case["roofline"]["least_ms"] == pytest.approx(sum(least))
     assert {roof["ms"] for roof in roofs} == {None}
+    assert case["roofline"]["gain_ms"] is None
 
 
 @pytest.mark.usefixtures("peaks")
