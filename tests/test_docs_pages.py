@@ -487,9 +487,7 @@ def test_every_attribute_of_layers_and_changes_is_there() -> None:
 
 
 def test_the_words_of_a_call_are_on_the_page() -> None:
-    words = named_in(
-        table("python-api", "function. `case` is any of these words, with one size of each:")
-    )
+    words = named_in(table("python-api", "`case` is any of these words, with one size of each:"))
     assert words == set(CASE_WORDS) - {"model"}
     calls = {
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
