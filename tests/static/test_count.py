@@ -348,10 +348,10 @@ UNTYPED = "g (float[2,3] x) => (y) { [blend_1] y = my.ops.Blend(x, w) }"
     ],
 )
 def test_a_shape_rule_that_returns_something_else_is_told_what_to_return(
-    returned: object, shown: str
+    returned: OutputType, shown: str
 ) -> None:
     operators = Operators()
-    operators.register("my.ops::Blend", shapes=lambda _: (returned,))  # type: ignore[return-value]  # wrong on purpose
+    operators.register("my.ops::Blend", shapes=lambda _: (returned,))
     with pytest.raises(ExtensionError) as caught:
         static_of(UNTYPED, operators, w=ones(3))
     assert str(caught.value) == (
