@@ -20,7 +20,7 @@ _GROUPINGS = ("operator", "type", "layer")
 _ORDERS = ("total", "mean", "max", "calls", "name")
 _HOOK_ACTIONS = ("install", "remove", "status")
 _SEPARATOR = "--"
-_EXAMPLE = "modelperf trace -- python program.py"
+_EXAMPLE = "`modelperf trace -- python program.py`"
 
 
 class _TraceCommand(click.Command):

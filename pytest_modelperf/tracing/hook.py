@@ -30,7 +30,7 @@ _CONTENT = f"""\
 """
 _ADVICE = (
     "Make a virtual environment and install pytest-modelperf there, or do without the hook: "
-    "modelperf trace -- python program.py"
+    "`modelperf trace -- python program.py`"
 )
 
 

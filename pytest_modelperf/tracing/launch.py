@@ -93,9 +93,9 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 def _cannot_start(name: str, error: OSError) -> UsageError:
     reason = error.strerror or str(error)
-    advice = "Give a program, as in modelperf trace -- python program.py"
+    advice = "Give a program, as in `modelperf trace -- python program.py`"
     if name.endswith(".py"):
-        advice = f"Start it with Python: modelperf trace -- python {shell_word(name)}"
+        advice = f"Start it with Python: `modelperf trace -- python {shell_word(name)}`"
     return UsageError(f"cannot start {printable(name)}: {reason}. {advice}")
 
 

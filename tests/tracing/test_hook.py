@@ -88,7 +88,7 @@ def test_a_hook_of_another_version_is_told_and_replaced(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_an_error_with_advice(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(OutputError, match=r"Permission denied.* modelperf trace -- python"):
+    with pytest.raises(OutputError, match=r"Permission denied.*`modelperf trace -- python"):
         install_hook(tmp_path)
 
 
