@@ -160,6 +160,34 @@ def test_a_signal_to_the_command_reaches_the_program(
     assert (process.returncode, out) == (7, f"ended by {number.name}\n")
 
 
+COUNTING = """\
+import pathlib, signal, sys, time
+taken = []
+signal.signal(signal.SIGINT, lambda number, frame: taken.append(number))
+pathlib.Path("ready").touch()
+while not taken:
+    time.sleep(0.01)
+time.sleep(0.3)
+sys.exit(len(taken))
+"""
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_program_once(folder: Path, plain_python: Python) -> None:
+    pty = pytest.importorskip("pty")
+    (folder / "counting.py").write_text(COUNTING)
+    arguments = command("--", plain_python.executable, "counting.py")
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execve(arguments[0], arguments, environment())  # noqa: S606  # a shell would add itself
+    while not (folder / "ready").exists():
+        assert os.waitpid(process, os.WNOHANG) == (0, 0)
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
 def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(
     folder: Path, plain_python: Python
 ) -> None:
