@@ -180,7 +180,7 @@ _SHAPES = st.none() | st.lists(st.none() | st.integers(0, 40), max_size=6).map(t
 _VALUES = st.none() | st.lists(st.integers(-3, 9), max_size=4).map(np.array)
 _TENSORS = st.builds(
     # Not the class: hypothesis would look up its annotations, some of which only a checker knows.
-    lambda **fields: Tensor(**fields),
+    lambda **fields: Tensor(**fields),  # noqa: PLW0108  # as the line above says
     name=st.just("x"),
     dtype=st.none() | st.sampled_from(["float32", "float16", "uint8", "int8", "int4", "string"]),
     shape=_SHAPES,
