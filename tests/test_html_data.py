@@ -538,7 +538,7 @@ def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it()
     words = ("encoder.onnx::b8-c2 regressed", "b64-c2 failed", "b1-c2 unchanged")
     assert sorted(words, key=text.index) == list(words)
     accept = 'To accept it: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::'
-    assert text.count(accept) == sum(case in {SLOWER, EVERYWHERE} for case in ALL) == 2
+    assert text.count(accept) == sum(case in (SLOWER, EVERYWHERE) for case in ALL) == 2
     assert text.count("there is no baseline of b2-c2") == 1
     assert "False-alarm bound for this run: 1 %." in text
     assert "opset" not in text
