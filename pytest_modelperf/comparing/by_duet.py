@@ -43,8 +43,6 @@ from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     Watch,
-    alone_at,
-    check_cores,
     read_facts,
 )
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
@@ -160,10 +158,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
                 f"{idle}. Give the older model itself as A, record the baseline again, or leave "
                 "out --python-a and --python-b."
             )
-    found = [
-        compare_case(pair, before, gate, Place(case, number, total, watch), details)
-        for number, (pair, case) in enumerate(cases, 1)
-    ]
+    found: list[Compared] = []
+    for pair in pairs:
+        # What one run tells of the shapes holds for every number of cores.
+        known = pair
+        for cores in request.cores:
+            case = Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims)
+            place = Place(case, len(found) + 1, total, watch)
+            found.append(compare_case(known, before, gate, place, details))
+            known = found[-1].pair or known
     return Comparison(
         old_facts,
         new_facts,
@@ -177,14 +180,15 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
 class Compared(Struct, frozen=True):
     """One case: what is said of it, and where it ran, what running the new model told.
 
-    `before` is what the other side of a duet told. `observed` is what an earlier run of this very
-    case completed of its counts, where none ran now.
+    `before` is what the other side of a duet told. `pair` has the shapes that a run told.
+    `observed` is what an earlier run of this very case completed of its counts, where none ran now.
     """
 
     comparison: CaseComparison
     profile: CaseProfile | None = None
     engines: tuple[str, ...] = ()
     before: Measurement | None = None
+    pair: Pair | None = None
     observed: StoredStatic | None = None
 
 
@@ -205,16 +209,14 @@ def compare_case(
     try:
         if refusal is not None:
             return _compare_with_samples(pair, before, gate, place, refusal)
-        check_cores(place.case.cores, pair.after_setup)
-        with alone_at(place):
-            found = _compare_in_turn(pair, before, gate, place, details)
+        found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
         return Compared(replace(_count(pair, before, gate, place), failure=str(error)))
     if before.baseline is None:
         return found
     # What was stored of the graph is what was agreed on, whatever the twin is.
     latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *_count(pair, before, gate, place).metrics)
+    metrics = (*latency, *_count(found.pair or pair, before, gate, place).metrics)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
@@ -326,7 +328,8 @@ def _compare_with_samples(
     policy = coarsened(pair.after_setup.policy, gate.tolerance)
     policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
     setup = replace(pair.after_setup, policy=policy)
-    now = measure_case(pair.after, setup, place, takes_layers=False)
+    ran = measure_case(pair.after, setup, place, takes_layers=False)
+    pair, now = replace(pair, after=ran.model), ran.profile
     if now.measured is None:
         raise MeasureError(now.reason)
     static = _count(pair, before, gate, place)
@@ -353,7 +356,7 @@ def _compare_with_samples(
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )
-    return Compared(found, now, (describe_engine(now),))
+    return Compared(found, now, (describe_engine(now),), pair=pair)
 
 
 def _in_doubt(metric: Metric) -> Metric:
@@ -371,7 +374,6 @@ def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
 def _compare_in_turn(
     pair: Pair, before: Side, gate: Gate, place: Place, details: Details
 ) -> Compared:
-    begun = time.monotonic()
     metrics: Sequence[Metric] = ()
 
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
@@ -398,7 +400,7 @@ def _compare_in_turn(
         outputs=() if before.baseline is not None else _compare_outputs(old, new),
         notes=tuple(dict.fromkeys(notes)),
         rounds=len(ran.rounds),
-        seconds=time.monotonic() - begun,
+        seconds=ran.seconds,
     )
     if old.profile.measured is not None and old.profile.measured.layer_times is not None:
         interval = next(m.interval for m in metrics if m.name == "latency_p50")
@@ -410,7 +412,8 @@ def _compare_in_turn(
             reasons=explanation.reasons,
         )
     engines = (describe_engine(old.profile), describe_engine(new.profile))
-    return Compared(compared, new.profile, engines, old.profile.measured)
+    pair = replace(pair, before=old.model, after=new.model)
+    return Compared(compared, new.profile, engines, old.profile.measured, pair)
 
 
 def side_run(measured: Measurement | None) -> SideRun | None:

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
@@ -62,12 +63,15 @@ def measure_model(
     cases: list[CaseProfile] = []
     for model in models:
         measured: list[CaseProfile] = []
+        known = model
         for cores in request.cores:
             case = Case(model.bound.inputs.batch_size, cores, model.dims)
             place = Place(case, len(cases) + len(measured) + 1, total, watch)
-            measured.append(measure_case(model, setup, place))
+            found = measure_case(known, setup, place)
+            measured.append(found.profile)
+            known = found.model
         # What one run told of the shapes holds for every number of cores.
-        cases.extend(replace(profile, counted=model.static) for profile in measured)
+        cases.extend(replace(profile, counted=known.static) for profile in measured)
     return _on_its_machine(Profile(facts, tuple(cases)))
 
 
@@ -78,6 +82,13 @@ def _on_its_machine(profile: Profile) -> Profile:
     return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
 
 
+class MeasuredCase(Struct, frozen=True):
+    """The profile of a case, and the model with the shapes that its run told."""
+
+    profile: CaseProfile
+    model: Model
+
+
 def measure_case(
     model: Model,
     setup: Setup,
@@ -85,35 +96,40 @@ def measure_case(
     *,
     takes_layers: bool = True,
     is_enough: IsEnough | None = None,
-) -> CaseProfile:
+) -> MeasuredCase:
     """One case in one worker; where it cannot be measured, the profile says why."""
     case = place.case
     try:
         with rigged(model, setup, place) as rig:
             measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
-                measured = _with_layers(model, rig, measured, place)
+                known, measured = _time_layers(model, rig, measured, place)
             else:
-                complete_if_told(model, rig)
+                known = complete_if_told(model, rig)
     except TooFewCoresError as error:
-        return CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
+        profile = CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
+        return MeasuredCase(profile, model)
     except MeasureError as error:
-        return CaseProfile(case, model.static, None, Outcome.FAILED, str(error))
-    return CaseProfile(case, model.static, measured)
+        profile = CaseProfile(case, model.static, None, Outcome.FAILED, str(error))
+        return MeasuredCase(profile, model)
+    return MeasuredCase(CaseProfile(case, known.static, measured), known)
 
 
-def _with_layers(model: Model, rig: Rig, measured: Measurement, place: Place) -> Measurement:
-    """The measurement with the times of the layers, where the engine tells them."""
+def _time_layers(
+    model: Model, rig: Rig, measured: Measurement, place: Place
+) -> tuple[Model, Measurement]:
+    """The completed model, and the measurement with layer times where the engine tells them."""
     try:
         named = name_nodes(model, rig)
         place.tell("looking at shapes")
-        complete(model, rig, named)
+        model = complete(model, rig, named)
         place.tell("timing layers")
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:
         # What was timed before stays true.
-        return replace(measured, notes=(*measured.notes, f"no layer times: {error}"))
-    return measured if run is None else add_layer_times(model, measured, run)
+        note = f"no layer times: {error}"
+        return model, replace(measured, notes=(*measured.notes, note))
+    return model, measured if run is None else add_layer_times(model, measured, run)
 
 
 # -- functions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ from pytest_modelperf.profiler.rig import (
     sum_up,
 )
 from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
-from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.quantiles import load_quantiles
 
@@ -74,66 +74,74 @@ class Pair(Struct, frozen=True):
     def shares_a_worker(self) -> bool:
         return self.before_setup == self.after_setup
 
-    def models(self) -> tuple[tuple[Model, str], tuple[Model, str]]:
-        return (self.before, BEFORE), (self.after, AFTER)
-
 
 class RanSide(Struct, frozen=True):
-    """What one side told of itself."""
+    """What one side told of itself; `model` has the shapes that its run saw."""
 
+    model: Model
     profile: CaseProfile
     plan: Plan | None = None
     outputs: Mapping[str, Sent] | None = None
 
 
 class PairRun(Struct, frozen=True):
-    """The rounds of a pair, and what each side told beside them."""
+    """The rounds of a pair, what each side told beside them, and how long all of it took."""
 
     rounds: Sequence[DuetRound]
     before: RanSide
     after: RanSide
+    seconds: float
 
 
-def run_pair(
-    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
-) -> PairRun:
-    """The duet of a case, with layers and outputs if they are wanted.
+WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
+
+
+def run_pair(pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails) -> PairRun:
+    """The duet of a case, alone on this machine, with layers and outputs if they are wanted.
 
     `wants_details` is asked once, after the last round.
     """
     load_quantiles()
+    check_cores(place.case.cores, pair.after_setup)
     run = _share_a_worker if pair.shares_a_worker else _use_two_workers
-    with unchanged(pair.before, pair.after):
+    with unchanged(pair.before, pair.after), alone_at(place):
         return run(pair, rule, place, wants_details)
 
 
 def _share_a_worker(
-    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
+    pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails
 ) -> PairRun:
+    begun = time.monotonic()
+    with _shared_worker(pair, place) as (old, new):
+        rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+        sides = [(pair.before, old), (pair.after, new)]
+        if wants_details(rounds):
+            before, after = _tell(sides, rounds, place)
+        else:
+            before, after = (_tell_latency(model, rig, rounds, place) for model, rig in sides)
+    return PairRun(rounds, before, after, time.monotonic() - begun)
+
+
+@contextmanager
+def _shared_worker(pair: Pair, place: Place) -> Iterator[tuple[Rig, Rig]]:
     """Both sides in one worker, so that all they differ by is the model."""
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
         place.tell("loading")
-        subjects = [make_subject(model, worker, side) for model, side in pair.models()]
-        with telling([note for subject in subjects for note in subject.notes]):
-            old, new = (
-                set_up(worker, setup, cores, subject, side)
-                for subject, side in zip(subjects, (BEFORE, AFTER), strict=True)
+        old = make_subject(pair.before, worker, BEFORE)
+        new = make_subject(pair.after, worker, AFTER)
+        with telling((*old.notes, *new.notes)):
+            yield (
+                set_up(worker, setup, cores, old, BEFORE),
+                set_up(worker, setup, cores, new, AFTER),
             )
-            policy = _policy(setup, rule)
-            rounds = _take_rounds(SharedDuet(old, new), policy, rule.is_decided, place, (old, new))
-            sides = [(pair.before, old), (pair.after, new)]
-            if wants_details(rounds):
-                told = _tell(sides, rounds, place)
-            else:
-                told = [_tell_latency(model, rig, rounds, place) for model, rig in sides]
-    return PairRun(rounds, *told)
 
 
 def _use_two_workers(
-    pair: Pair, rule: StopRule, place: Place, wants_details: Callable[[Sequence[DuetRound]], bool]
+    pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails
 ) -> PairRun:
     """Each side in workers of its own, for they need other engines or interpreters."""
+    begun = time.monotonic()
     rigs: list[Rig] = []
 
     def starter(model: Model, setup: Setup, side: str) -> StartRig:
@@ -153,16 +161,17 @@ def _use_two_workers(
         starter(pair.after, pair.after_setup, AFTER),
     )
     with closing(SplitDuet(*starters)) as duet:
-        rounds = _take_rounds(duet, _policy(pair.after_setup, rule), rule.is_decided, place, rigs)
+        rounds = _take_rounds(duet, pair, rule, place, rigs)
     is_detailed = wants_details(rounds)
-    told = []
-    for start, (model, _) in zip(starters, pair.models(), strict=True):
+    told: list[RanSide] = []
+    for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
             if is_detailed:
                 told += _tell([(model, rig)], rounds, place)
             else:
                 told.append(_tell_latency(model, rig, rounds, place))
-    return PairRun(rounds, *told)
+    before, after = told
+    return PairRun(rounds, before, after, time.monotonic() - begun)
 
 
 class PlainDuet(Struct, frozen=True):
@@ -172,98 +181,85 @@ class PlainDuet(Struct, frozen=True):
     kernels: tuple[KernelRun, KernelRun] | None = None
 
 
-def run_duet(  # noqa: PLR0913  # two models, how they run, until when, and what of them
-    pair: tuple[Model, Model],
-    setup: Setup,
-    is_decided: Callable[[Sequence[BlockPair]], bool],
-    place: Place,
-    rule: StopRule | None = None,
-    *,
-    reads_kernels: bool = False,
-) -> PlainDuet:
-    """Rounds of two models in one worker until something is decided."""
-    check_cores(place.case.cores, setup)
-    with unchanged(*pair), alone_at(place), start_on(setup, place.case.cores) as worker:
-        old, new = (
-            set_up(worker, setup, place.case.cores, make_subject(model, worker, side), side)
-            for model, side in zip(pair, (BEFORE, AFTER), strict=True)
-        )
-        first = read_kernels(old) if reads_kernels else None
-        second = read_kernels(new) if first is not None else None
-        policy = _policy(setup, rule)
-        rounds = _take_rounds(SharedDuet(old, new), policy, is_decided, place, (old, new))
-    has_kernels = first is not None and second is not None
-    return PlainDuet(rounds, (first, second) if has_kernels else None)  # type: ignore[arg-type]  # both are there
+def run_duet(pair: Pair, rule: StopRule, place: Place, *, reads_kernels: bool = False) -> PlainDuet:
+    """The rounds of a pair that shares a worker, alone on this machine."""
+    check_cores(place.case.cores, pair.after_setup)
+    with (
+        unchanged(pair.before, pair.after),
+        alone_at(place),
+        _shared_worker(pair, place) as (old, new),
+    ):
+        kernels = _read_kernels(old, new) if reads_kernels else None
+        rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
+    return PlainDuet(rounds, kernels)
 
 
-def _policy(setup: Setup, rule: StopRule | None = None) -> SamplingPolicy:
-    """The sampling policy of a duet, with as many samples as the rule needs."""
+def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
+    """The kernels of both; None where the engine tells none."""
+    first = read_kernels(old)
+    second = None if first is None else read_kernels(new)
+    return None if first is None or second is None else (first, second)
+
+
+def _take_rounds(
+    duet: DuetBench, pair: Pair, rule: StopRule, place: Place, rigs: Sequence[Rig]
+) -> Sequence[DuetRound]:
+    """As many rounds as it takes to decide, or as there is time for."""
+    setup = pair.after_setup
     policy = replace(
         DUET_POLICY,
         max_seconds=setup.policy.max_seconds,
         min_warmup_seconds=setup.policy.min_warmup_seconds,
         stretch_seconds=setup.stretch_seconds,
+        min_samples=rule.samples_needed,
+        max_rounds=rule.rounds,
     )
-    if rule is None:
-        return policy
-    return replace(policy, min_samples=rule.samples_needed, max_rounds=rule.rounds)
-
-
-def _take_rounds(
-    duet: DuetBench,
-    policy: SamplingPolicy,
-    is_decided: Callable[[Sequence[BlockPair]], bool],
-    place: Place,
-    rigs: Sequence[Rig],
-) -> Sequence[DuetRound]:
-    """As many rounds as it takes to decide, or as there is time for."""
 
     def see(progress: SamplingProgress) -> None:
         for rig in rigs:
             rig.step = step_of(progress)
         place.tell_round(progress)
 
-    return sample_duet(duet, policy, time.perf_counter_ns, see, is_decided)
+    return sample_duet(duet, policy, time.perf_counter_ns, see, rule.is_decided)
 
 
 def _tell(
     sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: Place
 ) -> list[RanSide]:
     """What the sides of one worker tell: their latency, their layers, their outputs."""
-    outputs = [_read_outputs(rig) for _, rig in sides]
-    measured = [_sum_up(rig, rounds) for _, rig in sides]
+    rigs = [rig for _, rig in sides]
+    models = [model for model, _ in sides]
+    outputs = [_read_outputs(rig) for rig in rigs]
+    measured = [_sum_up(rig, rounds) for rig in rigs]
     place.tell("timing layers")
     runs: Sequence[KernelRun | None] = [None] * len(sides)
     note = ""
     try:
         named = [name_nodes(model, rig) for model, rig in sides]
-        for (model, rig), copy in zip(sides, named, strict=True):
-            complete(model, rig, copy)
-        runs = (
-            run_kernels_in_turn(
-                [
-                    Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
-                    for (model, rig), copy in zip(sides, named, strict=True)
-                ]
-            )
-            or runs
-        )
+        models = [
+            complete(model, rig, copy) for model, rig, copy in zip(models, rigs, named, strict=True)
+        ]
+        profiled = [
+            Profiled(rig, copy, len(model.static.layers), model.static.weight_bytes)
+            for model, rig, copy in zip(models, rigs, named, strict=True)
+        ]
+        runs = run_kernels_in_turn(profiled) or runs
     except MeasureError as error:
         # What was timed before stays true.
         note = f"no layer times: {error}"
     told = []
-    for (model, _), figures, run, seen in zip(sides, measured, runs, outputs, strict=True):
+    for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
         known = replace(figures, notes=(*figures.notes, note)) if note else figures
         if run is not None:
             known = add_layer_times(model, known, run)
         plan = None if run is None or run.plan is None else read_plan(run.plan)
-        told.append(RanSide(CaseProfile(place.case, model.static, known), plan, seen))
+        told.append(RanSide(model, CaseProfile(place.case, model.static, known), plan, seen))
     return told
 
 
 def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> RanSide:
-    complete_if_told(model, rig)
-    return RanSide(CaseProfile(place.case, model.static, _sum_up(rig, rounds)))
+    known = complete_if_told(model, rig)
+    return RanSide(known, CaseProfile(place.case, known.static, _sum_up(rig, rounds)))
 
 
 def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:

@@ -5,7 +5,7 @@ A measurement has this machine to itself, in a worker that ends with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -78,8 +78,8 @@ class Place(Struct, frozen=True):
         return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
 
 
-class Model(Struct):
-    """A model at one set of dimensions; a run may complete what is known of it."""
+class Model(Struct, frozen=True):
+    """A model at one set of dimensions, and what is known of it so far."""
 
     file: ModelFile
     binding: Binding
@@ -210,21 +210,23 @@ def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Meas
     return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
 
 
-def complete(model: Model, rig: Rig, named: Path | None) -> None:
-    """Put into the static profile what only a run can tell; one run does for all cases."""
-    alone, chance = model.static, find_chance(model.bound.graph)
-    if alone.graph_alone is not None or not needs_observation(model.bound.graph):
-        return
+def complete(model: Model, rig: Rig, named: Path | None) -> Model:
+    """The model with what only a run can tell; unchanged where it is complete or no run tells."""
+    if model.static.graph_alone is not None or not needs_observation(model.bound.graph):
+        return model
     observed = observe_shapes(rig, named)
-    if observed is None:
-        return
+    return model if observed is None else _with_observed(model, observed)
+
+
+def _with_observed(model: Model, observed: Sequence[Mapping[str, Any]]) -> Model:
+    alone, chance = model.static, find_chance(model.bound.graph)
     operators = model.extensions.operators
-    model.bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
-    completed = profile_bound(model.bound, operators, sparsity=model.request.sparsity)
+    bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
+    completed = profile_bound(bound, operators, sparsity=model.request.sparsity)
     notes = completed.notes
     if chance is not None:
         notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
-    model.static = replace(
+    static = replace(
         completed,
         # The model stores the weights of a branch whether or not that runs.
         params=alone.params,
@@ -233,13 +235,15 @@ def complete(model: Model, rig: Rig, named: Path | None) -> None:
         graph_alone=alone,
         chance=chance,
     )
+    return replace(model, bound=bound, static=static)
 
 
-def complete_if_told(model: Model, rig: Rig) -> None:
-    """Complete the static profile of a model whose layers nobody times, where its engine can."""
+def complete_if_told(model: Model, rig: Rig) -> Model:
+    """The same for a model whose layers nobody times: unchanged where its engine fails at it."""
     if needs_observation(model.bound.graph):
         with suppress(MeasureError):
-            complete(model, rig, name_nodes(model, rig))
+            return complete(model, rig, name_nodes(model, rig))
+    return model
 
 
 def check_cores(cores: int, setup: Setup) -> None:

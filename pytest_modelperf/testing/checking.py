@@ -154,7 +154,7 @@ class Checker(Struct):
             return self._measure_function(check, self.watch)
         work = self._start(check, self.watch)
         check_cores(work.place.case.cores, check.setup)
-        return _measured(measure_case(work.model, check.setup, work.place))
+        return _measured(measure_case(work.model, check.setup, work.place).profile)
 
     def count(self, check: CaseCheck) -> CaseProfile:
         """The static profile of a case; of a function only which case it is."""
@@ -423,9 +423,8 @@ class _Work(Struct, frozen=True):
         policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
         setup = replace(self.check.setup, policy=policy)
         is_enough = None if is_only_shown else gate.fits
-        return _measured(
-            measure_case(self.model, setup, self.place, takes_layers=False, is_enough=is_enough)
-        )
+        found = measure_case(self.model, setup, self.place, takes_layers=False, is_enough=is_enough)
+        return _measured(found.profile)
 
     # -- recorded
 
@@ -493,7 +492,7 @@ class _Work(Struct, frozen=True):
             return profile
         policy = replace(self.check.setup.policy, min_rounds=1, max_rounds=1, min_samples=1)
         setup = replace(self.check.setup, policy=policy)
-        alone = measure_case(self.model, setup, self.place, takes_layers=False).measured
+        alone = measure_case(self.model, setup, self.place, takes_layers=False).profile.measured
         peak = None if alone is None else alone.peak_rss_bytes
         return replace(profile, measured=replace(measured, peak_rss_bytes=peak))
 

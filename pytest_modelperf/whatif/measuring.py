@@ -38,8 +38,6 @@ from pytest_modelperf.profiler.preparation import (
     Model,
     Place,
     Watch,
-    alone_at,
-    check_cores,
     read_facts,
     start_on,
 )
@@ -212,9 +210,7 @@ class _Trial(Struct):
         pair = Pair(base.model, made.model, self.setup, setup)
         place = self._place(case, variant)
         try:
-            check_cores(case.cores, self.setup)
-            with alone_at(place):
-                ran = run_pair(pair, self.gate, place, lambda _: True)
+            ran = run_pair(pair, self.gate, place, lambda _: True)
         except MeasureError as error:
             return Tried(variant=variant, failure=_in_words(error))
         return self._told(variant, made, ran)
@@ -263,7 +259,7 @@ class _Trial(Struct):
         unmeasured = CaseProfile(case, base.model.static, None, Outcome.FAILED, reason)
         found = make_levels(unmeasured, base.size_bytes, base.zeros, tried, self.estimates)
         measured = found.baseline.measured
-        notes = [*base.notes, *base.model.static.notes]
+        notes = [*base.notes, *found.baseline.static.notes]
         if measured is not None:
             notes += measured.notes
             zeros = describe_zeros(found.levels, measured.engine)
