@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import re
@@ -9,18 +10,25 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import execnet
 import numpy as np
 import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
 from pytest_modelperf.profiler.worker import gateway
+from pytest_modelperf.profiler.worker.execnet_private import (
+    close_connection,
+    cut_off,
+    forget_group,
+)
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
@@ -413,6 +421,35 @@ def socket_server() -> Iterator[str]:
         assert place is not None
         yield f"127.0.0.1:{place[1]}"
         server.kill()
+
+
+@pytest.mark.parametrize("kind", ["pipes", "socket"])
+def test_this_execnet_has_the_private_members_that_end_a_worker(
+    kind: str, socket_server: str
+) -> None:
+    group = execnet.Group()
+    opened = group.makegateway("popen" if kind == "pipes" else f"socket={socket_server}")
+    channel = opened.remote_exec("channel.receive()")
+    cut_off(opened)
+    with pytest.raises(EOFError):
+        channel.receive(timeout=60.0)
+    group.terminate(timeout=60.0)
+    close_connection(opened)
+    if kind == "pipes":
+        assert opened._io.popen.stdin.closed
+        assert opened._io.popen.stdout.closed
+    else:
+        assert opened._io.sock.fileno() == -1
+
+
+def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
+    group = execnet.Group()
+    freed = weakref.ref(group)
+    group.terminate()
+    forget_group(group)
+    del group
+    gc.collect()
+    assert freed() is None
 
 
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:

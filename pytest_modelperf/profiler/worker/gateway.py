@@ -6,12 +6,10 @@ A spec is execnet's: `popen`, `popen//python=/other/venv/bin/python`, `ssh=host/
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import shutil
 import signal
-import socket
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +32,11 @@ from pytest_modelperf.errors import (
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
+from pytest_modelperf.profiler.worker.execnet_private import (
+    close_connection,
+    cut_off,
+    forget_group,
+)
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
 
@@ -246,10 +249,9 @@ class ProcessWorker:
         try:
             with suppress(Exception):
                 self._group.terminate(timeout=GRACE_S)
-                # execnet keeps each group until the process ends.
-                atexit.unregister(self._group._cleanup_atexit)  # noqa: SLF001  # no public way
+                forget_group(self._group)
             for gateway in gateways:
-                _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+                close_connection(gateway)
         finally:
             # Also for whoever interrupts once more.
             self._folder.remove()
@@ -275,7 +277,7 @@ class ProcessWorker:
             _kill(self._pid)
         elif not self.is_local:
             for gateway in self._group:
-                _cut_off(gateway._io)  # noqa: SLF001  # there is no public way
+                cut_off(gateway)
 
     def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
         ended = "the worker was ended" if self.is_local else "the worker was given up"
@@ -408,26 +410,6 @@ def is_this_python(spec: str) -> bool:
 
 def _first_line(text: str) -> str:
     return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
-
-
-def _cut_off(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
-    """End a connection under whoever reads or writes it: to close a pipe would wait for them."""
-    with suppress(OSError):
-        if hasattr(io, "sock"):
-            io.sock.shutdown(socket.SHUT_RDWR)
-        else:
-            io.kill()
-
-
-def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
-    """What execnet leaves to the garbage collector, which warns of it."""
-    for close in (
-        io.close_read,
-        io.close_write,
-        io.sock.close if hasattr(io, "sock") else io.close_read,
-    ):
-        with suppress(OSError):
-            close()
 
 
 @contextmanager
