@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baselines.encode import encode_model
+from pytest_modelperf.baselines.document import write_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import Provenance, Recording
 from pytest_modelperf.baselines.store import BaselineStore
@@ -57,7 +57,7 @@ def test_every_committed_file_is_as_the_store_would_write_it() -> None:
         stored = STORE.read(name)
         assert stored is not None
         path = STORE.root / name / "model.json"
-        assert path.read_bytes() == encode_model(stored.model), name
+        assert path.read_bytes() == write_model(stored.model), name
 
 
 if __name__ == "__main__":

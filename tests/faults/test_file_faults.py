@@ -30,8 +30,12 @@ from msgspec.structs import replace
 
 import pytest_modelperf
 from pytest_modelperf import profile
-from pytest_modelperf.baselines.decode import decode_machine, decode_model
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.document import (
+    read_machine,
+    read_model,
+    write_machine,
+    write_model,
+)
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.baselines.records import Plan
@@ -43,9 +47,9 @@ from pytest_modelperf.errors import (
     OutputError,
     UsageError,
 )
+from pytest_modelperf.files.documents import OF_BASELINE
 from pytest_modelperf.files.output import written_text
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.files.strict_json import OF_BASELINE
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
@@ -563,7 +567,7 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
         closing = "]" if opening == "[" else "}"
         deep = f"{opening * depth}1{closing * depth}"
         for data, old in ((MODEL_BYTES, '"a note"'), (MACHINE_BYTES, '"1.31.1"')):
-            read = decode_model if data is MODEL_BYTES else decode_machine
+            read = read_model if data is MODEL_BYTES else read_machine
             with pytest.raises(BaselineError):
                 read(data.replace(old.encode(), deep.encode(), 1), path)
         kept = json.dumps(DOCUMENT).replace('"notes": []', f'"notes": {deep}', 1)
@@ -713,8 +717,8 @@ def test_no_text_of_a_baseline_breaks_what_is_shown_or_written_of_it(tmp_path: P
     assert before is not None
     kept = 0
     for data, read, write in (
-        (MODEL_BYTES, decode_model, encode_model),
-        (MACHINE_BYTES, decode_machine, encode_machine),
+        (MODEL_BYTES, read_model, write_model),
+        (MACHINE_BYTES, read_machine, write_machine),
     ):
         document = json.loads(data)
         path = tmp_path / f"{MACHINE.key}.json"
