@@ -58,13 +58,14 @@ from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 from pytest_modelperf.tracing.files import ort_profile_file
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
-from tests.baseline_writer import MACHINE, NAME, make_recording
-from tests.command import run as run_command
-from tests.ort_profiles import inference, kernel, write_profile
-from tests.plugin.project import STATIC, assert_says_no_internals, write_dense, write_table
-from tests.test_baseline_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
-from tests.test_named_profiles import DATE, DOCUMENT, PLACES, named, timed
-from tests.test_peak_files import KEY, PEAKS, entry
+from tests.baselines.test_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
+from tests.profiles.test_profiles import DATE, DOCUMENT, PLACES, named, timed
+from tests.roofline.test_store import KEY, PEAKS, entry
+from tests.support.baseline_writer import MACHINE, NAME, make_recording
+from tests.support.checkout import ROOT
+from tests.support.command import run as run_command
+from tests.support.ort_profiles import inference, kernel, write_profile
+from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 
 UPDATE = "--modelperf-update-baseline"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel must trace system calls")
@@ -76,7 +77,7 @@ pytestmark = pytest.mark.usefixtures("no_waiting")
 def spawn(*arguments: str) -> str:
     """What a Python program of these tests prints."""
     # The package may be installed elsewhere than these tests are.
-    places = [Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]]
+    places = [ROOT, Path(pytest_modelperf.__file__).parents[1]]
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
@@ -105,7 +106,7 @@ def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path
 @pytest.fixture
 def recorded(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with the baseline of `dense.onnx`, which was made wider since."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     write_table(run, '[tool.modelperf.models."dense.onnx"]')
     run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)
     write_dense(run.path / "dense.onnx", width=6)

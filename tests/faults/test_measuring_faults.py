@@ -40,12 +40,12 @@ from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolic
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
-from tests.command import Result, run
-from tests.measuring.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
-from tests.measuring.test_worker import children, ends, on_linux
-from tests.plugin import conftest as plugin_conftest
-from tests.plugin.project import read_json
-from tests.plugin.timed_models import (
+from tests.profiler.worker.test_gateway import children, ends, on_linux
+from tests.support.command import Result, run
+from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
+from tests.support.project import read_json
+from tests.support.small_models import ones, parse, save_beside
+from tests.support.timed_models import (
     JSON,
     TIMED,
     UPDATE,
@@ -54,7 +54,7 @@ from tests.plugin.timed_models import (
     write_timed,
     write_timed_models,
 )
-from tests.small_models import ones, parse, save_beside
+from tests.testing import conftest as plugin_conftest
 
 MODEL = "g (float[N,64] x) => (float[N,{width}] y) {{ [product] y = MatMul(x, w) }}"
 QUICK = ("--max-seconds", "0.3")
@@ -610,7 +610,7 @@ def models(
     """A project of models whose times are known, with both engines of these tests."""
     write_timed_models(project, monkeypatch)
     project.makeconftest(
-        "from tests.measuring import faulty_plugin\n"
+        "from tests.support import faulty_plugin\n"
         "from tests.faults import disturbing\n\n"
         "def modelperf_register_engines(engines):\n"
         "    faulty_plugin.modelperf_register_engines(engines)\n"

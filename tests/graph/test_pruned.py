@@ -24,9 +24,9 @@ from pytest_modelperf.graph.multiplied import INTEGER, MULTIPLIED
 from pytest_modelperf.graph.pruned import Pruned, Spared, write_pruned, write_stored
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.static.counters import STANDARD_COUNTERS
-from tests.graph.models import parse, random_floats
 from tests.graph.twin_models import nested
-from tests.light_models import LIGHT_MODELS, light_model
+from tests.support.graph_models import parse, random_floats
+from tests.support.light_models import LIGHT_MODELS, light_model
 
 PERCEPTRON = """
     g (float[N,8] x) => (float[N,4] y) {

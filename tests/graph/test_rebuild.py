@@ -25,9 +25,9 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import TWIN_KEY, Twin, left_out, make_twin, read_twin, write_twin
 from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from tests.graph.models import parse
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
-from tests.light_models import light_model
+from tests.support.graph_models import parse
+from tests.support.light_models import light_model
 
 _SIZES = {"float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_}
 

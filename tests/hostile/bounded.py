@@ -25,8 +25,8 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import make_twin, read_twin
-from tests.command import run
-from tests.small_models import parse
+from tests.support.command import run
+from tests.support.small_models import parse
 
 MORE_BYTES = 512 << 20
 _HUGE = 2**62

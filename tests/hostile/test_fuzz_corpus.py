@@ -24,6 +24,7 @@ from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
 from fuzz.replay import committed_inputs, given_input, main, replay
 from fuzz.run import Result, show_crash
 from fuzz.targets import TARGETS, Target
+from tests.support.checkout import ROOT
 
 Mutate: TypeAlias = "Callable[[bytes, Random], bytes | None]"
 
@@ -35,7 +36,7 @@ _SECONDS = 300
 def told() -> str:
     """What a child said of all inputs of all targets."""
     # The package may be installed elsewhere than these tests are.
-    root, package = Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]
+    root, package = ROOT, Path(pytest_modelperf.__file__).parents[1]
     return subprocess.run(
         [sys.executable, "-m", "fuzz.replay"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root, package)))},

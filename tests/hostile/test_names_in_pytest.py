@@ -14,7 +14,7 @@ from pytest_modelperf.report.html import render
 from tests.hostile import reports
 from tests.hostile.named_models import NAMES, named_model
 from tests.hostile.test_names import as_file
-from tests.plugin.project import STATIC
+from tests.support.project import STATIC
 
 REPORTS = ("json", "markdown", "html", "benchmark-json")
 # Files with such names are named by tests: in an address of a test they would be patterns.

@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.tracing.layers import is_filled_up, join_facts
 from pytest_modelperf.tracing.profiling import Profiling, TraceWarning
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Span
-from tests.tracing.models import CPU, FEED, open_plain, options
+from tests.support.traced_models import CPU, FEED, open_plain, options
 from tests.tracing.validity import Trace, read_valid_trace
 
 METHODS = ("__init__", "run", "run_with_iobinding", "run_async", "end_profiling", "set_providers")
