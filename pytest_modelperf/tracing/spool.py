@@ -38,7 +38,11 @@ class _Run:
 class Spool:
     """Records in a file. Any thread may add to it; it is read when nothing more is added."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, run_records: int = RUN_RECORDS, piece_records: int = PIECE_RECORDS
+    ) -> None:
+        self._run_records = run_records
+        self._piece_records = piece_records
         # Nothing is left in a buffer: a process that is forked would write it once more.
         self._file: BinaryIO = path.open("w+b", buffering=0)
         self._pending: list[Record] = []
@@ -49,7 +53,7 @@ class Spool:
     def add(self, record: Record) -> None:
         self._pending.append(record)
         # Whoever comes while another thread writes leaves it to that.
-        if len(self._pending) >= RUN_RECORDS and self._lock.acquire(blocking=False):
+        if len(self._pending) >= self._run_records and self._lock.acquire(blocking=False):
             try:
                 self._write_run()
             finally:
@@ -77,8 +81,8 @@ class Spool:
         # No two have the same number: what comes after it is not compared.
         records = sorted(self._pending[:count])
         pieces = []
-        for first in range(0, count, PIECE_RECORDS):
-            data = marshal.dumps(records[first : first + PIECE_RECORDS])
+        for first in range(0, count, self._piece_records):
+            data = marshal.dumps(records[first : first + self._piece_records])
             self._file.seek(self._end)
             _write_all(self._file, data)
             pieces.append(_Piece(self._end, len(data)))

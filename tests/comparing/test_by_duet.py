@@ -31,6 +31,7 @@ from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.stats.records import Ratio
 from tests.support.command import Result, run
+from tests.support.installed import install
 from tests.support.small_models import ones, parse, save_beside
 
 MODEL = "g (float[N,16] x) => (float[N,8] y) { [product] y = MatMul(x, w) }"
@@ -475,7 +476,7 @@ def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
 def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    install(monkeypatch, tmp_path / "packages", "timed", "1")
     baseline = store(trusted(recording), tmp_path)
     _, same = compared(baseline, "base.onnx")
     assert same["verdict"] == "unchanged"
@@ -501,7 +502,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
 def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    install(monkeypatch, tmp_path / "packages", "timed", "1")
     folder, recording = beside
     baseline = store(trusted(recording), tmp_path / "baselines")
     _, same = compared(baseline, str(folder / "m.onnx"))
@@ -516,7 +517,7 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Digests did not cover external data when it was recorded."""
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    install(monkeypatch, tmp_path / "packages", "timed", "1")
     folder, recording = beside
     digest = hashlib.sha256((folder / "m.onnx").read_bytes()).hexdigest()
     recording = trusted(recording)

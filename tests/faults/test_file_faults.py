@@ -13,13 +13,13 @@ import json
 import os
 import random
 import re
-import resource
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -64,6 +64,7 @@ from tests.roofline.test_store import KEY, PEAKS, entry
 from tests.support.baseline_writer import MACHINE, NAME, make_recording
 from tests.support.checkout import ROOT
 from tests.support.command import run as run_command
+from tests.support.full_disk import room_for
 from tests.support.ort_profiles import inference, kernel, write_profile
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 
@@ -191,7 +192,7 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         # Who finds the lock held sleeps before it looks again.
-        monkeypatch.setattr("pytest_modelperf.files.writing.time.sleep", kill)
+        monkeypatch.setattr(time, "sleep", kill)
         store = BaselineStore(tmp_path)
         store.apply(plan_update(None, make_recording()))
     finally:
@@ -203,21 +204,6 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
 
 
 # -- a disk that takes no more
-
-
-@contextmanager
-def room_for(size_bytes: int) -> Iterator[None]:
-    """Files of this process end there: the kernel takes no more, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with pytest.MonkeyPatch.context() as patch:
-        # Python would keep the half of a compiled module, and fail to load it ever after.
-        patch.setattr(sys, "dont_write_bytecode", True)
-        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="module")
@@ -580,12 +566,9 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
 # -- files that were cut off, or changed
 
 
-def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(tmp_path: Path) -> None:
     # Who finds no twin that fits looks again, for somebody may be writing it.
-    monkeypatch.setattr("pytest_modelperf.baselines.store._ATTEMPTS", 2)
-    store = BaselineStore(tmp_path)
+    store = BaselineStore(tmp_path, attempts=2)
     store.apply(plan_update(None, make_recording()))
     path = tmp_path / NAME / "twin.onnx"
     whole = path.read_bytes()

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -37,7 +38,7 @@ from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
 from tests.profiler.worker.test_gateway import children, ends, on_linux
@@ -160,14 +161,13 @@ def profiled(*arguments: str) -> tuple[Result, list[dict[str, Any]]]:
 
 
 @on_linux
-def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(folder: Path) -> None:
     """The worker may have 3 GB of addresses, and the first case wants 8 GB for its output."""
-    limited = partial(WorkerRequest, memory_limit_bytes=3 << 30)
-    monkeypatch.setattr("pytest_modelperf.profiler.rig.WorkerRequest", limited)
+    limited = folder / "python"
+    limited.write_text(f'#!/bin/sh\nulimit -v {3 << 20}\nexec "{sys.executable}" "$@"\n')
+    limited.chmod(0o755)
     save(str(folder / "m.onnx"), width=1 << 15)
-    result, (large, small) = profiled("--batch", "65536,1")
+    result, (large, small) = profiled("--batch", "65536,1", "--gateway", f"popen//python={limited}")
     assert result.exit_code == 3
     assert large["outcome"] == "failed"
     assert large["reason"].startswith("memory ran out in round 1 (warm up): ")

@@ -20,6 +20,7 @@ import pytest
 from pytest_modelperf.baselines.records import Recording
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.stats.decisions import Answer, Decision
+from tests.support.installed import install
 from tests.support.project import assert_says_no_internals, write_table
 from tests.support.small_models import ones, parse, save_beside
 from tests.support.timed_models import (
@@ -59,19 +60,20 @@ def recorded(models: pytest.Pytester, recording: Recording) -> pytest.Pytester:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The engine of the tests as a package, by whose version it is known before it runs."""
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    install(monkeypatch, tmp_path_factory.mktemp("packages"), "timed", "1")
 
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever starts a worker is an error."""
 
-    def start(*_: object) -> NoReturn:
+    def start(*_: object, **__: object) -> NoReturn:
         raise AssertionError("a worker was started")
 
-    monkeypatch.setattr("pytest_modelperf.profiler.preparation.start_worker", start)
+    # Only a worker is a process of its own; nothing else of a run starts one.
+    monkeypatch.setattr(subprocess, "Popen", start)
 
 
 def measured(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:

@@ -33,7 +33,7 @@ from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import by_duet as comparing
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.layer_pairs import match_layers
+from pytest_modelperf.comparing.layer_pairs import Limits, match_layers
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.load import load_model
@@ -350,14 +350,10 @@ def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(
     assert 0 < found[1] <= 2 * found[0]
 
 
-@pytest.fixture
-def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs are large from some layers on, and differ much from some differences on."""
-    monkeypatch.setattr(layer_pairs, "_MAX_CELLS", 64)
-    monkeypatch.setattr(layer_pairs, "_MAX_DIFFERENCES", 14)
+# Graphs are large from some layers on, and differ much from some differences on.
+SMALL = Limits(pairs=64, differences=14)
 
 
-@pytest.mark.usefixtures("few_cells")
 def test_in_a_large_graph_layers_between_those_that_changed_keep_their_mates() -> None:
     before = unnamed(300)
     after = list(before)
@@ -365,27 +361,24 @@ def test_in_a_large_graph_layers_between_those_that_changed_keep_their_mates() -
     for index in changed:
         after[index] = layer(index, "Softplus")
     expected = {index: index for index in range(300) if index not in changed}
-    assert match_layers(before, after) == expected
+    assert match_layers(before, after, SMALL) == expected
 
 
-@pytest.mark.usefixtures("few_cells")
 def test_in_a_large_graph_layers_behind_one_that_was_put_in_keep_their_mates() -> None:
     before = unnamed(300)
     after = [*before[:100], layer(0, "Softmax"), *before[100:]]
-    assert match_layers(before, after) == {i: i + (i >= 100) for i in range(300)}
+    assert match_layers(before, after, SMALL) == {i: i + (i >= 100) for i in range(300)}
 
 
-@pytest.mark.usefixtures("few_cells")
 def test_in_a_large_graph_layers_of_other_sizes_are_told_by_their_operators() -> None:
     before = unnamed(300)
     after = [replace(each, output_shape=(1, 3), macs=1) for each in before]
-    assert match_layers(before, after) == {index: index for index in range(300)}
+    assert match_layers(before, after, SMALL) == {index: index for index in range(300)}
 
 
-@pytest.mark.usefixtures("few_cells")
 def test_where_nearly_everything_changed_equal_layers_are_paired_in_order() -> None:
     before, after = unnamed(60, ["MatMul", "Add"]), unnamed(60, ["Relu", "Add", "Relu", "Mul"])
-    pairs = match_layers(before, after)
+    pairs = match_layers(before, after, SMALL)
     assert len(pairs) == 15
     assert all(before[old].op_type == after[new].op_type == "Add" for old, new in pairs.items())
 
@@ -408,7 +401,7 @@ SEQUENCES = st.lists(st.integers(0, 3), max_size=14)
 def test_what_is_in_common_is_equal_in_order_and_as_long_as_can_be(
     old: list[int], new: list[int]
 ) -> None:
-    found = layer_pairs._in_common(old, new)
+    found = layer_pairs._in_common(old, new, len(old) + len(new))
     assert found is not None
     assert all(old[row] == new[column] for row, column in found)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.tracing.files import ort_profile, ort_profile_file
+from pytest_modelperf.tracing.files import ort_profile_file
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile, read_ort_profile
+from pytest_modelperf.tracing.files.ort_profile_file import ProfileFile
 from pytest_modelperf.tracing.records import Category, Counter, Span, ThreadName
 from tests.support.ort_profiles import (
     NESTED,
@@ -336,14 +337,12 @@ def test_a_profile_that_was_saved_anew_reads_the_same(
     assert profile.notes == ()
 
 
-def test_a_long_file_without_lines_is_read_in_pieces(
-    nested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_file_without_lines_is_read_in_pieces(nested: Path, tmp_path: Path) -> None:
     other = tmp_path / nested.name
     other.write_text(json.dumps(json.loads(nested.read_text(encoding="utf-8"))), encoding="utf-8")
-    whole = list(OrtProfile(other))
-    monkeypatch.setattr(ort_profile_file, "_CHUNK", 97)
-    assert list(OrtProfile(other)) == whole
+    whole = list(ProfileFile(other).events())
+    assert whole
+    assert list(ProfileFile(other, chunk_characters=97).events()) == whole
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -388,13 +387,14 @@ def test_what_ran_in_an_inference_that_is_not_complete_is_in_no_inference(tmp_pa
     assert notes == ("2 operators belong to no inference whose end is in the profile.",)
 
 
-def test_a_full_profile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ort_profile, "MAX_EVENTS", 4)
+def test_a_full_profile_is_told(tmp_path: Path) -> None:
     lines = [kernel("a", 1, 2), inference(0, 9), kernel("a", 11, 2), kernel("b", 15, 2)]
-    _, notes = read(write_profile(tmp_path / "p.json", lines))
-    assert notes[0].startswith("ONNX Runtime writes no more than 4 events into a profile")
-    _, notes = read(write_profile(tmp_path / "p.json", lines[:2]))
-    assert notes == ()
+    full = OrtProfile(write_profile(tmp_path / "full.json", lines), max_events=4)
+    assert list(full)
+    assert full.notes[0].startswith("ONNX Runtime writes no more than 4 events into a profile")
+    other = OrtProfile(write_profile(tmp_path / "other.json", lines[:2]), max_events=4)
+    assert list(other)
+    assert other.notes == ()
 
 
 def test_events_of_other_kinds_are_counted(tmp_path: Path) -> None:

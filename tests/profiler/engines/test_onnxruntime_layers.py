@@ -393,8 +393,8 @@ def _write(path: Path, events: Sequence[Mapping[str, Any]], end: str = "\n]") ->
     return path
 
 
-def _self_us(path: Path, runs: int) -> dict[str, list[float]]:
-    profile = engine._Profile(runs)
+def _self_us(path: Path, runs: int, **limit: int) -> dict[str, list[float]]:
+    profile = engine._Profile(runs, **limit)
     profile.read(path)
     return {k["name"]: [ns / 1000 for ns in k["self_ns"]] for k in profile.kernels()}
 
@@ -500,19 +500,16 @@ def test_a_line_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
         engine._Profile(1).read(path)
 
 
-def test_a_profile_that_is_full_tells_of_fewer_runs_and_not_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_that_is_full_tells_of_fewer_runs_and_not_of_the_first(tmp_path: Path) -> None:
     """Eight events and then no more: two runs are whole, of the third a part."""
     events = [_node("r", 0, 900), _node("s", 0, 1), _model_run()]
     events += [_node("r", 0, 1), _node("s", 0, 1), _model_run(), _node("r", 0, 1), _node("s", 0, 1)]
     path = _write(tmp_path / "p.json", events)
-    monkeypatch.setattr(engine, "_MAX_EVENTS", 8)
-    assert _self_us(path, 5) == {"r": [1.5], "s": [1.5]}
+    assert _self_us(path, 5, max_events=8) == {"r": [1.5], "s": [1.5]}
 
     short = _write(tmp_path / "q.json", [events[0], events[2], *[events[0]] * 6])
     with pytest.raises(ValueError, match="holds 8 events, and two inferences"):
-        _self_us(short, 5)
+        _self_us(short, 5, max_events=8)
 
 
 def test_a_profile_with_too_few_runs_that_is_not_full_is_incomplete(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import pytest
 
 from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
-from pytest_modelperf.profiler.worker import gateway
 from pytest_modelperf.profiler.worker.gateway import (
     SENT_MODULES,
     ProcessWorker,
@@ -218,15 +217,13 @@ def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
 
 
 @on_linux
-def test_an_interpreter_that_says_nothing_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway, "LEAST_START_LIMIT_S", 0.5)
+def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexec sleep 600\n")
     silent.chmod(0o755)
     before = children()
-    request = WorkerRequest(spec=f"popen//python={silent}", limit_s=0.5)
+    spec = f"popen//python={silent}"
+    request = WorkerRequest(spec=spec, limit_s=0.5, least_start_limit_s=0.5)
     with (
         pytest.raises(MeasureError, match=r"it said nothing for 0\.5 s\. Is it a Python"),
         ProcessWorker(request),
