@@ -646,8 +646,9 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 ) -> None:
     options = options_of(disturb(MEASURING, "interrupt"))
     models.makepyfile(test_of("base.onnx", engine="disturbing", engine_options=options))
-    result = models.runpytest_inprocess("--modelperf", UPDATE, no_reraise_ctrlc=True)
+    result = models.runpytest_inprocess("--modelperf", UPDATE, JSON, no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert cases_of(models) == []
     assert not (models.path / "baselines").exists()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,11 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.pruned import write_stored
 from pytest_modelperf.graph.quantized import read_products
-from pytest_modelperf.profiler import quantizing
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
 from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.quantizing import Form, quantize
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker
+from pytest_modelperf.profiler.quantizing import Form, StartWorker, quantize
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
@@ -162,17 +162,16 @@ def operators(path: Path) -> Counter[str]:
 
 
 @pytest.fixture
-def inline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No process is started for the quantizer."""
-    monkeypatch.setattr(quantizing, "start_worker", lambda _, cores: work_inline(cores))
-    yield
+def inline() -> Iterator[StartWorker]:
+    """Starts no process for the quantizer."""
+    yield lambda _, cores: work_inline(cores)
     # What it starts with.
     ort.set_default_logger_severity(2)
 
 
-def send(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Have this be the source of the quantizer."""
-    monkeypatch.setattr(quantizing, "find_source", lambda _: Source(text, "quantizer.py"))
+def code(text: str) -> Source:
+    """Another quantizer."""
+    return Source(text, "quantizer.py")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -200,14 +199,13 @@ def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
     assert len(integers) == {"convolutions": 3, "transformer": 4}[kind]
 
 
-@pytest.mark.usefixtures("inline")
-def test_products_that_stay_in_floats_are_told(tmp_path: Path) -> None:
+def test_products_that_stay_in_floats_are_told(tmp_path: Path, inline: StartWorker) -> None:
     source, target = save(tmp_path, transformer()), tmp_path / "target.onnx"
     given = feeds(2, 8, 32)
-    told = quantize(source, target, "dynamic", given)
+    told = quantize(source, target, "dynamic", given, start=inline)
     assert told.notes == ("2 of 7 products stay in floats: 2 MatMul",)
     assert operators(target)["MatMulInteger"] == 5
-    told = quantize(source, target, "static", given)
+    told = quantize(source, target, "static", given, start=inline)
     assert told.notes == ()
     assert operators(target)["MatMulInteger"] == 0
     assert read_products(target).of_integers == 7
@@ -225,10 +223,9 @@ def test_nothing_is_left_behind_and_nothing_is_said(
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_in_external_data_are_quantized_into_external_data(
-    tmp_path: Path, form: Form
+    tmp_path: Path, inline: StartWorker, form: Form
 ) -> None:
     source = save(
         tmp_path, transformer(), save_as_external_data=True, location="w.bin", size_threshold=0
@@ -236,7 +233,7 @@ def test_weights_in_external_data_are_quantized_into_external_data(
     target, given = tmp_path / "target.onnx", feeds(2, 8, 32)
     for _ in range(2):
         # Over itself too: it does not grow.
-        quantize(source, target, form, given)
+        quantize(source, target, form, given, start=inline)
     names = {p.name for p in tmp_path.iterdir()}
     assert names == {"source", "target.onnx", "target.onnx.data"}
     assert (tmp_path / "target.onnx.data").stat().st_size < 40_000
@@ -244,20 +241,21 @@ def test_weights_in_external_data_are_quantized_into_external_data(
     assert np.abs(run(target, given[0]) - expected).max() < 0.2 * np.abs(expected).max()
 
 
-@pytest.mark.usefixtures("inline")
 def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
     tmp_path: Path,
+    inline: StartWorker,
 ) -> None:
     source, target = tmp_path / "stored.onnx", tmp_path / "target.onnx"
     write_stored(load_model(open_model(light_model("squeezenet"))), source)
-    told = quantize(source, target, "dynamic", [])
+    told = quantize(source, target, "dynamic", [], start=inline)
     assert told.notes == ("converted from opset 9 to 11, which the quantizer needs",)
     assert operators(target)["ConvInteger"] == 26
 
 
-@pytest.mark.usefixtures("inline")
 @pytest.mark.parametrize("form", FORMS)
-def test_a_weight_that_nodes_compute_is_quantized(tmp_path: Path, form: Form) -> None:
+def test_a_weight_that_nodes_compute_is_quantized(
+    tmp_path: Path, inline: StartWorker, form: Form
+) -> None:
     model = parse(
         """g (float[1,16] x) => (float[1,10] y) {
             w = Reshape(stored, shape)
@@ -275,19 +273,18 @@ def test_a_weight_that_nodes_compute_is_quantized(tmp_path: Path, form: Form) ->
     )
     source, target = save(tmp_path, model), tmp_path / "target.onnx"
     given = feeds(1, 16)
-    quantize(source, target, form, given)
+    quantize(source, target, form, given, start=inline)
     expected = run(source, given[0])
     assert np.abs(run(target, given[0]) - expected).max() < 0.1 * np.abs(expected).max()
 
 
-@pytest.mark.usefixtures("inline")
-def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path) -> None:
+def test_a_model_of_integers_is_not_quantized_again(tmp_path: Path, inline: StartWorker) -> None:
     source, once = save(tmp_path, convolutions()), tmp_path / "once.onnx"
     given = feeds(1, 3, 16, 16)
-    quantize(source, once, "static", given)
+    quantize(source, once, "static", given, start=inline)
     for form in FORMS:
         with pytest.raises(ModelError, match=f"{form} INT8: nothing is left to quantize, the 3"):
-            quantize(once, tmp_path / "twice.onnx", form, given)
+            quantize(once, tmp_path / "twice.onnx", form, given, start=inline)
 
 
 def test_a_model_without_products_says_so(tmp_path: Path) -> None:
@@ -296,12 +293,13 @@ def test_a_model_without_products_says_so(tmp_path: Path) -> None:
         quantize(source, tmp_path / "target.onnx", "dynamic", [])
 
 
-@pytest.mark.usefixtures("inline")
-def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(tmp_path: Path) -> None:
+def test_a_model_that_the_quantizer_leaves_as_it_is_says_what_it_has(
+    tmp_path: Path, inline: StartWorker
+) -> None:
     text = """g (float[5,1,4] x) => (float[5,1,1,4] h) { h = GRU<hidden_size = 4>(x, w, r) }"""
     model = parse(text, {"w": random_floats(1, 12, 4), "r": random_floats(1, 12, 4)})
     with pytest.raises(ModelError, match=r"leaves all products of the model in floats: 1 GRU\."):
-        quantize(save(tmp_path, model), tmp_path / "target.onnx", "dynamic", [])
+        quantize(save(tmp_path, model), tmp_path / "target.onnx", "dynamic", [], start=inline)
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
@@ -315,62 +313,80 @@ def test_what_the_quantizer_raises_is_told_in_a_line(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-@pytest.mark.usefixtures("inline")
 def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inline: StartWorker
 ) -> None:
     text = Path(onnxruntime_quantizer.__file__).read_text("utf-8")
-    send(monkeypatch, text + CANNOT_PREPARE)
     source, target = save(tmp_path, convolutions()), tmp_path / "target.onnx"
-    told = quantize(source, target, "static", feeds(1, 3, 16, 16))
+    told = quantize(
+        source,
+        target,
+        "static",
+        feeds(1, 3, 16, 16),
+        code=code(text + CANNOT_PREPARE),
+        start=inline,
+    )
     assert told.notes == (r"not prepared for quantization: RuntimeError: no\x1b shapes",)
     assert read_products(target).of_integers == 3
     assert [p.name for p in source.parent.iterdir()] == ["model.onnx"]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.usefixtures("inline")
 def test_a_quantizer_that_cannot_be_loaded_is_told_as_one_that_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form
+    tmp_path: Path, inline: StartWorker, form: Form
 ) -> None:
-    send(monkeypatch, "import no_such_runtime")
     with pytest.raises(MeasureError) as failed:
-        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", form, [])
+        quantize(
+            save(tmp_path, convolutions()),
+            tmp_path / "target.onnx",
+            form,
+            [],
+            code=code("import no_such_runtime"),
+            start=inline,
+        )
     assert str(failed.value) == (
         f"{form} INT8: ONNX Runtime's quantizer failed: ModuleNotFoundError: No module named "
         "'no_such_runtime'."
     )
 
 
-@pytest.mark.usefixtures("inline")
-def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_input_that_is_the_same_in_all_inferences_is_sent_once(tmp_path: Path) -> None:
     """Each inference has it; of all others each has its own."""
-    sent, ask = [], InlineWorker.ask
+    sent = []
 
-    def seen(self: InlineWorker, command: str, *steps: Any, **more: Any) -> object:  # noqa: ANN401  # the worker's interface
-        sent.extend([sorted(more["inputs"])] if command == "inputs" else [])
-        return ask(self, command, *steps, **more)
+    class Noting(InlineWorker):
+        def ask(self, command: str, *steps: Any, **more: Any) -> object:  # noqa: ANN401  # the worker's interface
+            sent.extend([sorted(more["inputs"])] if command == "inputs" else [])
+            return super().ask(command, *steps, **more)
 
-    monkeypatch.setattr(InlineWorker, "ask", seen)
-    send(monkeypatch, TELLING_ITS_INPUTS)
     mask = Feed("int64", np.array([7]))
     given = [
         {"x": Feed("float32", np.array([seed], np.float32)), "mask": mask} for seed in range(3)
     ]
     with pytest.raises(MeasureError, match=r"ValueError: x=0, mask=7; x=1, mask=7; x=2, mask=7\.$"):
-        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "static", given)
+        quantize(
+            save(tmp_path, convolutions()),
+            tmp_path / "target.onnx",
+            "static",
+            given,
+            code=code(TELLING_ITS_INPUTS),
+            start=lambda *_: nullcontext(Noting(tmp_path)),
+        )
     assert sent == [["mask", "x"], ["x"], ["x"]]
 
 
 @pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
 def test_a_quantizer_that_crashes_is_told_with_its_last_words_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    send(monkeypatch, CRASHING)
     with pytest.raises(MeasureError) as failed:
-        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "dynamic", [])
+        quantize(
+            save(tmp_path, convolutions()),
+            tmp_path / "target.onnx",
+            "dynamic",
+            [],
+            code=code(CRASHING),
+        )
     told = str(failed.value)
     assert told.startswith(
         "dynamic INT8: the worker was killed by SIGSEGV (segmentation fault) in ONNX Runtime's "
@@ -392,9 +408,7 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_quantizer_that_computes_in_python_is_not_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quantizer_that_computes_in_python_is_not_silent(tmp_path: Path) -> None:
     """It goes on until it gave word three times that it does; then it says so."""
     heard: list[object] = []
 
@@ -409,11 +423,21 @@ def test_a_quantizer_that_computes_in_python_is_not_silent(
             heard.append(self.channel.receive(limit_s))
             return heard[-1]
 
-    open_channel = ProcessWorker._open_channel
-    monkeypatch.setattr(ProcessWorker, "_open_channel", lambda self: Hearing(open_channel(self)))
-    send(monkeypatch, COMPUTING)
+    class HearingWorker(ProcessWorker):
+        def _open_channel(self) -> Hearing:
+            return Hearing(super()._open_channel())
+
     with pytest.raises(MeasureError, match=r"ValueError: said 3 times\.$"):
-        quantize(save(tmp_path, convolutions()), tmp_path / "target.onnx", "dynamic", [])
+        quantize(
+            save(tmp_path, convolutions()),
+            tmp_path / "target.onnx",
+            "dynamic",
+            [],
+            code=code(COMPUTING),
+            start=lambda setup, cores: HearingWorker(
+                WorkerRequest(cores=cores, limit_s=setup.limit_s)
+            ),
+        )
     assert heard.count(None) == 3
 
 
