@@ -21,7 +21,7 @@ from pytest_modelperf.sweep import measuring as sweeping
 from pytest_modelperf.sweep.measuring import SweepSource
 from pytest_modelperf.sweep.records import Sweep, SweepPoint
 from tests.support.checkout import ROOT
-from tests.support.command import run
+from tests.support.command import Result, run
 from tests.support.sweeps import make_configuration, make_point, make_side, make_sweep
 
 DOCS = ROOT / "docs"
@@ -61,11 +61,14 @@ class FakeSweeping:
         self.streams, self.threshold_ms = streams, threshold_ms
         return self.result
 
+    def run(self, *arguments: str) -> Result:
+        """The command, which asks this."""
+        return run(*arguments, core=self)
+
 
 @pytest.fixture(autouse=True)
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSweeping:
     fake = FakeSweeping()
-    monkeypatch.setattr(sweeping, "sweep_models", fake)
     monkeypatch.chdir(tmp_path)
     return fake
 
@@ -74,7 +77,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeSweeping:
 
 
 def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
-    assert run("sweep", "model.onnx").exit_code == 0
+    assert asked.run("sweep", "model.onnx").exit_code == 0
     (source,) = asked.sources
     assert source.source == "model.onnx"
     assert source.setup.engine.name == "onnxruntime"
@@ -84,7 +87,7 @@ def test_the_model_alone_is_measured_as_it_is(asked: FakeSweeping) -> None:
 
 
 def test_every_option_is_handed_on(asked: FakeSweeping) -> None:
-    done = run(
+    done = asked.run(
         "sweep", "model.onnx", "--batch", "1,2,8", "--cores", "1,2", "--streams", "1,4",
         "--latency-threshold", "0.5", "--dim", "seq=64,128", "--input", "ids:i64:1x64",
         "--engine-option", "mode=parallel", "--gateway", "ssh=there", "--max-seconds", "2.5",
@@ -102,14 +105,14 @@ def test_every_option_is_handed_on(asked: FakeSweeping) -> None:
 
 
 def test_the_one_before_is_the_first_side(asked: FakeSweeping) -> None:
-    assert run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 0
+    assert asked.run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 0
     assert [each.source for each in asked.sources] == ["old.onnx", "new.onnx"]
     assert asked.sources[0].setup == asked.sources[1].setup
 
 
 def test_the_one_before_can_have_another_interpreter(asked: FakeSweeping) -> None:
     options = ("--against", "model.onnx", "--against-python", sys.executable)
-    assert run("sweep", "model.onnx", *options).exit_code == 0
+    assert asked.run("sweep", "model.onnx", *options).exit_code == 0
     before, after = (each.setup for each in asked.sources)
     assert before.spec == f"popen//python={sys.executable}"
     assert replace(before, spec=after.spec) == after
@@ -117,13 +120,13 @@ def test_the_one_before_can_have_another_interpreter(asked: FakeSweeping) -> Non
 
 @pytest.mark.parametrize("text", ["20", "0.5", ".25", "1e-3", "20.", " 3 "])
 def test_a_threshold_is_any_number_of_milliseconds(asked: FakeSweeping, text: str) -> None:
-    assert run("sweep", "model.onnx", "--latency-threshold", text).exit_code == 0
+    assert asked.run("sweep", "model.onnx", "--latency-threshold", text).exit_code == 0
     assert asked.threshold_ms == float(text)
 
 
 def test_the_page_has_the_figures_of_the_code(asked: FakeSweeping) -> None:
     page = " ".join((DOCS / "sweep.md").read_text(encoding="utf-8").split())
-    run("sweep", "model.onnx")
+    asked.run("sweep", "model.onnx")
     (source,) = asked.sources
     policy = source.setup.policy
     assert (
@@ -140,7 +143,7 @@ def test_the_page_has_the_figures_of_the_code(asked: FakeSweeping) -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "20ms", "", "1e999", "1e-999", "1_0"])
 def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: str) -> None:
-    done = run("sweep", "model.onnx", "--latency-threshold", text)
+    done = asked.run("sweep", "model.onnx", "--latency-threshold", text)
     assert (done.exit_code, done.out) == (2, "")
     assert done.err == (
         f"Error: --latency-threshold takes milliseconds above 0, such as 20 or 0.5; not {text!r}.\n"
@@ -167,7 +170,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
 def test_what_cannot_be_meant_ends_before_anything_is_measured(
     asked: FakeSweeping, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = run("sweep", "model.onnx", *arguments)
+    done = asked.run("sweep", "model.onnx", *arguments)
     assert (done.exit_code, done.out) == (2, "")
     assert message in done.err
     assert asked.sources == ()
@@ -176,8 +179,8 @@ def test_what_cannot_be_meant_ends_before_anything_is_measured(
 # -- what is written
 
 
-def test_json_and_csv_go_to_files_beside_the_text() -> None:
-    done = run("sweep", "model.onnx", "--json", "s.json", "--csv", "s.csv")
+def test_json_and_csv_go_to_files_beside_the_text(asked: FakeSweeping) -> None:
+    done = asked.run("sweep", "model.onnx", "--json", "s.json", "--csv", "s.csv")
     assert (done.exit_code, done.err) == (0, "")
     assert "best: b1-c1, 500.0 items/s at 2.000 ms\n" in done.out
     document = json.loads(Path("s.json").read_text(encoding="utf-8"))
@@ -186,14 +189,14 @@ def test_json_and_csv_go_to_files_beside_the_text() -> None:
     assert (row["configuration"], row["p50_ms"]) == ("b1-c1", "2.0")
 
 
-def test_what_goes_to_standard_output_is_alone_there() -> None:
-    assert json.loads(run("sweep", "model.onnx", "--json", "-").out)["schema"] == 1
-    assert run("sweep", "model.onnx", "--csv", "-").out.startswith("side,model,")
-    assert run("sweep", "model.onnx", "--markdown", "-").out.startswith("### model.onnx")
+def test_what_goes_to_standard_output_is_alone_there(asked: FakeSweeping) -> None:
+    assert json.loads(asked.run("sweep", "model.onnx", "--json", "-").out)["schema"] == 1
+    assert asked.run("sweep", "model.onnx", "--csv", "-").out.startswith("side,model,")
+    assert asked.run("sweep", "model.onnx", "--markdown", "-").out.startswith("### model.onnx")
 
 
-def test_the_page_is_written_where_it_was_asked_for() -> None:
-    assert run("sweep", "model.onnx", "--html", "sweep.html").exit_code == 0
+def test_the_page_is_written_where_it_was_asked_for(asked: FakeSweeping) -> None:
+    assert asked.run("sweep", "model.onnx", "--html", "sweep.html").exit_code == 0
     page = Path("sweep.html").read_text(encoding="utf-8")
     assert "model.onnx" in page
     assert page.rstrip().endswith("</html>")
@@ -203,7 +206,7 @@ def test_without_the_packages_of_the_page_nothing_is_measured(
     asked: FakeSweeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly", None)
-    done = run("sweep", "model.onnx", "--html", "sweep.html")
+    done = asked.run("sweep", "model.onnx", "--html", "sweep.html")
     assert (done.exit_code, done.out) == (2, "")
     assert done.err.startswith("Error: --html needs plotly and jinja2: pip install ")
     assert asked.sources == ()
@@ -227,7 +230,7 @@ def test_the_exit_code_tells_of_a_failure_and_of_nothing_measured(
     asked: FakeSweeping, points: tuple[SweepPoint, ...], code: int
 ) -> None:
     asked.result = swept(*points)
-    done = run("sweep", "model.onnx")
+    done = asked.run("sweep", "model.onnx")
     assert (done.exit_code, done.err) == (code, "")
     for point in points:
         assert (point.reason or "best: b1-c1") in done.out
@@ -236,11 +239,11 @@ def test_the_exit_code_tells_of_a_failure_and_of_nothing_measured(
 def test_a_side_that_failed_is_a_failure_whatever_the_other_did(asked: FakeSweeping) -> None:
     lost = replace(LOST, configuration=GOOD.configuration)
     asked.result = make_sweep(make_side("old.onnx", [lost]), make_side("new.onnx", [GOOD]))
-    assert run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 3
+    assert asked.run("sweep", "new.onnx", "--against", "old.onnx").exit_code == 3
 
 
 def test_where_no_report_is_shown_the_reason_is_told(asked: FakeSweeping) -> None:
     asked.result = swept(GOOD, LOST)
-    done = run("sweep", "model.onnx", "--json", "-")
+    done = asked.run("sweep", "model.onnx", "--json", "-")
     assert (done.exit_code, done.err) == (3, "b2-c1: failed: no memory\n")
     assert len(json.loads(done.out)["sides"][0]["configurations"]) == 2

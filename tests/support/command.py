@@ -25,11 +25,11 @@ class Result(NamedTuple):
     err: str
 
 
-def run(*arguments: str) -> Result:
-    """The command inside of this process."""
+def run(*arguments: str, core: object = None) -> Result:
+    """The command inside of this process; `core` stands in for the function that it calls."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as stopped:
-        main(arguments, prog_name="modelperf")
+        main(arguments, prog_name="modelperf", obj=core)
     code = stopped.value.code
     return Result(code if isinstance(code, int) else 0, out.getvalue(), err.getvalue())
 

@@ -33,7 +33,7 @@ from pytest_modelperf.whatif.csv import WHATIF_COLUMNS
 from pytest_modelperf.whatif.measuring import ask_what_if
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf
 from tests.support.checkout import ROOT
-from tests.support.command import run
+from tests.support.command import Result, run
 from tests.support.small_models import parse
 from tests.support.whatifs import make_case, make_whatif
 
@@ -315,6 +315,10 @@ class FakeAsking:
         self.variants, self.estimates = variants, estimates
         return self.result
 
+    def run(self, *arguments: str) -> Result:
+        """The command, which asks this."""
+        return run(*arguments, core=self)
+
 
 def _good_case() -> Any:  # noqa: ANN401  # a case
     case = make_case()
@@ -324,13 +328,12 @@ def _good_case() -> Any:  # noqa: ANN401  # a case
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeAsking:
     fake = FakeAsking()
-    monkeypatch.setattr(core, "ask_what_if", fake)
     monkeypatch.chdir(tmp_path)
     return fake
 
 
 def test_every_option_is_handed_on(asked: FakeAsking) -> None:
-    done = run(
+    done = asked.run(
         "whatif", "model.onnx", "--prune", "0.9,0.5", "--prune-channels", "0.25", "--quantize",
         "int8", "--precision", "bf16", "--estimate", "0.7", "--batch", "1,8", "--cores", "2",
         "--dim", "seq=64", "--input", "ids:i64:1x64", "--engine-option", "mode=parallel",
@@ -349,7 +352,7 @@ def test_every_option_is_handed_on(asked: FakeAsking) -> None:
 
 
 def test_where_nothing_is_asked_for_the_usual_is_tried_and_that_is_said(asked: FakeAsking) -> None:
-    done = run("whatif", "model.onnx")
+    done = asked.run("whatif", "model.onnx")
     assert done.err == "trying --prune 0.5,0.9 --quantize int8, as no variant is named\n"
     assert asked.variants == (HALF, MOST, DYNAMIC, STATIC)
 
@@ -363,7 +366,7 @@ def test_where_nothing_is_asked_for_the_usual_is_tried_and_that_is_said(asked: F
     ],
 )
 def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[str]) -> None:
-    assert run("whatif", "model.onnx", "--quantize", text).exit_code == 0
+    assert asked.run("whatif", "model.onnx", "--quantize", text).exit_code == 0
     assert [variant.form for variant in asked.variants] == forms
 
 
@@ -388,15 +391,14 @@ def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[s
 def test_what_cannot_be_meant_ends_before_anything_is_measured(
     asked: FakeAsking, arguments: tuple[str, ...], message: str
 ) -> None:
-    done = run("whatif", "model.onnx", *arguments)
+    done = asked.run("whatif", "model.onnx", *arguments)
     assert (done.exit_code, done.out) == (2, "")
     assert message in done.err
     assert asked.variants == ()
 
 
-@pytest.mark.usefixtures("asked")
-def test_json_and_csv_go_to_files_beside_the_text() -> None:
-    done = run("whatif", "model.onnx", "--prune", "0.5", "--json", "w.json", "--csv", "w.csv")
+def test_json_and_csv_go_to_files_beside_the_text(asked: FakeAsking) -> None:
+    done = asked.run("whatif", "model.onnx", "--prune", "0.5", "--json", "w.json", "--csv", "w.csv")
     assert (done.exit_code, done.err) == (0, "")
     assert "Pruned 0.9" in done.out
     document = json.loads(Path("w.json").read_text(encoding="utf-8"))
@@ -405,36 +407,33 @@ def test_json_and_csv_go_to_files_beside_the_text() -> None:
     assert rows[0]["level"] == "Baseline"
 
 
-@pytest.mark.usefixtures("asked")
-def test_what_goes_to_standard_output_is_alone_there() -> None:
-    assert json.loads(run("whatif", "model.onnx", "--json", "-").out)["schema"] == 1
-    assert run("whatif", "model.onnx", "--markdown", "-").out.startswith("### encoder.onnx")
-    assert run("whatif", "model.onnx", "--csv", "-").out.startswith("case,batch_size,")
+def test_what_goes_to_standard_output_is_alone_there(asked: FakeAsking) -> None:
+    assert json.loads(asked.run("whatif", "model.onnx", "--json", "-").out)["schema"] == 1
+    assert asked.run("whatif", "model.onnx", "--markdown", "-").out.startswith("### encoder.onnx")
+    assert asked.run("whatif", "model.onnx", "--csv", "-").out.startswith("case,batch_size,")
 
 
-@pytest.mark.usefixtures("asked")
-def test_the_page_is_written_where_it_was_asked_for() -> None:
-    assert run("whatif", "model.onnx", "--html", "w.html").exit_code == 0
+def test_the_page_is_written_where_it_was_asked_for(asked: FakeAsking) -> None:
+    assert asked.run("whatif", "model.onnx", "--html", "w.html").exit_code == 0
     text = Path("w.html").read_text(encoding="utf-8")
     assert "encoder.onnx" in text
     assert text.rstrip().endswith("</html>")
 
 
-@pytest.mark.usefixtures("asked")
-def test_the_view_and_the_number_of_layers_can_be_chosen() -> None:
-    assert "by layer, what gains most first, in ms" in run("whatif", "model.onnx").out
+def test_the_view_and_the_number_of_layers_can_be_chosen(asked: FakeAsking) -> None:
+    assert "by layer, what gains most first, in ms" in asked.run("whatif", "model.onnx").out
     options = ("--view", "percent", "--top", "1")
-    text = run("whatif", "model.onnx", "--prune", "0.5", *options).out
+    text = asked.run("whatif", "model.onnx", "--prune", "0.5", *options).out
     assert "in percent of the whole model as it is" in text
     assert "more layers: --top 0 shows all" in text
 
 
 def test_a_level_that_failed_is_told_by_the_exit_code(asked: FakeAsking) -> None:
     asked.result = make_whatif()
-    done = run("whatif", "model.onnx", "--prune", "0.5")
+    done = asked.run("whatif", "model.onnx", "--prune", "0.5")
     assert (done.exit_code, done.err) == (3, "")
     assert "INT8 static: INT8 static needs an operator" in done.out
-    silent = run("whatif", "model.onnx", "--prune", "0.5", "--json", "-")
+    silent = asked.run("whatif", "model.onnx", "--prune", "0.5", "--json", "-")
     assert silent.exit_code == 3
     assert silent.err.startswith("b1-c1: INT8 static: INT8 static needs an operator")
 
@@ -448,7 +447,7 @@ def page() -> str:
 
 def test_the_page_has_the_figures_of_the_code(asked: FakeAsking) -> None:
     assert f"within {100 * core._NO_DIFFERENCE:g} %, or `--max-seconds` (10)" in page()
-    run("whatif", "model.onnx")
+    asked.run("whatif", "model.onnx")
     assert asked.setup is not None
     assert asked.setup.policy.max_seconds == 10
     assert "named, `--prune 0.5,0.9 --quantize int8` is tried" in page()
