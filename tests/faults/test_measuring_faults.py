@@ -456,14 +456,29 @@ def test_processors_that_are_taken_away_at_the_end_leave_no_times_of_layers(
 
 @two_processors
 @pytest.mark.usefixtures("folder", "one_processor")
-@pytest.mark.parametrize("is_seen", [True, False], ids=["before", "in the worker"])
-def test_a_case_that_wants_more_processors_than_are_left_is_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-    is_seen: bool,  # noqa: FBT001  # a parameter of the test
-) -> None:
-    if not is_seen:
-        monkeypatch.setattr("pytest_modelperf.profiler.preparation.check_cores", lambda *_: None)
-    result, (first, second) = profiled(*DISTURBING, "--cores", "2,1")
+def test_a_case_that_wants_more_processors_than_are_left_is_skipped() -> None:
+    assert_only_the_second_is_measured(*profiled(*DISTURBING, "--cores", "2,1"))
+
+
+@two_processors
+def test_a_case_that_wants_more_processors_than_its_worker_has_is_skipped(folder: Path) -> None:
+    confined = folder / "python"
+    confined.write_text(CONFINED.format(python=sys.executable))
+    confined.chmod(0o755)
+    gateway = ("--gateway", f"popen//python={confined}")
+    assert_only_the_second_is_measured(*profiled(*DISTURBING, *gateway, "--cores", "2,1"))
+
+
+# An interpreter that may use one processor.
+CONFINED = """#!{python}
+import os, sys
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def assert_only_the_second_is_measured(result: Result, cases: Sequence[dict[str, Any]]) -> None:
+    first, second = cases
     assert result.exit_code == 0
     assert first["outcome"] == "skipped"
     assert first["reason"].startswith("2 cores are wanted, but")
@@ -659,7 +674,6 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.baselines.recording.PROCESSES", 1)
     monkeypatch.setattr(f"pytest_modelperf.{place}", send_interrupt)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.report.html import render
 from tests.hostile import reports
 from tests.hostile.named_models import EVERYTHING, NAMES, PLAIN, named_model
 from tests.support.command import Result, run
@@ -30,8 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         patch.setenv("COLUMNS", "60")
-        # To pack the library takes longer than all else.
-        patch.setattr(render, "_packed_plotly", lambda: render.pack("library"))
         yield path
 
 

@@ -16,7 +16,6 @@ from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -142,12 +141,6 @@ class Markup(HTMLParser):
     def text(self) -> str:
         """As it is read: without the blanks that the markup is laid out with."""
         return " ".join(" ".join(self.texts).split())
-
-
-def without_plotly(render: Any, result: object) -> str:  # noqa: ANN401  # any of the four
-    """The page without the library, whose packing takes longer than all else."""
-    with patch("pytest_modelperf.report.html.render._packed_plotly", return_value=pack("library")):
-        return str(render(result))
 
 
 # -- latencies
@@ -452,7 +445,7 @@ def test_the_same_case_of_a_model_twice_has_two_ids() -> None:
 def test_a_run_without_a_case_has_no_model_and_a_page() -> None:
     report = RunReport(outcomes=())
     assert run_data(report) == {"models": [], "start": 0}
-    assert "no case" in Markup(without_plotly(render_run_page, report)).text
+    assert "no case" in Markup(render_run_page(report)).text
 
 
 # -- a sweep
@@ -499,7 +492,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     sweep = sweep_of("new.onnx")
     failed = replace(sweep.sides[0].points[3], latency=None, throughput=None, reason="it <died>")
     side = replace(sweep.sides[0], points=(*sweep.sides[0].points[:3], failed))
-    text = Markup(without_plotly(render_sweep_page, replace(sweep, sides=(side,)))).text
+    text = Markup(render_sweep_page(replace(sweep, sides=(side,)))).text
     assert "best within 5 ms is b1-c1-s2, 1.000 k items/s" in text
     assert "b4-c1-s2: failed: it <died>" in text
 
@@ -510,8 +503,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    with patch("pytest_modelperf.report.html.render._packed_plotly", return_value=pack("library")):
-        page = render_comparison_page(comparison, machine=MACHINE, made=made)
+    page = render_comparison_page(comparison, machine=MACHINE, made=made)
     text = Markup(page).text
     for told in (
         "encoder.onnx → encoder2.onnx",
@@ -534,7 +526,7 @@ def test_the_page_of_a_comparison_says_all_that_decides() -> None:
 
 
 def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it() -> None:
-    text = Markup(without_plotly(render_run_page, run(*map(outcome, ALL)))).text
+    text = Markup(render_run_page(run(*map(outcome, ALL)))).text
     words = ("encoder.onnx::b8-c2 regressed", "b64-c2 failed", "b1-c2 unchanged")
     assert sorted(words, key=text.index) == list(words)
     accept = 'To accept it: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::'
@@ -545,7 +537,7 @@ def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it()
 
 
 def test_the_page_of_a_profile_has_its_latency_and_what_the_graph_tells() -> None:
-    text = Markup(without_plotly(render_profile_page, measured_cases())).text
+    text = Markup(render_profile_page(measured_cases())).text
     for told in (
         "b1-c1 1 1 0.1234 ± 0.6 %",
         "b64-c2: failed: the worker was ended by SIGKILL in round 3",
@@ -557,9 +549,9 @@ def test_the_page_of_a_profile_has_its_latency_and_what_the_graph_tells() -> Non
 
 def test_of_many_cases_only_those_with_something_to_say_have_a_section() -> None:
     fine = [outcome(SAME, f"test_{n}.py::test[b1-c2]") for n in range(60)]
-    page = without_plotly(render_run_page, run(*fine, outcome(SLOWER)))
+    page = render_run_page(run(*fine, outcome(SLOWER)))
     assert page.count("<details") == 1
-    assert without_plotly(render_run_page, run(*fine[:9], outcome(SLOWER))).count("<details") == 10
+    assert render_run_page(run(*fine[:9], outcome(SLOWER))).count("<details") == 10
 
 
 # -- whatever a name holds
@@ -582,17 +574,17 @@ def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
         (render_comparison_page, with_names),
         (render_run_page, everything_named),
     ):
-        page = without_plotly(render, made(name))
-        assert Markup(page).tags == Markup(without_plotly(render, made("a"))).tags
+        page = render(made(name))
+        assert Markup(page).tags == Markup(render(made("a"))).tags
 
 
 def test_a_name_that_is_no_unicode_leaves_the_page_one_that_can_be_written() -> None:
-    page = without_plotly(render_comparison_page, with_names("\ud800"))
+    page = render_comparison_page(with_names("\ud800"))
     assert "\\ud800" in page.encode("utf-8").decode("utf-8")
 
 
 def test_a_name_is_shown_as_it_is() -> None:
-    page = without_plotly(render_comparison_page, with_names(EVIL))
+    page = render_comparison_page(with_names(EVIL))
     assert EVIL not in page
     assert Markup(page).text.count(" ".join(printable(EVIL).split())) >= 8
     assert "\x1b" not in page
@@ -659,8 +651,8 @@ def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
 
 
 def test_the_same_data_makes_the_same_page() -> None:
-    first = without_plotly(render_profile_page, measured_cases())
-    assert first == without_plotly(render_profile_page, measured_cases())
+    first = render_profile_page(measured_cases())
+    assert first == render_profile_page(measured_cases())
 
 
 @pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts, Progress
 from pytest_modelperf.profiler.preparation import Place
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.roofline import peaks as module
-from pytest_modelperf.roofline.peaks import MEASURING, find_rooflines, measure_peaks
+from pytest_modelperf.roofline.peaks import MEASURING, Effort, find_rooflines, measure_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import FOLDER_VARIABLE, find_peaks
 from tests.support.command import run
@@ -29,13 +29,12 @@ FACTS = EngineFacts("onnxruntime", "1", {"graph_optimization_level": "all"})
 MODEL = "g (float[64,64] x) => (float[64,32] y) { [linear] y = MatMul(x, w) }"
 
 
+# Models so small that nothing takes long.
+QUICK = Effort(sizes=(SIZE, 2 * SIZE), memory_bytes=(MIB, 2 * MIB), passes=1, block_ns=1_000_000)
+
+
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Models so small that nothing takes long, and a cache of their own."""
-    monkeypatch.setattr(module, "SIZES", (SIZE, 2 * SIZE))
-    monkeypatch.setattr(module, "MEMORY_BYTES", (MIB, 2 * MIB))
-    monkeypatch.setattr(module, "PASSES", 1)
-    monkeypatch.setattr(module, "BLOCK_NS", 1_000_000)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
 
 
@@ -47,8 +46,9 @@ def place(steps: list[str] | None = None) -> Place:
     return Place(Case(1, 1), 1, 1, watch)
 
 
-def measured_by(engine: str) -> Peaks:
-    return measure_peaks("key", EngineFacts(engine, "1"), Setup(engine=BUILT_IN[engine]), place())
+def measured_by(engine: str, effort: Effort = QUICK) -> Peaks:
+    setup = Setup(engine=BUILT_IN[engine])
+    return measure_peaks("key", EngineFacts(engine, "1"), setup, place(), effort)
 
 
 # -- the models
@@ -84,11 +84,10 @@ def test_onnxruntime_has_peaks_of_what_it_computes_in_and_of_memory() -> None:
     assert sizes[-1] == pytest.approx(2 * MIB, rel=0.02)
 
 
-def test_openvino_has_peaks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openvino_has_peaks_too() -> None:
     pytest.importorskip("openvino", reason="needs the extra openvino")
     # It tells whole microseconds: of a small product, a fast processor takes none.
-    monkeypatch.setattr(module, "SIZES", (512,))
-    peaks = measured_by("openvino")
+    peaks = measured_by("openvino", replace(QUICK, sizes=(512,)))
     assert peaks.macs_per_second
     assert set(peaks.macs_per_second) == set(peaks.runs_as.values())
     assert peaks.bandwidths
@@ -97,19 +96,20 @@ def test_openvino_has_peaks_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_engine_without_times_of_kernels_has_no_peaks() -> None:
     setup = Setup(engine=BUILT_IN["callable"])
     with pytest.raises(MeasureError):
-        measure_peaks("key", EngineFacts("callable"), setup, place())
+        measure_peaks("key", EngineFacts("callable"), setup, place(), QUICK)
 
 
 # -- kept and found
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For how many cores peaks were measured, each time; nothing is run for it."""
-    made: list[int] = []
+class FakeMeasuring:
+    """Keeps for how many cores peaks were measured, each time; nothing is run for it."""
 
-    def measure(machine_key: str, engine: EngineFacts, _: Setup, at: Place) -> Peaks:
-        made.append(at.case.cores)
+    def __init__(self) -> None:
+        self.cores: list[int] = []
+
+    def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: Place) -> Peaks:
+        self.cores.append(at.case.cores)
         return Peaks(
             machine_key=machine_key,
             engine=engine.name,
@@ -121,59 +121,53 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             measured=dt.date(2026, 11, 21),
         )
 
-    monkeypatch.setattr(module, "measure_peaks", measure)
-    return made
 
-
-def test_peaks_are_measured_once_for_each_number_of_cores(calls: list[int], tmp_path: Path) -> None:
+def test_peaks_are_measured_once_for_each_number_of_cores(tmp_path: Path) -> None:
+    measure = FakeMeasuring()
     profile = measured_cases()
-    found = find_rooflines(profile, Setup(), tmp_path)
-    assert calls == [1, 2]
+    found = find_rooflines(profile, Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1, 2]
     assert set(found.by_case) == {"b1-c1", "b1-c2", "b8-c1", "b8-c2"}
     assert found.by_case["b8-c2"].peaks.cores == 2
     assert found.notes == ()
-    find_rooflines(profile, Setup(), tmp_path)
-    assert calls == [1, 2]
-    find_rooflines(profile, Setup(), tmp_path, measures_anew=True)
-    assert calls == [1, 2, 1, 2]
+    find_rooflines(profile, Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1, 2]
+    find_rooflines(profile, Setup(), tmp_path, measures_anew=True, measure=measure)
+    assert measure.cores == [1, 2, 1, 2]
 
 
-def test_a_broken_cache_is_told_and_measured_anew(calls: list[int], tmp_path: Path) -> None:
+def test_a_broken_cache_is_told_and_measured_anew(tmp_path: Path) -> None:
+    measure = FakeMeasuring()
     profile = measured_classifier()
     assert profile.machine is not None
     (tmp_path / f"{profile.machine.key}.json").write_text("{")
-    found = find_rooflines(profile, Setup(), tmp_path)
-    assert calls == [1]
+    found = find_rooflines(profile, Setup(), tmp_path, measure=measure)
+    assert measure.cores == [1]
     (note,) = found.notes
     assert note.endswith("they are measured anew")
     assert find_peaks(tmp_path, profile.machine.key).note is None
 
 
-def test_a_case_without_times_of_its_layers_has_no_roofline(
-    calls: list[int], tmp_path: Path
-) -> None:
-    found = find_rooflines(measured_function(), Setup(), tmp_path)
-    assert (calls, found.by_case) == ([], {})
+def test_a_case_without_times_of_its_layers_has_no_roofline(tmp_path: Path) -> None:
+    measure = FakeMeasuring()
+    found = find_rooflines(measured_function(), Setup(), tmp_path, measure=measure)
+    assert (measure.cores, found.by_case) == ([], {})
     assert found.notes == ("b1-c1: no roofline, for there are no times of its layers",)
 
 
-def test_peaks_that_cannot_be_measured_are_a_note(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_peaks_that_cannot_be_measured_are_a_note(tmp_path: Path) -> None:
     def fail(*_: object) -> Peaks:
         raise MeasureError("the worker was ended by SIGKILL.")
 
-    monkeypatch.setattr(module, "measure_peaks", fail)
     profile: Profile = measured_classifier()
-    found = find_rooflines(profile, Setup(), tmp_path)
+    found = find_rooflines(profile, Setup(), tmp_path, measure=fail)
     assert found.by_case == {}
     assert found.notes == ("b1-c1: no roofline: the worker was ended by SIGKILL.",)
 
 
-def test_whoever_waits_is_told_what_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_is_told_what_for() -> None:
     steps: list[str] = []
-    monkeypatch.setattr(module, "PRODUCTS", ("float32",))
-    measure_peaks("key", FACTS, Setup(), place(steps))
+    measure_peaks("key", FACTS, Setup(), place(steps), replace(QUICK, precisions=("float32",)))
     assert MEASURING in steps
 
 

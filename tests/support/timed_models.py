@@ -12,13 +12,12 @@ import pytest
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_baseline
-from pytest_modelperf.baselines.records import Fidelity, Recording
+from pytest_modelperf.baselines.records import Recording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.stats.records import Ratio
 from tests.support.checkout import ROOT
 from tests.support.project import read_json
 from tests.support.small_models import ones, parse
@@ -29,7 +28,6 @@ UPDATE = "--modelperf-update-baseline"
 JSON = "--modelperf-json=run.json"
 # The twin is as fast as what has no time in its name, and others differ by a factor of 2.
 TIMES = ("base", "equal_200us", "slow_400us", "fast_100us", "crash")
-TRUSTED = Fidelity(ratio=Ratio(1.0, 0.999, 1.001), rounds=6, is_trusted=True)
 
 _MODEL = "g (float[N,16] x) => (float[N,{width}] y) {{ [product] y = MatMul(x, w) }}"
 _CONFTEST = "from tests.support.faulty_plugin import modelperf_register_engines"

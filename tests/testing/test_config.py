@@ -22,6 +22,7 @@ from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.testing.config import (
     MODEL_KEYS,
     ModelTable,
+    ModelTables,
     Settings,
     Terms,
     check_ini_keys,
@@ -710,23 +711,24 @@ def test_a_model_without_a_table_has_none() -> None:
     assert _settings().table_for("m.onnx") is None
 
 
-def test_tables_that_name_one_model_each_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_name_one_model_each_are_looked_up() -> None:
     """However many there are: to match each would take the square of their number."""
-    names = [f"m{index}.onnx" for index in range(100)]
-    settings = _with_models(*names, "other/*.onnx")
     matched: list[str] = []
 
-    def matches(table: ModelTable, _: str) -> bool:
-        matched.append(table.pattern)
-        return False
+    class NotedTable(ModelTable):
+        def matches(self, _: str) -> bool:
+            matched.append(self.pattern)
+            return False
 
-    monkeypatch.setattr(ModelTable, "matches", matches)
+    names = [f"m{index}.onnx" for index in range(100)]
+    tables = ModelTables(NotedTable(pattern=name) for name in [*names, "other/*.onnx"])
 
-    found = [settings.table_for(name) for name in names]
+    found = [tables.own(name) for name in names]
 
     assert [table.pattern for table in found if table is not None] == names
     assert matched == []
-    assert settings.table_for("unknown.onnx") is None
+    assert tables.own("unknown.onnx") is None
+    assert tables.globs_of("unknown.onnx") == []
     assert matched == ["other/*.onnx"]
 
 

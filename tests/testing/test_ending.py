@@ -15,7 +15,6 @@ from tests.support.project import assert_says_no_internals, read_json
 from tests.support.timed_models import (
     JSON,
     TIMED,
-    TRUSTED,
     UPDATE,
     cases_of,
     record_base,
@@ -287,10 +286,7 @@ def temporary(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert not list(folder.glob("*.onnx"))
 
 
-def test_a_run_that_records_leaves_nothing(
-    models: pytest.Pytester, temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pytest_modelperf.baselines.recording._compare", lambda *_: TRUSTED)
+def test_a_run_that_records_leaves_nothing(models: pytest.Pytester, temporary: Path) -> None:
     models.makepyfile(test_of("base.onnx", batch_size=4))
     result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
     result.assert_outcomes(passed=1)

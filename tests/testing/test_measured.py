@@ -26,7 +26,6 @@ from tests.support.small_models import ones, parse, save_beside
 from tests.support.timed_models import (
     JSON,
     TIMED,
-    TRUSTED,
     UPDATE,
     cases_of,
     record_base,
@@ -47,8 +46,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 @pytest.fixture
 def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     write_timed_models(run, monkeypatch)
-    # Each twin is trusted, whatever time is in the name of its model.
-    monkeypatch.setattr("pytest_modelperf.baselines.recording._compare", lambda *_: TRUSTED)
     return run
 
 

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.text import SPEED_ONLY
-from tests.report.test_html_data import EVIL, Markup, unpacked, without_plotly
+from tests.report.test_html_data import EVIL, Markup, unpacked
 from tests.support.profiles import measured_cases
 from tests.support.whatifs import (
     FAILURE,
@@ -44,7 +43,7 @@ def entry_of(case: WhatIfCase) -> Any:  # noqa: ANN401  # whatever JSON can hold
 
 
 def text_of(whatif: WhatIf) -> str:
-    return Markup(without_plotly(render_whatif_page, whatif)).text
+    return Markup(render_whatif_page(whatif)).text
 
 
 def with_level(case: WhatIfCase, index: int, **fields: object) -> WhatIfCase:
@@ -129,8 +128,7 @@ def test_the_levels_are_a_table_that_says_in_words_what_was_shown() -> None:
 
 def test_the_page_says_all_that_the_terminal_does() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
-    with patch("pytest_modelperf.report.html.render._packed_plotly", return_value=pack("library")):
-        text = Markup(render_whatif_page(make_whatif(CASE), made=made)).text
+    text = Markup(render_whatif_page(make_whatif(CASE), made=made)).text
     for told in (
         "encoder.onnx: what if 1 of 6 levels failed",
         SPEED_ONLY,
@@ -216,9 +214,9 @@ def sections_of(page: str) -> list[str | None]:
 
 
 def test_a_page_has_only_the_parts_of_its_kind() -> None:
-    page = without_plotly(render_whatif_page, make_whatif(CASE))
+    page = render_whatif_page(make_whatif(CASE))
     assert sections_of(page) == ["overview", "whatif", "facts"]
-    assert "whatif" not in sections_of(without_plotly(render_profile_page, measured_cases()))
+    assert "whatif" not in sections_of(render_profile_page(measured_cases()))
 
 
 def named(name: str) -> WhatIf:
@@ -243,12 +241,12 @@ def named(name: str) -> WhatIf:
 @example(EVIL)
 @example("{% raw %}{{ overview }}{# ")
 def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
-    page = without_plotly(render_whatif_page, named(name))
-    assert Markup(page).tags == Markup(without_plotly(render_whatif_page, named("a"))).tags
+    page = render_whatif_page(named(name))
+    assert Markup(page).tags == Markup(render_whatif_page(named("a"))).tags
 
 
 def test_a_name_is_shown_as_it_is_and_obeyed_by_nothing() -> None:
-    page = without_plotly(render_whatif_page, named(EVIL))
+    page = render_whatif_page(named(EVIL))
     assert EVIL not in page
     assert "\x1b" not in page
     assert "\u202e" not in page
