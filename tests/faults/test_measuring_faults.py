@@ -34,6 +34,7 @@ from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Model, Place, unchanged
+from pytest_modelperf.profiler.quantizing import quantize
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling import sample, sample_duet
@@ -41,6 +42,8 @@ from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolic
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.whatif.records import WhatIf
 from tests.profiler.worker.test_gateway import children, ends, on_linux
 from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
@@ -209,8 +212,8 @@ def test_what_was_measured_stays_where_its_profiled_session_fails(
     assert any(note.startswith(said) for note in case["notes"])
 
 
-def have_quantizer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    """Have it write files, and go on with this."""
+def quantizing_by(line: str) -> Callable[..., WhatIf]:
+    """A what-if whose quantizer writes files, and goes on with this."""
     text = f"""
 import os, signal, time
 
@@ -219,18 +222,16 @@ def quantize_file(source, target, form, feeds, folder, *, is_large):
         open(path, "w").close()
     {line}
 """
-    source = Source(text, "quantizer.py")
-    monkeypatch.setattr("pytest_modelperf.profiler.quantizing.find_source", lambda _: source)
+    quantizer = partial(quantize, code=Source(text, "quantizer.py"))
+    return partial(ask_what_if, quantizer=quantizer)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on() -> None:
     killed = "if form == 'dynamic': os.kill(os.getpid(), signal.SIGKILL)"
-    have_quantizer(monkeypatch, f"{killed}\n    raise ValueError('of its own')")
+    core = quantizing_by(f"{killed}\n    raise ValueError('of its own')")
     variants = ("--prune", "0.5", "--quantize", "int8")
-    result = run("whatif", "m.onnx", *variants, *QUICK, *DISTURBING, "--json", "-")
+    result = run("whatif", "m.onnx", *variants, *QUICK, *DISTURBING, "--json", "-", core=core)
     assert result.exit_code == 3
     (case,) = json.loads(result.out)["cases"]
     assert {level["id"]: level["failure"] for level in case["levels"]} == {
@@ -514,10 +515,11 @@ def test_a_signal_while_a_worker_runs_ends_all(
 
 @pytest.mark.usefixtures("heard_interrupts", "folder")
 @pytest.mark.parametrize("do", ["SIGINT", "SIGTERM"])
-def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatch, do: str) -> None:
-    have_quantizer(monkeypatch, f"os.kill(os.getppid(), signal.{do}); time.sleep(600)")
+def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
+    core = quantizing_by(f"os.kill(os.getppid(), signal.{do}); time.sleep(600)")
+    arguments = ("whatif", "m.onnx", "--quantize", "int8-dynamic", *QUICK, *DISTURBING)
     expected = (130, "", "interrupted\n") if do == "SIGINT" else (143, "", "")
-    assert run("whatif", "m.onnx", "--quantize", "int8-dynamic", *QUICK, *DISTURBING) == expected
+    assert run(*arguments, core=core) == expected
 
 
 @pytest.mark.usefixtures("heard_interrupts", "folder")
