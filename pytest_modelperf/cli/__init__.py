@@ -1,4 +1,4 @@
-"""The `modelperf` command: one module a subcommand; each calls one core function and shows it."""
+"""The `modelperf` command: a module per subcommand calls the core and shows the result."""
 
 from pytest_modelperf.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`modelperf compare`: two versions of a model, and whether the new one costs more."""
+"""`modelperf compare`: compares two versions of a model, and says if the new one costs more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_MEASURED = 3
 @case_options
 @model_options
 @click.option(
-    "--input-file", metavar="F.npz", help="Arrays to run the models on, by the names of inputs."
+    "--input-file", metavar="F.npz", help="Run the models on these arrays, named as the inputs."
 )
 @comparing_options
 @click.option(
@@ -50,8 +50,7 @@ _NOT_MEASURED = 3
     metavar="SHARE",
     default="0.03",
     show_default=True,
-    help="How much slower B may be: 0.03 is 3 %. p50=0.02,p99=0.1 says it of percentiles, "
-    "macs=0.01 of a count.",
+    help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,p99=0.1,macs=0.01.",
 )
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
@@ -88,8 +87,8 @@ def compare(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
-    Both run in turn on this machine, so its noise is that of both. A may be the folder of a
-    baseline, whose twin is run; A and B may be the same model in two interpreters.
+    Both run in turn on this machine, so its noise affects both alike. A may be the folder of a
+    baseline; then its twin runs. A and B may be the same model in two interpreters.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
@@ -151,7 +150,7 @@ def compare(  # noqa: PLR0913  # one parameter per option
 
 
 def _check_static(given: Mapping[str, str | None]) -> None:
-    """Raise for what only a run of the models would use."""
+    """UsageError for an option that needs a run of the models."""
     for option, value in given.items():
         if value is not None:
             raise UsageError(f"{option} is for a run of the models: leave out --static, or it.")
@@ -216,7 +215,7 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
 
 
 def _render_page(result: Comparison, *, is_here: bool) -> str:
-    """The page; it names this machine where this is the one that both ran on."""
+    """Returns the page; it names this machine if both ran on it."""
     from pytest_modelperf.comparing.page import render_comparison_page
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
@@ -225,7 +224,7 @@ def _render_page(result: Comparison, *, is_here: bool) -> str:
 
 
 def _read_baseline(folder: Path) -> Baseline:
-    """The baseline in a folder such as `baselines/encoder`."""
+    """Returns the baseline in a folder such as `baselines/encoder`."""
     from pytest_modelperf.baselines.store import BaselineStore
 
     found = BaselineStore(folder.parent).read(folder.name)
@@ -238,7 +237,7 @@ def _read_baseline(folder: Path) -> Baseline:
 
 
 def _end_by(result: Comparison) -> None:
-    """The exit status: a failure first, for then not all was compared."""
+    """Ends with the exit status; a failed case outranks a worse one, as not all was compared."""
     from pytest_modelperf.comparing.records import Verdict
 
     if any(case.failure is not None for case in result.cases):

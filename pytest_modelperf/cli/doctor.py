@@ -1,4 +1,4 @@
-"""`modelperf doctor`: how noisy this machine is, and what change it could detect."""
+"""`modelperf doctor`: measures how noisy this machine is, and which change it could detect."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 
 
-@click.command(short_help="Say how noisy this machine is.")
+@click.command(short_help="Measure how noisy this machine is.")
 @click.argument("model", type=click.Path(), required=False)
 @click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
 @click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
 @one_size_options
 @click.option(
-    "--input-file", metavar="F.npz", help="Arrays to run MODEL on, by the names of its inputs."
+    "--input-file", metavar="F.npz", help="Run MODEL on these arrays, named as its inputs."
 )
 @measuring_options
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
@@ -45,10 +45,10 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     timeout: float,
     json_file: str | None,
 ) -> None:
-    """Say how noisy this machine is: MODEL, or a small network, runs against itself.
+    """Measure how noisy this machine is: MODEL, or a small network, runs against itself.
 
-    Two sessions of one model take turns, so any difference between them is noise. From how much
-    it varies follows what change could be detected here, and in how many seconds.
+    Two sessions of one model take turns, so any difference between them is noise. The report says
+    which slowdown could be detected here, and in how many seconds.
 
     \b
     modelperf doctor

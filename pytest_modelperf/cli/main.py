@@ -1,4 +1,4 @@
-"""The group of commands: which there are, and how an error of ours reaches the user."""
+"""The group of commands, and how our errors reach the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__
 
-# What a shell gives to a program that was interrupted.
+# The exit codes that a shell gives to a program ended by SIGINT and SIGTERM.
 _INTERRUPTED = 130
 _TERMINATED = 143
 _FAULT = 3
@@ -36,10 +36,10 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class _Failure(click.ClickException):
-    """One of our errors as click shows its own."""
+    """One of our errors, shown the way click shows its own."""
 
     def __init__(self, error: ModelPerfError) -> None:
-        # Names in it are safe already; what was typed is quoted in many places.
+        # Names in it are escaped already; quotations of what was typed may not be.
         super().__init__(printable_lines(str(error)))
         self.error = error
 
@@ -50,7 +50,7 @@ class _Failure(click.ClickException):
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM as an orderly end, so that workers and their files go, as after an interrupt."""
+    """Turns SIGTERM into an orderly end, which removes workers and their files."""
 
     def terminate(number: int, frame: object) -> None:  # noqa: ARG001  # a signal handler's
         raise SystemExit(_TERMINATED)
@@ -66,15 +66,15 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _settle_streams() -> None:
-    """Open closed standard streams on nothing; OutputError where standard output is closed.
+    """Open closed standard streams on the null device; OutputError if standard output is closed.
 
-    Otherwise the next files that are opened would take their numbers.
+    Otherwise the next opened files would take their numbers.
     """
-    # Each time it is the lowest number that is free.
+    # Each call takes the lowest free number.
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= _STDERR_NUMBER:
         os.set_inheritable(nowhere, True)  # noqa: FBT003  # it takes no name
     os.close(nowhere)
-    # Python has no object for a stream that was closed.
+    # Python has None for a stream that was closed.
     streams: dict[str, object] = vars(sys)
     if streams["stderr"] is None:
         streams["stderr"] = open(_STDERR_NUMBER, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -100,7 +100,7 @@ def _has_working_folder() -> bool:
 
 
 def _no_room(error: OSError) -> OutputError:
-    """What to say of a disk that takes no more; that of standard output has no name."""
+    """The error for a full disk; standard output has no file name."""
     name = "standard output or a temporary file"
     if error.filename is not None:
         name = printable(str(error.filename))
@@ -115,7 +115,7 @@ def _has(command: click.Command, option: str) -> bool:
 
 
 class _Group(click.Group):
-    """Shows our own errors as click shows its: one message, the exit code, no traceback."""
+    """Shows our errors the way click shows its own: one message, the exit code, no traceback."""
 
     def invoke(self, context: click.Context) -> Any:  # noqa: ANN401  # click's own signature
         try:
@@ -131,13 +131,13 @@ class _Group(click.Group):
             told = f"{error.message} It is one of modelperf {' and of modelperf '.join(homes)}."
             raise click.NoSuchOption(error.option_name, told, ctx=error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
-            # All of these click knows how to show.
+            # Click shows all of these itself.
             raise
         except KeyboardInterrupt:
-            # Not click's status of 1, which is that of a worse model.
+            # Click's status would be 1, which means a worse model here.
             click.echo("interrupted", err=True)
             raise SystemExit(_INTERRUPTED) from None
-        except Exception as error:  # no exception is a verdict, whatever it was
+        except Exception as error:  # no exception is a verdict
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
                 raise _Failure(_no_room(error)) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
@@ -150,10 +150,10 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="modelperf")
 def main() -> None:
-    """Say what an ONNX model costs.
+    """Measure what ONNX models cost in time, work and memory.
 
-    Exit codes: 0 nothing worse, 1 regressed or over budget, 2 wrong usage or bad input,
-    3 could not measure.
+    Exit codes: 0 nothing got worse, 1 regressed or over budget, 2 wrong usage or bad input,
+    3 something could not be measured.
     """
 
 

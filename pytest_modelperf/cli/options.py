@@ -1,4 +1,4 @@
-"""What several commands can be told, and how those texts are read."""
+"""The options that several commands share, and how their values are read."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.rig import Setup
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_OF_CASE = "The longest that the rounds of a case may take."
+_OF_CASE = "The longest that the rounds of a case may take, in seconds."
 _MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 class Seconds(click.FloatRange):
-    """A time that can be waited for."""
+    """A number of seconds above 0 that a program can wait for."""
 
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
@@ -50,16 +50,16 @@ class Seconds(click.FloatRange):
 
 
 def model_options(command: _F) -> _F:
-    """What every command that opens a model can be told about it."""
+    """The options about a model, for a command that takes several sizes of it."""
     return _model_options(
         command,
-        " Several sizes (seq=64,128) make "
-        "several cases; seq=64,past=0 is one case, of sizes that go together.",
+        " Several sizes (seq=64,128) make several cases. Several names (seq=64,past=0) make one "
+        "case, of sizes that go together.",
     )
 
 
 def one_size_options(command: _F) -> _F:
-    """The same for a command that takes a model at one size."""
+    """The options about a model, for a command that takes one size of it."""
     return _model_options(command, "")
 
 
@@ -78,30 +78,31 @@ def _model_options(command: _F, of_several: str) -> _F:
             "inputs",
             multiple=True,
             metavar="NAME:DTYPE:SHAPE[:VALUE]",
-            help="A whole input, as in ids:i64:1x64 or ratio:f32:1:0.25; repeatable.",
+            help="Type and shape of an input, and its value if that matters, as in ids:i64:1x64 or "
+            "ratio:f32:1:0.25; repeatable.",
         ),
         click.option(
             "--plugin",
             "plugins",
             multiple=True,
             metavar="MODULE",
-            help="A module that registers operators or engines; repeatable. `python -m pydoc "
-            "pytest_modelperf.operators` has an example.",
+            help="A module that registers operators or engines; repeatable. For an example, type "
+            "`python -m pydoc pytest_modelperf.operators`.",
         ),
     )
 
 
 def case_options(command: _F) -> _F:
-    """Which cases a profile is made of."""
+    """The options that choose the cases of a profile."""
     return _with_options(
         command,
-        click.option("--static", is_flag=True, help="Count only: no engine runs."),
+        click.option("--static", is_flag=True, help="Only count; run no engine."),
         *_sizes(),
     )
 
 
 def configuration_options(command: _F) -> _F:
-    """Which configurations a sweep is made of."""
+    """The options that choose the configurations of a sweep."""
     return _with_options(
         command,
         *_sizes(),
@@ -110,7 +111,7 @@ def configuration_options(command: _F) -> _F:
             metavar="N[,N...]",
             default="1",
             show_default=True,
-            help="How many requests run at once on one session.",
+            help="Numbers of requests that run at once on one session.",
         ),
     )
 
@@ -127,33 +128,33 @@ def _sizes() -> tuple[Callable[[_F], _F], ...]:
 
 
 def measuring_options(command: _F) -> _F:
-    """How each case is measured."""
+    """The options that say how each case is measured."""
     return _measuring_options(command, 10.0, _OF_CASE)
 
 
 def profiling_options(command: _F) -> _F:
-    """The same for a command that takes a Python function as well."""
+    """`measuring_options` for a command that also takes a Python function."""
     return _measuring_options(command, 10.0, _OF_CASE, takes_functions=True)
 
 
 def comparing_options(command: _F) -> _F:
-    """The same for a command that compares two models."""
+    """`measuring_options` for a command that compares two models."""
     return _measuring_options(
-        command, 10.0, f"{_OF_CASE} Where it is not given, a slow model may take up to 60."
+        command, 10.0, f"{_OF_CASE} Without this option, a slow model may take up to 60."
     )
 
 
 def variant_options(command: _F) -> _F:
-    """How each variant of a what-if is measured."""
+    """`measuring_options` for the variants of a what-if."""
     return _measuring_options(
-        command, 10.0, "The longest that the rounds of a variant may take, at each case."
+        command, 10.0, "The longest that the rounds of a variant may take at each case, in seconds."
     )
 
 
 def sweeping_options(command: _F) -> _F:
-    """How each configuration of a sweep is measured."""
+    """`measuring_options` for the configurations of a sweep."""
     return _measuring_options(
-        command, 5.0, "The longest that the rounds of a configuration may take."
+        command, 5.0, "The longest that the rounds of a configuration may take, in seconds."
     )
 
 
@@ -168,23 +169,22 @@ def _measuring_options(
             metavar="NAME",
             default="onnxruntime",
             show_default=True,
-            help=f"What runs the model: onnxruntime, openvino{function}, or one of a plugin.",
+            help=f"What runs the model: onnxruntime, openvino{function}, or an engine of a plugin.",
         ),
         click.option(
             "--engine-option",
             "engine_options",
             multiple=True,
             metavar="KEY=VALUE",
-            help="An option of the engine, as in graph_optimization_level=basic; repeatable. "
-            "`python -m pydoc pytest_modelperf.profiler.engines.onnxruntime` lists them, and "
-            "likewise for openvino.",
+            help="An option of the engine, as in graph_optimization_level=basic; repeatable. The "
+            "error for an unknown key lists all keys.",
         ),
         click.option(
             "--gateway",
             metavar="SPEC",
             default="popen",
             show_default=True,
-            help="Where to run it: popen//python=PATH for another interpreter, ssh=HOST or "
+            help="Where to run the model: popen//python=PATH for another interpreter, ssh=HOST or "
             "socket=HOST:PORT for another machine.",
         ),
         click.option(
@@ -200,7 +200,7 @@ def _measuring_options(
             "warmup_seconds",
             type=Seconds(),
             metavar="S",
-            help="Warm each session up for so long at least, within --max-seconds.  "
+            help="Warm up each session for at least this many seconds, within --max-seconds.  "
             "[default: until it is steady]",
         ),
         click.option(
@@ -209,7 +209,7 @@ def _measuring_options(
             metavar="S",
             default=300.0,
             show_default=True,
-            help="Give a case up when its worker is silent for so long.",
+            help="Give up a case if its worker is silent for this many seconds.",
         ),
     )
 
@@ -222,7 +222,7 @@ def _with_options(command: _F, *options: Callable[[_F], _F]) -> _F:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """The options of `measuring_options` and its like, as they were given."""
+    """The values of `measuring_options`, as they were typed."""
 
     engine: str
     engine_options: tuple[str, ...]
@@ -234,7 +234,7 @@ class Measuring:
     min_seconds: float | None = None
 
     def setup(self, extensions: Extensions) -> Setup:
-        """What they mean; UsageError where they mean nothing."""
+        """Returns the setup that they describe; UsageError if they do not fit together."""
         for option, seconds in (
             ("--warmup", self.warmup_seconds),
             ("--min-seconds", self.min_seconds),
@@ -244,7 +244,7 @@ class Measuring:
                     f"{option} {seconds:g} is longer than --max-seconds {self.max_seconds:g}: give "
                     f"--max-seconds {2 * seconds:g}, or a shorter {option}."
                 )
-        # Found first: what is not there is said before scipy is imported.
+        # Found first: a missing engine is reported before scipy is imported.
         engine = extensions.engines.find(self.engine)
         options = parse_pairs("--engine-option", self.engine_options)
 
@@ -265,7 +265,7 @@ class Measuring:
         )
 
     def model_setup(self, extensions: Extensions, command: str) -> Setup:
-        """The same for a command that takes ONNX models alone."""
+        """Returns the setup for a command that takes only ONNX models."""
         from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
 
         setup = self.setup(extensions)
@@ -277,7 +277,7 @@ class Measuring:
 
 
 def is_given(option: str) -> bool:
-    """Whether the option of the running command was typed."""
+    """Whether this option of the running command was typed."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
 
@@ -306,7 +306,7 @@ def read_request(
 
 
 def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """The positive numbers of a comma-separated list."""
+    """Returns the positive numbers in a comma-separated list, each once."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise UsageError(f"{option} takes numbers of 1 or more, such as 1,8; not {text!r}.")
@@ -314,16 +314,16 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def parse_threshold(option: str, text: str) -> float:
-    """Milliseconds, whole or not."""
+    """Returns the milliseconds, which may be a fraction."""
     value = float(text) if _MILLISECONDS.fullmatch(text.strip()) else 0.0
-    # As many digits can be written as make nothing of it, or more than there is.
+    # A text with enough digits is read as 0 or as infinity.
     if not 0 < value < math.inf:
         raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
     return value
 
 
 def parse_interpreter(option: str, path: str | None) -> str | None:
-    """The gateway to a Python interpreter, if one is given."""
+    """Returns the gateway to a Python interpreter, if one is given."""
     if path is None:
         return None
     from pytest_modelperf.profiler.worker.gateway import interpreter_spec
@@ -332,7 +332,7 @@ def parse_interpreter(option: str, path: str | None) -> str | None:
 
 
 def parse_dims(texts: Sequence[str], *, several: bool = True) -> Mapping[str, tuple[int, ...]]:
-    """The sizes of each dimension; `seq=64,past=0` are sizes that go together."""
+    """Returns the sizes of each dimension; the sizes in `seq=64,past=0` go together."""
     from pytest_modelperf.graph.binding import parse_dim
 
     if several and any("=" in part for text in texts for part in text.split(",")[1:]):
@@ -373,7 +373,7 @@ def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
 
 
 def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """The values of a repeated KEY=VALUE by their keys."""
+    """Returns the values of a repeated KEY=VALUE by their keys."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -393,7 +393,7 @@ def load_extensions(plugins: Sequence[str]) -> Extensions:
     )
 
     manager = make_plugin_manager()
-    # As with `python -m`, modules of the current folder can be named.
+    # Modules of the current folder can be named, as with `python -m`.
     if plugins and "" not in sys.path:
         sys.path.insert(0, "")
     for name in plugins:

@@ -1,4 +1,4 @@
-"""Where results go: files, standard output, and a line of progress on a terminal."""
+"""Writes results to files and standard output, and a progress line to a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(target: str, text: str) -> None:
 
 
 def terminal_style() -> TextStyle:
-    """Colour and the terminal's width on a terminal; plain and whole in a pipe."""
+    """Returns the style: coloured and as wide as the terminal, or plain and unlimited in a pipe."""
     from pytest_modelperf.report.page import TextStyle
 
     on_terminal = sys.stdout.isatty()
@@ -36,7 +36,7 @@ def terminal_style() -> TextStyle:
 
 
 class ProgressLine:
-    """One line on standard error that shows where the work stands; nothing where no one looks."""
+    """A line on standard error that shows the progress; hidden unless that is a terminal."""
 
     def __init__(self) -> None:
         self._has_waited = False
@@ -44,7 +44,7 @@ class ProgressLine:
 
     def __call__(self, progress: Progress) -> None:
         if not self._is_shown:
-            # Where nothing else is shown, a wait without a word would look like a hang.
+            # Nothing else is shown, so a silent wait would look like a hang.
             if progress.is_waiting and not self._has_waited:
                 click.echo(f"{progress.case_id}: {progress.step}", err=True)
                 self._has_waited = True

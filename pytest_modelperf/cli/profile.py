@@ -1,4 +1,4 @@
-"""`modelperf profile`: how long a model takes and what it costs."""
+"""`modelperf profile`: measures how long a model takes and what it costs."""
 
 from __future__ import annotations
 
@@ -34,38 +34,45 @@ DEFAULT_TOP = 20
 _NOT_MEASURED = 3
 
 
-@click.command(short_help="Say what a model costs, in total and by layer.")
+@click.command(short_help="Measure what a model costs, in total and by layer.")
 @click.argument("model", type=click.Path())
 @case_options
 @model_options
 @click.option(
-    "--input-file", metavar="F.npz", help="Arrays to run the model on, by the names of its inputs."
+    "--input-file", metavar="F.npz", help="Run the model on these arrays, named as its inputs."
 )
 @profiling_options
 @click.option(
     "--min-seconds",
     type=Seconds(),
     metavar="S",
-    help="Measure each case for so long at least.  [default: until the median is sure]",
+    help="Measure each case for at least this many seconds.  [default: until the median is "
+    "precise]",
 )
-@click.option("--sparsity", is_flag=True, help="Read the weights and say how sparse they are.")
+@click.option("--sparsity", is_flag=True, help="Read the weights and show how sparse they are.")
 @click.option(
     "--roofline",
     is_flag=True,
-    help="Say how near each layer is to what the machine's peaks allow. They are measured once, "
-    "in a few seconds, and kept.",
+    help="Show how near each layer is to what the machine's peaks allow. The peaks are measured "
+    "once, in a few seconds, and kept.",
 )
 @click.option(
-    "--measure-peaks", "measures_peaks", is_flag=True, help="The same, with peaks measured anew."
+    "--measure-peaks",
+    "measures_peaks",
+    is_flag=True,
+    help="As --roofline, but measure the peaks anew.",
 )
 @click.option(
-    "--columns", metavar="NAME[,NAME...]", help="Columns of the layer table; 'all' for every one."
+    "--columns",
+    metavar="NAME[,NAME...]",
+    help="Columns of the layer table, as in name,type,ms,macs%; 'all' for every one. The error "
+    "for an unknown name lists them.",
 )
 @click.option(
     "--sort",
     metavar="COLUMN",
-    help="Order of the layer table.  [default: ms (macs with --static), or graph order with "
-    "--top 0]",
+    help="Column that sorts the layer table.  [default: ms (macs with --static), or graph order "
+    "with --top 0]",
 )
 @click.option(
     "--top",
@@ -85,13 +92,13 @@ _NOT_MEASURED = 3
     "--trace",
     "trace_file",
     metavar="F",
-    help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Rounds stand where "
-    "they ran; of layers durations are measured, and they stand one after another.",
+    help="Write a trace for ui.perfetto.dev or chrome://tracing; - for stdout. Rounds have "
+    "their real times; layers have measured durations, and follow one another.",
 )
 @click.option(
     "--name", metavar="NAME", help="Keep the profile under this name, for `modelperf profiles`."
 )
-@click.option("--replace", "replaces", is_flag=True, help="Replace the profile of that name.")
+@click.option("--replace", "replaces", is_flag=True, help="Replace the kept profile of that name.")
 @profile_dir_option
 def profile(  # noqa: PLR0913  # one parameter per option
     *,
@@ -208,7 +215,7 @@ def profile(  # noqa: PLR0913  # one parameter per option
 
 
 def _check_static(trace_file: str | None, input_file: str | None, *, has_roofline: bool) -> None:
-    """UsageError where something is asked for that only a run of the model can tell."""
+    """UsageError for an option that needs a run of the model."""
     if trace_file is not None:
         raise UsageError("--trace shows a run of the model: leave --static out, or it.")
     if input_file is not None:
@@ -241,7 +248,7 @@ def _profile(
 def _find_rooflines(
     result: Profile, measuring: Measuring, extensions: Extensions, *, measures_anew: bool
 ) -> Mapping[str, Roofline]:
-    """The roofline of each case that has one, by its id; what there is to say is said here."""
+    """Returns the rooflines by the ids of their cases, and prints what was noted."""
     from pytest_modelperf.roofline.peaks import find_rooflines
     from pytest_modelperf.roofline.store import cache_folder
 
@@ -268,15 +275,15 @@ def _keep(
     *,
     is_shown: bool,
 ) -> None:
-    """Keep it under the name that was given, if one was, and say where."""
+    """Keeps the profile if a name was given, and prints where."""
     if keeping is not None:
         click.echo(keeping.keep(result, rooflines), err=not is_shown)
 
 
 def _end_unless_measured(result: Profile, *, is_shown: bool) -> None:
-    """Exit status 3 where a case failed, or where nothing was measured at all.
+    """Exit status 3 if a case failed, or if nothing was measured.
 
-    The report says why; where none is shown, that is said here.
+    The report says why. If no report is shown, this function does.
     """
     from pytest_modelperf.profiler.records import Outcome
 

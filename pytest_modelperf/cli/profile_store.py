@@ -1,4 +1,4 @@
-"""Where kept profiles lie, as the command line is told."""
+"""The options that say where a profile is kept, and under which name."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def profile_dir_option(command: _F) -> _F:
         "--dir",
         "profile_dir",
         metavar="DIR",
-        help="Where profiles are kept.  [default: profiles in the project's root, the nearest "
-        "folder upward with [tool.modelperf] or .git]",
+        help="Folder of the kept profiles.  [default: profiles in the project's root, which is the "
+        "nearest folder upward with [tool.modelperf] or .git]",
     )(command)
 
 
@@ -43,7 +43,7 @@ def open_store(model: str, profile_dir: str | None) -> ProfileStore:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """That a profile is to be kept, under which name, and whether another may be replaced."""
+    """A request to keep a profile: the place, the name, and whether it may replace another."""
 
     store: ProfileStore
     name: str
@@ -53,7 +53,7 @@ class Keeping:
     def of(
         cls, model: str, name: str | None, profile_dir: str | None, *, replaces: bool, static: bool
     ) -> Keeping | None:
-        """What the options mean, before anything is measured; UsageError for what means nothing."""
+        """Reads the options before anything is measured; UsageError if they do not fit together."""
         if name is None:
             if replaces or profile_dir is not None:
                 option = "--replace" if replaces else "--profile-dir"
@@ -70,7 +70,7 @@ class Keeping:
         return cls(store, name, replaces)
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
-        """Keep it where anything of it was measured, and say what became of it."""
+        """Keeps the profile if any case was measured, and returns a line that says so."""
         from pytest_modelperf.profiles.records import NamedProfile
         from pytest_modelperf.profiles.text import describe_kept
 

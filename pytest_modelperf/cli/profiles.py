@@ -1,4 +1,4 @@
-"""`modelperf profiles`: the profiles that are kept of a model, listed, shown, compared, removed."""
+"""`modelperf profiles`: lists, shows, compares and removes the kept profiles of a model."""
 
 from __future__ import annotations
 
@@ -24,33 +24,36 @@ _USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
 _INCOMPLETE = 2
 
 
-@click.command(short_help="List, show and compare the profiles that were kept.")
+@click.command(short_help="List, show, compare and remove kept profiles.")
 @click.argument("model", type=click.Path())
-@click.option("--show", metavar="NAME", help="Show one profile whole; flops is what is counted.")
+@click.option("--show", metavar="NAME", help="Show one profile in full; flops shows the counts.")
 @click.option(
     "--compare",
     "compared",
     nargs=2,
     metavar="A B",
-    help="Put two side by side; flops as one of them sets MACs beside times.",
+    help="Put two side by side. With flops as one of them, shares of MACs stand beside shares of "
+    "time.",
 )
-@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove one; repeatable.")
 @click.option(
-    "--batch", metavar="N[,N...]", help="Batch sizes of flops.  [default: the model's own, or 1]"
+    "--remove", "removed", multiple=True, metavar="NAME", help="Remove a profile; repeatable."
+)
+@click.option(
+    "--batch", metavar="N[,N...]", help="Batch sizes for flops.  [default: the model's own, or 1]"
 )
 @click.option(
     "--cores",
     metavar="N[,N...]",
     default=_USUAL_CORES,
     show_default=True,
-    help="Core counts of the roofline of flops.",
+    help="Core counts for the roofline of --show flops.",
 )
 @click.option(
     "--engine",
     metavar="NAME",
     default=_USUAL_ENGINE,
     show_default=True,
-    help="The engine whose peaks the roofline of flops is made of.",
+    help="Engine whose peaks the roofline of --show flops uses.",
 )
 @model_options
 @click.option(
@@ -81,7 +84,8 @@ def profiles(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
 
-    What is counted is always among them, as flops, with the shapes that --batch and --dim give it.
+    The list begins with flops: what is counted now, at the shapes that --batch, --dim and --input
+    give.
 
     \b
     modelperf profiles model.onnx
@@ -128,7 +132,7 @@ def profiles(  # noqa: PLR0913  # one parameter per option
 def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
 ) -> None:
-    """Exit status 2 where something could not be listed."""
+    """Shows the list; exit status 2 if something could not be listed."""
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.listing import list_profiles
     from pytest_modelperf.profiles.text import render_list
@@ -147,7 +151,7 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     top: int,
     json_file: str | None,
 ) -> None:
-    """What is counted, and the least time that the peaks of this machine allow it."""
+    """Shows what is counted, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView
@@ -198,7 +202,7 @@ def _compare(store: ProfileStore, names: tuple[str, str], top: int, json_file: s
 
 
 def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
-    """All of them, or, where one is not there, none."""
+    """Removes all of them, or none if one is missing."""
     unique = tuple(dict.fromkeys(names))
     store.check_there(unique)
     for name in unique:
@@ -207,7 +211,7 @@ def _remove(store: ProfileStore, names: tuple[str, ...]) -> None:
 
 
 def _put(text: str, document: str, json_file: str | None) -> None:
-    """The text on standard output, unless the document goes there."""
+    """Shows the text, unless the document goes to standard output, and writes the document."""
     if json_file is None or not is_stdout(json_file):
         click.echo(text, nl=False)
     if json_file is not None:

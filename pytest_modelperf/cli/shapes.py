@@ -1,4 +1,4 @@
-"""`modelperf shapes`: the shape of every tensor of a model, shown or written into the model."""
+"""`modelperf shapes`: shows the shape of every tensor, or writes a model that has them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ _MOST_NAMED = 5
     "-o",
     "--output",
     metavar="OUT",
-    help="The model to write, - for stdout; without it the shapes are shown.",
+    help="Write a model that has the shapes; - for stdout. Without it the shapes are shown.",
 )
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Batch size.  [default: the model's own, or 1]",
+)
 @one_size_options
 @click.option(
     "--names",
     metavar="NAME[,NAME...]",
-    help="Hidden tensors to make outputs; repeat the option for a name that holds a comma.",
+    help="Hidden tensors to make outputs of OUT; repeat the option for a name with a comma.",
     multiple=True,
 )
 def shapes(  # noqa: PLR0913  # one parameter per option
@@ -47,7 +52,7 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     plugins: tuple[str, ...],
     names: tuple[str, ...],
 ) -> None:
-    """Show the shape of every tensor of MODEL, or write a model that has them, for Netron.
+    """Show the shape of every tensor of MODEL, or write them into a model for Netron.
 
     \b
     modelperf shapes model.onnx --batch 8
@@ -78,7 +83,7 @@ def shapes(  # noqa: PLR0913  # one parameter per option
         return
     written = write_shaped_model(bound, output, names)
     known = written.tensors - len(written.unknown)
-    # Where the model itself is on standard output, nothing else may be.
+    # If the model goes to standard output, nothing else may.
     tell = partial(click.echo, err=not leaves_stdout)
     tell(
         f"{printable(output)}: {known} of {written.tensors} tensors have a shape"

@@ -1,6 +1,6 @@
-"""`modelperf sweep`: one model or two at many configurations, and which of them is best.
+"""`modelperf sweep`: measures one model or two at many configurations, and names the best.
 
-The object of click's context, where there is one, measures in place of `sweep_models`.
+If click's context has an object, that measures in place of `sweep_models`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_MEASURED = 3
 @click.command(short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
-    "--against", metavar="OTHER", type=click.Path(), help="The version before, measured in turn."
+    "--against", metavar="OTHER", type=click.Path(), help="The version before; it runs in turn."
 )
 @click.option(
     "--against-python", metavar="PATH", help="Run OTHER in this Python.  [default: this one]"
@@ -45,11 +45,11 @@ _NOT_MEASURED = 3
 @click.option(
     "--latency-threshold",
     metavar="MS",
-    help="The longest that the median latency of the best may be; 0.5 is half a millisecond.",
+    help="The longest median latency that the best may have, in milliseconds, as in 20 or 0.5.",
 )
 @model_options
 @click.option(
-    "--input-file", metavar="F.npz", help="Arrays to run the models on, by the names of inputs."
+    "--input-file", metavar="F.npz", help="Run the models on these arrays, named as the inputs."
 )
 @sweeping_options
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
@@ -88,9 +88,9 @@ def sweep(  # noqa: PLR0913  # one parameter per option
 ) -> None:
     """Measure MODEL at every batch size, core count and number of streams, and find the best.
 
-    All configurations are measured in turn, in random order, so that the noise of this machine is
-    that of all. Best is what gives most items a second while the median latency is surely within
-    the threshold. With --against, OTHER is the version before (A) and MODEL the one now (B).
+    All configurations run in turn, in random order, so the noise of this machine affects all
+    alike. The best gives the most items per second while its median latency is surely within the
+    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B).
 
     \b
     modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
@@ -171,9 +171,9 @@ def _write_sweep(
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:
-    """Exit status 3 where a configuration failed, or where nothing was measured at all.
+    """Exit status 3 if a configuration failed, or if nothing was measured.
 
-    The report says why; where none is shown, that is said here.
+    The report says why. If no report is shown, this function does.
     """
     from pytest_modelperf.profiler.records import Outcome
 

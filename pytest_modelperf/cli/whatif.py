@@ -1,6 +1,6 @@
-"""`modelperf whatif`: what a model would gain by pruning, INT8, or another precision; measured.
+"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
 
-The object of click's context, where there is one, is asked in place of `ask_what_if`.
+If click's context has an object, that is asked in place of `ask_what_if`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP = 20
 _NOT_MEASURED = 3
-# What is tried where nothing is asked for.
+# The variants that are tried if none is named.
 _USUAL_SHARES, _USUAL_QUANTIZATION = "0.5,0.9", "int8"
 _QUANTIZATIONS = {
     "int8": ("dynamic", "static"),
@@ -42,12 +42,12 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 @click.option(
     "--prune",
     metavar="SHARE[,SHARE...]",
-    help="Set such shares of each weight to zero, the smallest first: 0.5,0.9.",
+    help="Set these shares of each weight to zero, the smallest values first: 0.5,0.9.",
 )
 @click.option(
     "--prune-channels",
     metavar="SHARE[,SHARE...]",
-    help="Remove such shares of the channels, so that the model is narrower: 0.25,0.5.",
+    help="Remove these shares of the channels, which makes the model narrower: 0.25,0.5.",
 )
 @click.option(
     "--quantize",
@@ -57,12 +57,12 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 @click.option(
     "--precision",
     metavar="NAME[,NAME...]",
-    help="Have the engine compute in bf16, f16 or f32.",
+    help="Let the engine compute in bf16, f16 or f32.",
 )
 @click.option(
     "--estimate",
     metavar="SHARE[,SHARE...]",
-    help="Estimate other shares of pruning between those that are measured: 0.7.",
+    help="Estimate these shares of pruning from the measured ones around them: 0.7.",
 )
 @click.option("--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]")
 @click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
@@ -70,7 +70,7 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 @click.option(
     "--input-file",
     metavar="F.npz",
-    help="Arrays to run the model on, by the names of its inputs; INT8 is calibrated by them.",
+    help="Run the model on these arrays, named as its inputs; static INT8 is calibrated with them.",
 )
 @variant_options
 @click.option(
@@ -86,7 +86,7 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
     type=click.Choice(["ms", "percent", "speedup"]),
     default="ms",
     show_default=True,
-    help="What to show of the times of layers.",
+    help="What the layer tables show: times, shares of the whole model, or speedups.",
 )
 @click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
 @click.option(
@@ -125,10 +125,11 @@ def whatif(  # noqa: PLR0913  # one parameter per option
     html_file: str | None,
     markdown_file: str | None,
 ) -> None:
-    """Try what would make MODEL faster: every variant is made, and measured beside MODEL.
+    """Try what would make MODEL faster: make variants of it, and measure them beside MODEL.
 
-    Each runs in turn with the model as it is, so the noise of this machine is that of both. Only
-    speed is measured: what a variant does to accuracy is not.
+    Each variant runs in turn with MODEL, so the noise of this machine affects both alike. Only
+    speed is measured; accuracy is not. Without any of --prune, --prune-channels, --quantize and
+    --precision, it tries --prune 0.5,0.9 --quantize int8.
 
     \b
     modelperf whatif model.onnx --prune 0.5,0.8,0.9 --estimate 0.7 --quantize int8
@@ -217,7 +218,7 @@ def _read_variants(
 
 
 def parse_shares(option: str, text: str) -> tuple[float, ...]:
-    """The shares of a comma-separated list, from the smallest; each of them once."""
+    """Returns the shares in a comma-separated list, each once, the smallest first."""
     try:
         shares = [float(part) for part in text.split(",")]
     except ValueError:
@@ -252,9 +253,9 @@ def _write_whatif(
 
 
 def _end_unless_measured(result: WhatIf, *, is_shown: bool) -> None:
-    """Exit status 3 where a level could not be had.
+    """Exit status 3 if a level could not be made or measured.
 
-    The report says why; where none is shown, that is said here.
+    The report says why. If no report is shown, this function does.
     """
     if not any(case.has_failed for case in result.cases):
         return

@@ -25,9 +25,10 @@ def dump_comparison(comparison: Comparison) -> str:
 
 
 def comparison_to_json(comparison: Comparison) -> dict[str, Json]:
+    has_verdict = any(not case.has_failed for case in comparison.cases)
     return {
         "schema": SCHEMA,
-        "verdict": comparison.verdict.value,
+        "verdict": comparison.verdict.value if has_verdict else None,
         "seconds": number(comparison.seconds),
         "rounds": comparison.rounds,
         "confidence": number(comparison.confidence),

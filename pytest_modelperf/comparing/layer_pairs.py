@@ -190,8 +190,8 @@ def _align_between_equals(
 ) -> None:
     """The same where there are too many to look at each pair; of other sizes, operators decide."""
     for read in (_likeness, _operator):
-        codes = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
-        equal = _in_common(*(side.tolist() for side in codes), sides.limits.differences)
+        left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
+        equal = _in_common(left.tolist(), right.tolist(), sides.limits.differences)
         if equal is None:
             continue
         ends = [(-1, -1), *equal, (len(old), len(new))]

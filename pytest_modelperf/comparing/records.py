@@ -229,7 +229,8 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        return worst(case.verdict for case in self.cases)
+        """The worst of all cases that did not fail."""
+        return worst(case.verdict for case in self.cases if not case.has_failed)
 
     @property
     def rounds(self) -> int | None:

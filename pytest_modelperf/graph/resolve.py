@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import onnx
 from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
@@ -73,7 +74,7 @@ class Resolver:
             return ()
         inputs = tuple(None if t is None else _with_value(t, scope) for t in node.inputs)
         try:
-            return tuple(rule(replace(node, inputs=inputs)))
+            types = tuple(rule(replace(node, inputs=inputs)))
         except UnknownShapeError:
             return ()
         except Exception as error:
@@ -84,6 +85,9 @@ class Resolver:
                 f"{printable(node.name or node.id)!r}: {type(error).__name__}: "
                 f"{printable(str(error))}"
             ) from error
+        if custom is not None:
+            _require_output_types(types, node)
+        return types
 
     def _by_onnx(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
         if node.op_type in control_flow.CONTROL_FLOW and not node.domain:
@@ -183,6 +187,31 @@ def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
     elif more.shape is not None and len(more.shape) == len(shape):
         shape = tuple(b if a is None else a for a, b in zip(shape, more.shape, strict=True))
     return replace(tensor, dtype=tensor.dtype or more.dtype, shape=shape)
+
+
+def _require_output_types(types: Sequence[object], node: Node) -> None:
+    """ExtensionError where a registered shape rule returned anything else."""
+    for found in types:
+        if found is None or (isinstance(found, OutputType) and _is_type(found)):
+            continue
+        raise ExtensionError(
+            f"the shape rule registered for {printable(node.qualified_op)} returned "
+            f"{printable(repr(found))} for {printable(node.name or node.id)!r}; it must return one "
+            "OutputType per output: a name such as 'float32', and a tuple of whole numbers, with "
+            "None for what is unknown."
+        )
+
+
+def _is_type(found: OutputType) -> bool:
+    shape: object = found.shape
+    if shape is None:
+        return True
+    return isinstance(shape, tuple | list) and all(size is None or _is_size(size) for size in shape)
+
+
+def _is_size(size: object) -> bool:
+    """Whether it is a whole number, which may be one of numpy's: the value of an input."""
+    return isinstance(size, Integral) and int(size) >= 0
 
 
 def _with_value(tensor: Tensor, scope: Scope) -> Tensor:

@@ -193,8 +193,10 @@ class Roofline:
         return math.fsum(layer.least_ns for layer in self.layers)
 
     @property
-    def gain_ns(self) -> float:
-        return math.fsum(layer.gain_ns or 0.0 for layer in self.layers)
+    def gain_ns(self) -> float | None:
+        """What all layers together would save at their roofs; None if nothing ran."""
+        gains = [layer.gain_ns for layer in self.layers if layer.gain_ns is not None]
+        return math.fsum(gains) if gains else None
 
 
 @dataclass(frozen=True, slots=True)

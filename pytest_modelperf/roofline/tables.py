@@ -63,12 +63,13 @@ def roofline_table(roofline: Roofline, top: int | None) -> Table:
     )
     shown = roofline.layers if top is None else roofline.layers[:top]
     spent = sum(roof.ns or 0.0 for roof in roofline.layers)
+    gain = roofline.gain_ns or 0.0
     total = (
         "total",
         "",
         format_ms(spent, _DECIMALS),
-        format_ms(roofline.gain_ns, _DECIMALS),
-        format_share(spent - roofline.gain_ns, spent),
+        format_ms(gain, _DECIMALS),
+        format_share(spent - gain, spent),
         *("",) * 5,
         format_count(sum(roof.work.macs for roof in roofline.layers)),
     )

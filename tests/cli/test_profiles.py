@@ -141,6 +141,30 @@ def test_what_is_counted_is_shown_at_the_shapes_that_are_given() -> None:
     assert "MatMul" in profiles("--show", "flops").out
 
 
+def own_keys(value: object) -> set[str]:
+    """Every key, but those of what a profile describes as well."""
+    if isinstance(value, list):
+        return set[str]().union(*map(own_keys, value))
+    if not isinstance(value, dict) or "op_type" in value:
+        return set()
+    shared = {"machine", "engine", "static", "model", "dims"}
+    inner = (own_keys(each) for key, each in value.items() if key not in shared)
+    return set(value).union(*inner)
+
+
+def assert_on_the_page(document: dict[str, Any]) -> None:
+    page = Path(__file__).parent.parent / "docs" / "profiles.md"
+    section = page.read_text(encoding="utf-8").partition("## As JSON")[2]
+    keys = own_keys(document)
+    assert {"schema", "cases", "p50_ms"} <= keys
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--compare", "a", "b")], ids=["list", "pair"])
+def test_the_page_names_every_key_of_the_json(arguments: tuple[str, ...]) -> None:
+    assert_on_the_page(document_of(*arguments))
+
+
 def test_two_are_compared_and_what_would_judge_them_is_said() -> None:
     done = profiles("--compare", "a", "b")
     assert done.exit_code == 0
@@ -188,6 +212,7 @@ def test_flops_have_the_least_time_that_the_latest_peaks_of_an_engine_allow(
     assert [roof["least_ms"] for roof in roofs] == pytest.approx(least)
     assert case["roofline"]["least_ms"] == pytest.approx(sum(least))
     assert {roof["ms"] for roof in roofs} == {None}
+    assert case["roofline"]["gain_ms"] is None
 
 
 @pytest.mark.usefixtures("peaks")
@@ -242,6 +267,7 @@ def test_flops_beside_a_profile_are_shares_of_macs_and_of_time() -> None:
     done = profiles("--compare", "flops", "layers")
     assert done.exit_code == 0
     assert done.out == profiles("--compare", "layers", "flops").out
+    assert_on_the_page(document_of("--compare", "flops", "layers"))
     assert re.search(r"^MatMul +2 +12\.29 k +100\.0 % ", done.out, re.MULTILINE)
     assert profiles("--remove", "layers").exit_code == 0
 

@@ -707,6 +707,11 @@ def test_a_measured_comparison_as_json() -> None:
     assert slower["outputs"][0]["cosine"] == 1.0
 
 
+def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
+    assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
+    assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value
+
+
 def test_no_number_in_json_is_infinite() -> None:
     metric = replace(SLOWER.metrics[0], detectable=float("inf"), interval=(0.0, float("inf")))
     case = replace(SLOWER, metrics=(metric,))

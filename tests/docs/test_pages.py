@@ -349,9 +349,8 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         "engine_options": {"k": "d"},
     }
     model = {"tolerance": 0.2, "max_seconds": 2, "engine": "b", "engine_options": {"k": "b"}}
-    assert "The second is there for `tolerance`, `engine`, `engine_options` and `max_seconds`" in (
-        plain("configuration")
-    )
+    settable = "`tolerance`, `engine`, `engine_options` and `max_seconds`"
+    assert f"The second source can set {settable}" in plain("configuration")
 
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
         tables = {"models": {"m.onnx": model}} if model else {}
@@ -476,7 +475,7 @@ def test_every_attribute_of_a_part_is_there(row: str, kind: type) -> None:
 
 def test_every_attribute_of_layers_and_changes_is_there() -> None:
     text = text_of("python-api")
-    types = text.partition("### Layer types\n")[2].partition("What belongs")[0]
+    types = text.partition("### Layer types\n")[2].partition("Time that belongs")[0]
     assert set(quoted(types)) <= attributes(LayerType)
     layers = text.partition("### Layers\n")[2].partition("##")[0]
     assert set(quoted(layers)) <= attributes(LayerRow)
@@ -487,7 +486,7 @@ def test_every_attribute_of_layers_and_changes_is_there() -> None:
 
 
 def test_the_words_of_a_call_are_on_the_page() -> None:
-    words = named_in(table("python-api", "function. `case` is of these, one size of each:"))
+    words = named_in(table("python-api", "`case` is any of these words, with one size of each:"))
     assert words == set(CASE_WORDS) - {"model"}
     calls = {
         re.sub(r"\W.*", "", name.removeprefix("modelperf."))
@@ -531,7 +530,7 @@ def test_the_page_on_json_has_every_key_of_a_run() -> None:
     assert isinstance(cases, list)
     (case,) = cases
     assert isinstance(case, dict)
-    beside = "A case has what [a case of a comparison](#a-comparison) has, and"
+    beside = "A case has the keys of [a case of a comparison](#a-comparison), and"
     own = named_in(table("json", beside))
     assert own <= set(case)
     assert {key for key in case if f"`{key}`" not in run + comparison} == set()

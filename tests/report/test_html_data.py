@@ -570,12 +570,10 @@ def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
 @example("\x00\r\n\N{NO-BREAK SPACE}")
 @example("{% raw %}{{ overview }}{# ")
 def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
-    for render, made in (
-        (render_comparison_page, with_names),
-        (render_run_page, everything_named),
-    ):
-        page = render(made(name))
-        assert Markup(page).tags == Markup(render(made("a"))).tags
+    page, plain = (render_comparison_page(with_names(each)) for each in (name, "a"))
+    assert Markup(page).tags == Markup(plain).tags
+    page, plain = (render_run_page(everything_named(each)) for each in (name, "a"))
+    assert Markup(page).tags == Markup(plain).tags
 
 
 def test_a_name_that_is_no_unicode_leaves_the_page_one_that_can_be_written() -> None:

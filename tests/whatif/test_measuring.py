@@ -446,11 +446,11 @@ def page() -> str:
 
 
 def test_the_page_has_the_figures_of_the_code(asked: FakeAsking) -> None:
-    assert f"within {100 * core._NO_DIFFERENCE:g} %, or `--max-seconds` (10)" in page()
+    assert f"within {100 * core._NO_DIFFERENCE:g} %, or after `--max-seconds` (10)" in page()
     asked.run("whatif", "model.onnx")
     assert asked.setup is not None
     assert asked.setup.policy.max_seconds == 10
-    assert "named, `--prune 0.5,0.9 --quantize int8` is tried" in page()
+    assert "Without any of these options, `--prune 0.5,0.9 --quantize int8` is tried" in page()
 
 
 def test_the_page_names_every_column_of_the_csv() -> None:

@@ -2,9 +2,9 @@
 
 The source of the module is sent to a worker, so it imports only the standard library, numpy and
 its own runtime, and nothing of this package. Its functions are those of `Engine`; the last six
-are optional, and so is `prepare_another` of a session. Names of element types are those of numpy,
-and `bfloat16`, `float8e4m3fn`, `int4` and so on for what numpy lacks: such an input comes as the
-unsigned integers that hold its bits.
+are optional, and so are `prepare_another` and `read_outputs` of a session. Names of element types
+are those of numpy, and `bfloat16`, `float8e4m3fn`, `int4` and so on for types that numpy lacks:
+such an input comes as the unsigned integers that hold its bits.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from pytest_modelperf.errors import ExtensionError
+from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.records import StaticProfile, Uncounted
@@ -326,6 +327,48 @@ def test_a_counter_that_returns_something_else_is_told_what_to_return() -> None:
         "the counter registered for my.ops::Blend returned int for 'blend_1'; "
         "it must return a Cost."
     )
+
+
+UNTYPED = "g (float[2,3] x) => (y) { [blend_1] y = my.ops.Blend(x, w) }"
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        (("float32", (2, 3)), "('float32', (2, 3))"),
+        (OutputType("float32", (-1, 3)), "OutputType(dtype='float32', shape=(-1, 3))"),
+        (
+            OutputType("float32", ("n", 3)),  # type: ignore[arg-type]  # wrong on purpose
+            "OutputType(dtype='float32', shape=('n', 3))",
+        ),
+        (
+            OutputType("float32", 3),  # type: ignore[arg-type]  # wrong on purpose
+            "OutputType(dtype='float32', shape=3)",
+        ),
+    ],
+)
+def test_a_shape_rule_that_returns_something_else_is_told_what_to_return(
+    returned: OutputType, shown: str
+) -> None:
+    operators = Operators()
+    operators.register("my.ops::Blend", shapes=lambda _: (returned,))
+    with pytest.raises(ExtensionError) as caught:
+        static_of(UNTYPED, operators, w=ones(3))
+    assert str(caught.value) == (
+        f"the shape rule registered for my.ops::Blend returned {shown} for 'blend_1'; it must "
+        "return one OutputType per output: a name such as 'float32', and a tuple of whole "
+        "numbers, with None for what is unknown."
+    )
+
+
+def test_a_shape_rule_may_take_sizes_from_numpy() -> None:
+    def shapes(_: Node) -> tuple[OutputType, ...]:
+        return (OutputType("float32", tuple(np.array([2, 3]))),)
+
+    operators = Operators()
+    operators.register("my.ops::Blend", shapes=shapes)
+    layer = layer_of(static_of(UNTYPED, operators, w=ones(3)), "my.ops::Blend")
+    assert layer.output_shape == (2, 3)
 
 
 @pytest.mark.parametrize(
