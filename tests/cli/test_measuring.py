@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.profiler.worker.test_gateway import ends
 from tests.support.command import environment, run, spawn
+from tests.support.processes import ends
 from tests.support.small_models import parse
 
 MODEL = """

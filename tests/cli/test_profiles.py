@@ -18,8 +18,9 @@ from inline_snapshot import snapshot
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.roofline.records import Bandwidth
 from pytest_modelperf.roofline.store import cache_folder, keep_peaks
-from tests.roofline.test_rooflines import make_peaks
+from tests.support.checkout import ROOT
 from tests.support.command import Result, run
+from tests.support.peaks import make_peaks
 from tests.support.small_models import parse
 
 MODEL = """
@@ -153,7 +154,7 @@ def own_keys(value: object) -> set[str]:
 
 
 def assert_on_the_page(document: dict[str, Any]) -> None:
-    page = Path(__file__).parent.parent / "docs" / "profiles.md"
+    page = ROOT / "docs" / "profiles.md"
     section = page.read_text(encoding="utf-8").partition("## As JSON")[2]
     keys = own_keys(document)
     assert {"schema", "cases", "p50_ms"} <= keys

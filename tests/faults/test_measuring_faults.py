@@ -44,9 +44,9 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.whatif.measuring import ask_what_if
 from pytest_modelperf.whatif.records import WhatIf
-from tests.profiler.worker.test_gateway import children, ends, on_linux
 from tests.support.command import Result, run
 from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
+from tests.support.processes import children, ends, on_linux
 from tests.support.project import read_json
 from tests.support.small_models import ones, parse, save_beside
 from tests.support.timed_models import (

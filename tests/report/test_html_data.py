@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,7 @@ from tests.comparing.test_reports import (
 from tests.support.command import environment
 from tests.support.command import run as command
 from tests.support.light_models import light_model
+from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.profiles import (
     ENGINE,
     MACHINE,
@@ -94,7 +94,6 @@ from tests.testing.test_reports import (
 )
 
 MAX_BYTES = 6_000_000
-EVIL = "</script><script>alert(1)</script>\u202e\x1b[2J<!-- \"'`{{ 7*7 }} &amp;"
 
 
 def one_model(data: dict[str, object]) -> Any:  # noqa: ANN401  # whatever JSON can hold
@@ -112,35 +111,6 @@ def side_run(median_ms: float) -> SideRun:
         load_ms=21.3,
         first_inference_ms=9.4,
     )
-
-
-def unpacked(page: str, name: str) -> str:
-    found = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]+)<', page)
-    assert found is not None
-    return gzip.decompress(base64.b64decode(found[1])).decode("utf-8")
-
-
-class Markup(HTMLParser):
-    """The tags of a page with their attributes, and the texts between them, scripts left out."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
-        self.texts: list[str] = []
-        self.feed(page)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        if self.tags and self.tags[-1][0] not in {"script", "style"}:
-            self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        """As it is read: without the blanks that the markup is laid out with."""
-        return " ".join(" ".join(self.texts).split())
 
 
 # -- latencies

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ from pytest_modelperf.roofline.records import (
     UNKNOWN_SIZE,
     Bandwidth,
     Bound,
-    Peaks,
     Roofline,
     kernel_works,
     place_layers,
@@ -33,26 +31,12 @@ from pytest_modelperf.roofline.records import (
 from pytest_modelperf.roofline.tables import peak_lines, roofline_table
 from pytest_modelperf.roofline.text import roofline_insets
 from tests.support.checkout import ROOT
+from tests.support.peaks import make_peaks
 from tests.support.profiles import ENGINE, MACHINE, measured_classifier
 from tests.support.small_models import ones, static_of
 
 FLOAT = 4
 MIB = 1 << 20
-
-
-def make_peaks(**changes: Any) -> Peaks:  # noqa: ANN401  # fields of all types
-    """A machine that computes 40 MACs in a nanosecond and moves 10 bytes, or 50 in its cache."""
-    peaks = Peaks(
-        machine_key=MACHINE.key,
-        engine=ENGINE.name,
-        version=ENGINE.version,
-        options=ENGINE.options,
-        macs_per_second={"float32": 40e9, "int8": 160e9},
-        runs_as={"float32": "float32", "int8": "int8", "float16": "float32"},
-        bandwidths=(Bandwidth(1 * MIB, 50e9), Bandwidth(100 * MIB, 10e9)),
-        measured=dt.date(2026, 11, 21),
-    )
-    return replace(peaks, **changes)
 
 
 def run_of(static: StaticProfile, *times: tuple[float, Sequence[int]], **facts: str) -> CaseProfile:

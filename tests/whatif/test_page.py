@@ -18,7 +18,7 @@ from pytest_modelperf.whatif.page import render_whatif_page
 from pytest_modelperf.whatif.page_data import whatif_data
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.text import SPEED_ONLY
-from tests.report.test_html_data import EVIL, Markup, unpacked
+from tests.support.markup import EVIL, Markup, unpacked
 from tests.support.profiles import measured_cases
 from tests.support.whatifs import (
     FAILURE,

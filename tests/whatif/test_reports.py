@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
@@ -21,9 +20,10 @@ from pytest_modelperf.whatif.document import dump_whatif
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
 from pytest_modelperf.whatif.tables import View
 from pytest_modelperf.whatif.text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
+from tests.support.checkout import ROOT
 from tests.support.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = ROOT / "docs"
 EVIL = "a\x1b[31mb\nc\u202ed"
 PLAIN = TextStyle()
 TOP = WhatIfView(top=3)

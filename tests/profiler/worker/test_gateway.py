@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,10 +26,9 @@ from pytest_modelperf.profiler.worker.gateway import (
     is_local,
 )
 from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
+from tests.support.processes import children, ends, on_linux
 
 FAULTY = EngineModule("faulty", "tests.support.faulty")
-
-on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc and pinning")
 
 
 @contextmanager
@@ -62,29 +60,6 @@ def run_block(
         "block", "in round 3", sides=list(sides), count=count, max_ns=10**12, seed=0
     )
     return answer
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process, a dead one that nobody has collected aside."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def ends(pid: int) -> bool:
-    """Whether a process that was told to end does: its signal may still be on its way."""
-    deadline = time.monotonic() + 30
-    while is_running(pid) and time.monotonic() < deadline:
-        os.sched_yield()
-    return not is_running(pid)
-
-
-def children() -> set[int]:
-    """The processes that this one has started; none where the platform does not tell."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(pid) for path in lists for pid in path.read_text().split()}
 
 
 LOADED = """
