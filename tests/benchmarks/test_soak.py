@@ -188,31 +188,27 @@ def test_growth_is_that_of_the_last_process_only() -> None:
 
 
 @ON_LINUX
-def test_cases_that_a_session_does_not_tell_of_have_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(self: soak.Soak, *_: str) -> str:
-        told = {"cases": [CASE | {"model": {"name": "tiny.onnx"}}]}
-        (self.folder / "report.json").write_text(json.dumps(told), "utf-8")
-        return "Segmentation fault"
+def test_cases_that_a_session_does_not_tell_of_have_failed(tmp_path: Path) -> None:
+    class CrashingSoak(soak.Soak):
+        def pytest(self, *_: str) -> str:
+            told = {"cases": [CASE | {"model": {"name": "tiny.onnx"}}]}
+            (self.folder / "report.json").write_text(json.dumps(told), "utf-8")
+            return "Segmentation fault"
 
-    monkeypatch.setattr(soak.Soak, "pytest", crash)
-    first, others = soak.Soak(tmp_path, 2.0, "mark").compare_by_pytest("twin")
+    first, others = CrashingSoak(tmp_path, 2.0, "mark").compare_by_pytest("twin")
     assert (first.case, first.failure) == ("tiny b1-c1", None)
     assert (others.case, others.failure) == ("the others", "Segmentation fault")
 
 
 @ON_LINUX
-def test_files_and_locks_that_are_left_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def leave(self: soak.Soak, _: str) -> tuple[Compared, ...]:
-        (self.temporary / "modelperf-twin").write_text("")
-        held.acquire()
-        return ()
+def test_files_and_locks_that_are_left_are_named(tmp_path: Path) -> None:
+    class LeavingSoak(soak.Soak):
+        def compare_by_pytest(self, _: str) -> tuple[Compared, ...]:
+            (self.temporary / "modelperf-twin").write_text("")
+            held.acquire()
+            return ()
 
-    monkeypatch.setattr(soak.Soak, "compare_by_pytest", leave)
-    own = soak.Soak(tmp_path, 2.0, "mark")
+    own = LeavingSoak(tmp_path, 2.0, "mark")
     held = FileLock(own.lock)
     own.temporary.mkdir()
     left = own.run(0, "none", "twin").left

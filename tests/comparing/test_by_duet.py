@@ -312,6 +312,7 @@ def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Pat
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """Make just that be what disturbed this machine."""
+    # What disturbs a machine is up to all that runs on it.
     monkeypatch.setattr(comparing, "find_noise", lambda *_: dict.fromkeys(what, ""))
 
 

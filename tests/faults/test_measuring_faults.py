@@ -537,6 +537,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
 def test_an_interrupt_between_runs_ends_all(
     monkeypatch: pytest.MonkeyPatch, place: str, command: str
 ) -> None:
+    # A user can press Ctrl-C between any two calls; no argument says when.
     monkeypatch.setattr(place, send_interrupt)
     assert run(*command.split(), *QUICK, *DISTURBING) == (130, "", "interrupted\n")
 
@@ -676,6 +677,7 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
+    # As above: a user can do so between any two calls.
     monkeypatch.setattr(f"pytest_modelperf.{place}", send_interrupt)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(

@@ -604,6 +604,7 @@ def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
         spent.append(gate.level)
         raise MeasureError("not run")
 
+    # The level of a check is in none of its reports, and here no check needs to run.
     monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
     monkeypatch.setattr("pytest_modelperf.comparing.by_duet.compare_models", compare)
     run.makepyfile(

@@ -365,6 +365,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
             detectable=0.041,
         )
 
+    # No engine can be made to leave a comparison open each time: that is up to chance.
     monkeypatch.setattr("pytest_modelperf.comparing.gates.judge_duet", judge)
 
 
@@ -485,6 +486,7 @@ def test_an_exception_is_a_failure_and_never_a_verdict(
     def fail(*_: object, **__: object) -> NoReturn:
         raise ZeroDivisionError("a mistake of ours")
 
+    # A mistake that we know of would be mended.
     monkeypatch.setattr(where, fail)
     result = measured(recorded, test_of("base.onnx"))
     result.assert_outcomes(failed=1)
