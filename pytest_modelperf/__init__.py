@@ -1,5 +1,7 @@
 """Performance budgets on ONNX models: a pytest plugin and a command."""
 
+import os
+
 # As `typing` has it; every run of pytest loads this module, and some need no `typing` yet.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,3 +22,8 @@ def __getattr__(name: str) -> object:
 
         return __version__
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if os.environ.get("MODELPERF_TRACE"):
+    # Its import begins the tracing, also where no hook is installed.
+    import pytest_modelperf.tracing.autostart  # noqa: F401

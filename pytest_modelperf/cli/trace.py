@@ -1,30 +1,59 @@
-"""`modelperf trace`: what a file of what ran says in total, and as a Chrome trace."""
+"""`modelperf trace`: traces a program, sums up a file of what ran, or manages the hook."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from pytest_modelperf.cli.output import terminal_style, write
-from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs, written_text
-from pytest_modelperf.text.escaping import printable
-
-if TYPE_CHECKING:
-    from pytest_modelperf.tracing.files.opening import ProfileSource
-    from pytest_modelperf.tracing.records import Event
+from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
+from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
+from pytest_modelperf.text.escaping import printable_lines
 
 DEFAULT_TOP = 20
-# As the members of `trace_totals.Grouping` and `Order`, without the import of statistics.
+DEFAULT_FILE = "trace.json"
+# As the members of `totals.Grouping` and `Order`, without the import of statistics.
 _GROUPINGS = ("operator", "type", "layer")
 _ORDERS = ("total", "mean", "max", "calls", "name")
+_HOOK_ACTIONS = ("install", "remove", "status")
+_SEPARATOR = "--"
+_EXAMPLE = "`modelperf trace -- python program.py`"
 
 
-@click.command(short_help="Sum up a trace, or a profile that ONNX Runtime wrote.")
-@click.argument("file", type=click.Path())
+class _TraceCommand(click.Command):
+    """Keeps the words after `--`, a program and its arguments, as the object of the context."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if _SEPARATOR in args:
+            place = args.index(_SEPARATOR)
+            context.obj = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(context, args)
+
+    def collect_usage_pieces(self, _: click.Context) -> list[str]:
+        return ["[OPTIONS]", "FILE | -- PROGRAM [ARGS]... | --hook ACTION"]
+
+
+@click.command(
+    cls=_TraceCommand, short_help="Trace a program, or sum up a trace or ONNX Runtime's profile."
+)
+@click.argument("file", type=click.Path(), required=False)
+@click.option(
+    "-o",
+    "trace_file",
+    metavar="F",
+    help=f"The trace of a program, written when it ends.  [default: {DEFAULT_FILE}]",
+)
+@click.option(
+    "--hook",
+    "hook_action",
+    type=click.Choice(_HOOK_ACTIONS),
+    help="Have this environment's Python look at MODELPERF_TRACE as it starts, or no longer; or "
+    "say whether it does.",
+)
 @click.option(
     "--by",
     type=click.Choice(_GROUPINGS),
@@ -55,9 +84,13 @@ _ORDERS = ("total", "mean", "max", "calls", "name")
 )
 @click.option("--json", "json_file", metavar="F", help="Write all totals as JSON; - for stdout.")
 @click.option("--csv", "csv_file", metavar="F", help="Write the operators as CSV; - for stdout.")
+@click.pass_context
 def trace(  # noqa: PLR0913  # one parameter per option
+    context: click.Context,
     *,
-    file: str,
+    file: str | None,
+    trace_file: str | None,
+    hook_action: str | None,
     by: str,
     sort: str,
     top: int,
@@ -65,71 +98,92 @@ def trace(  # noqa: PLR0913  # one parameter per option
     json_file: str | None,
     csv_file: str | None,
 ) -> None:
-    """Sum up FILE: a profile of ONNX Runtime, a recorded trace, or a stored profile.
+    """Trace a PROGRAM and its child processes, or sum up FILE.
 
-    ONNX Runtime's is what end_profiling() names; MODELPERF_TRACE and pytest_modelperf.profile
-    record a trace; `modelperf profile --json` stores a profile.
+    PROGRAM runs unchanged, with nothing installed. Its exit code is passed on. -o names the trace;
+    other processes write theirs beside it. An option for totals sums up the trace when the program
+    has ended. A Python that is started with -I, -E or -S is not traced.
+
+    FILE is a recorded trace, a profile of ONNX Runtime (end_profiling() names it), or what
+    `modelperf profile --json` stored.
+
+    The hook is for MODELPERF_TRACE=trace.json in front of a program, without this command.
 
     \b
-    modelperf trace onnxruntime_profile__2026-01-31_12-00-00.json
+    modelperf trace -- python program.py
+    modelperf trace -o program.json --by layer --top 5 -- python program.py --steps 3
     modelperf trace program.json --by type --sort mean --top 0
-    modelperf trace profile.json --chrome trace.json --csv operators.csv
+    modelperf trace onnxruntime_profile__2026-01-31_12-00-00.json --chrome trace.json
+    modelperf trace --hook install
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {"--chrome": chrome_file, "--json": json_file, "--csv": csv_file}
-    is_shown = check_outputs(targets, file)
-
-    from pytest_modelperf.tracing.files.opening import open_profile
-    from pytest_modelperf.tracing.summary import TraceSummarizer
-    from pytest_modelperf.tracing.totals import Grouping, Order
-
-    source = open_profile(file)
-    summarizer = TraceSummarizer(Grouping(by))
-    with _chrome_writer(chrome_file, source) as add_to_chrome:
-        for event in source.events:
-            summarizer.add(event)
-            add_to_chrome(event)
-    summaries = summarizer.finish(Order(sort))
-    notes = source.notes()
-    if not summaries:
-        told = "; ".join(printable(note).rstrip(".") for note in notes)
-        because = f" ({told})" if told else ""
+    program: tuple[str, ...] | None = context.obj
+    if [file, program, hook_action].count(None) != 2:
         raise UsageError(
-            f"{printable(file)}: nothing ran in it{because}. Give the profile of a session that "
-            "made an inference, and was ended."
+            "give one of a FILE to sum up, a program to trace, and --hook. A program stands after "
+            f"two dashes: {_EXAMPLE}"
         )
-    if by == Grouping.LAYER.value and not any(t.name for s in summaries for t in s.operators):
-        raise UsageError(
-            f"{printable(file)} does not tell which layers its operators are. Measure the model: "
-            "modelperf profile MODEL"
-        )
-    if is_shown:
-        from pytest_modelperf.tracing.text import TraceView, render_trace
-
-        view = TraceView(Grouping(by), top or None)
-        click.echo(render_trace(summaries, notes, view, terminal_style()), nl=False)
-    else:
-        for note in notes:
-            click.echo(f"note: {printable(note)}", err=True)
-    if json_file is not None:
-        from pytest_modelperf.tracing.document import dump_trace_summary
-
-        write(json_file, dump_trace_summary(summaries, notes, Grouping(by)))
-    if csv_file is not None:
-        from pytest_modelperf.tracing.csv import render_trace_csv
-
-        write(csv_file, render_trace_csv(summaries))
-
-
-@contextmanager
-def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callable[[Event], None]]:
-    """What adds an event to the trace that is written there, which is whole at the end."""
-    if target is None:
-        yield lambda _: None
+    if program is None and trace_file is not None:
+        raise UsageError(f"-o names the trace of a program: {_EXAMPLE}")
+    has_totals_option = _has_totals_option(context)
+    if hook_action is not None:
+        if has_totals_option:
+            raise UsageError("--hook takes no other option: leave the others out.")
+        click.echo(_run_hook_action(hook_action))
         return
-    from pytest_modelperf.tracing.chrome_trace import TraceWriter
+    options = TotalsOptions(by, sort, top, chrome_file, json_file, csv_file)
+    if file is not None:
+        sum_up(file, options)
+    elif program is not None:
+        target = DEFAULT_FILE if trace_file is None else trace_file
+        check_outputs({"-o": None if target == STDOUT else target, **options.targets()})
+        context.exit(_trace_program(program, target, options if has_totals_option else None))
 
-    with written_text(target) as stream:
-        writer = TraceWriter(stream)
-        yield writer.write
-        notes = [printable(note) for note in source.notes()]
-        writer.finish({"schema": 1, "of": source.about, "notes": notes})
+
+def _has_totals_option(context: click.Context) -> bool:
+    """Whether an option was typed that is about the totals of a file."""
+    return any(
+        context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for name in ("by", "sort", "top", "chrome_file", "json_file", "csv_file")
+    )
+
+
+def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | None) -> int:
+    """The exit code of the program. With options its trace is summed up."""
+    if not program:
+        raise UsageError(f"there is no program after --: give one, as in {_EXAMPLE}")
+
+    from pytest_modelperf.tracing.launch import run_traced
+    from pytest_modelperf.tracing.launch_text import describe_traces, explain_no_trace
+
+    launch = run_traced(program, file)
+    if not launch.traces:
+        if has_folder(file):
+            _say(explain_no_trace(launch))
+        return launch.exit_code
+    _say(describe_traces(launch.traces, file))
+    if options is not None and launch.traces[0] == Path(file).absolute():
+        try:
+            sum_up(file, options)
+        except ModelPerfError as error:
+            # The exit code stays that of the program.
+            _say(printable_lines(str(error)))
+    return launch.exit_code
+
+
+def _run_hook_action(action: str) -> str:
+    """Do what --hook asks for in the environment of this Python; a line that says the result."""
+    from sysconfig import get_path
+
+    from pytest_modelperf.tracing.hook import describe_hook, find_hook, install_hook, remove_hook
+
+    folder = Path(get_path("purelib"))
+    if action == "install":
+        return describe_hook(install_hook(folder))
+    if action == "remove":
+        return "the hook is removed" if remove_hook(folder) else "there was no hook to remove"
+    return describe_hook(find_hook(folder))
+
+
+def _say(text: str) -> None:
+    """Standard output is the program's own."""
+    click.echo(f"modelperf trace: {text}", err=True)

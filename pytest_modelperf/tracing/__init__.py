@@ -1,4 +1,4 @@
-"""A recording of what a program runs: its labels, sessions, inferences and their operators."""
+"""Records what a program runs: its labels, sessions, inferences and their operators."""
 
 from pytest_modelperf.tracing.profiling import TraceWarning, profile
 

@@ -1,11 +1,12 @@
-"""A trace of a program that is not changed: `MODELPERF_TRACE=trace.json python program.py`.
+"""Traces the process that imports this module while `MODELPERF_TRACE=trace.json` is set.
 
-`start.pth` lies beside what is installed, and Python runs its one line as it starts: where the
-variable is set, that imports this module. Nothing is recorded, and no file is written, before the
-program imports onnxruntime. The trace is written when the program ends.
+`modelperf trace -- COMMAND` has each Python import it at its start, and so does the installed hook
+(`modelperf trace --hook install`). Without either, importing `pytest_modelperf` does, as pytest
+does for its plugin.
 
-So does each process that the program starts or forks, into a file of its own. But that begins when
-it first uses the runtime: many processes inherit it, or import it, and have another task.
+Recording begins when the process imports onnxruntime, or at once if that is already imported. The
+trace is written when the process ends. Each process that it starts or forks writes a file of its
+own, and begins when it first uses onnxruntime: many processes only inherit or import it.
 """
 
 from __future__ import annotations
@@ -24,34 +25,46 @@ if TYPE_CHECKING:
     from pytest_modelperf.tracing.profiling import Profiling
 
 VARIABLE = "MODELPERF_TRACE"
-# The process that the file is for. Those that it starts write files of their own beside it.
+# The number of the process that writes the named file; its descendants write files beside it.
 OWNER = "MODELPERF_TRACE_PROCESS"
+# The number of the process that ran `modelperf trace -- COMMAND`: only its child can be the owner.
+LAUNCHER = "MODELPERF_TRACE_LAUNCHER"
+_NO_OWNER = "0"
 _RUNTIME = "onnxruntime"
 _STDOUT = "-"
-# After all else that multiprocessing does as a process ends: it goes from high numbers to low ones.
+# multiprocessing runs finalizers from the highest priority to the lowest: this one runs last.
 _LAST = -1_000_000
 
 
 def start() -> None:
-    """Wait for the runtime, if a trace is asked for."""
+    """Wait for the import of onnxruntime if a trace is asked for."""
     file = os.environ.get(VARIABLE)
     if file == _STDOUT:
-        # Programs that it starts need not say it once more.
+        # Child processes would repeat the message.
         del os.environ[VARIABLE]
         _say("it takes a file: standard output is the program's own.")
     elif file:
-        os.environ.setdefault(OWNER, str(os.getpid()))
-        # Absolute from here on, for the program may change its folder.
+        os.environ.setdefault(OWNER, _choose_owner())
+        # Made absolute now, because the program may change its working folder.
         try:
             path = Path(file).absolute()
         except FileNotFoundError:
             _say(f"cannot write {file}: the working folder was removed.")
             return
-        sys.meta_path.insert(0, _RuntimeFinder(path))
+        if _RUNTIME in sys.modules:
+            _Tracing(path).begin()
+        else:
+            sys.meta_path.insert(0, _RuntimeFinder(path))
+
+
+def _choose_owner() -> str:
+    """The number of this process, unless a launcher wants its child and this is another process."""
+    launcher = os.environ.get(LAUNCHER)
+    return str(os.getpid()) if launcher in {None, str(os.getppid())} else _NO_OWNER
 
 
 class _RuntimeFinder(importlib.abc.MetaPathFinder):
-    """Begins the profile when the runtime has been imported."""
+    """Finds onnxruntime once, with a loader that begins the recording."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -75,7 +88,7 @@ class _RuntimeFinder(importlib.abc.MetaPathFinder):
 
 
 class _RuntimeLoader(importlib.abc.Loader):
-    """Loads the runtime as it would be, and then begins."""
+    """Loads onnxruntime as its own loader does, then begins the recording."""
 
     def __init__(self, loader: importlib.abc.Loader, file: Path) -> None:
         self._loader = loader
@@ -86,34 +99,34 @@ class _RuntimeLoader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
-            # The program finds the loader that it would find without us.
+            # The program sees the original loader.
             module.__spec__.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        # A process that measures takes the variable away again as it starts.
+        # The variable may be gone by now: a worker that measures removes it.
         if os.environ.get(VARIABLE):
             _Tracing(self._file).begin()
 
 
 class _Tracing:
-    """The trace of this process, and of each that is forked from it."""
+    """Records this process, and each process forked from it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._has_failed = False
 
     def begin(self) -> None:
-        """Begin in the process that the file is for; in any other when it uses the runtime."""
+        """Record the owner from now on, any other process from its first use of onnxruntime."""
         if os.environ.get(OWNER) == str(os.getpid()):
             self._record()
         else:
             self._await_use()
-        # After what the modules in use have registered, for it is called in that order.
+        # Registered last, so it runs after the fork handlers of the modules in use.
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._follow)
+            os.register_at_fork(after_in_child=self._begin_in_fork)
 
-    def _follow(self) -> None:
-        """In a process that was forked: what was recorded so far is of the other one."""
-        # What was said once is not said by every process.
+    def _begin_in_fork(self) -> None:
+        """Begin again in a forked process; the parent keeps what it recorded."""
+        # After a failure, forked processes do not repeat the message.
         if os.environ.get(VARIABLE) and not self._has_failed:
             self._await_use()
 
@@ -126,45 +139,46 @@ class _Tracing:
         from pytest_modelperf.errors import ModelPerfError
         from pytest_modelperf.tracing.profiling import profile
 
-        made = profile(_own(self._file))
+        profiling = profile(_file_of_process(self._file))
         try:
-            made.__enter__()
+            profiling.__enter__()
         except (ModelPerfError, OSError) as error:
-            # The program runs, as it would without a trace.
+            # The program goes on without a trace.
             self._has_failed = True
             _say(str(error))
             return
-        _end_with_process(made)
+        _end_with_process(profiling)
 
 
-def _own(file: Path) -> Path:
-    """The file of this process."""
+def _file_of_process(file: Path) -> Path:
+    """The trace file of this process: the named file for the owner, one beside it for others."""
     process = str(os.getpid())
     if os.environ.get(OWNER) == process:
         return file
     return file.with_name(f"{file.stem}-{process}{file.suffix}")
 
 
-def _end_with_process(made: Profiling) -> None:
-    atexit.register(_end, made)
+def _end_with_process(profiling: Profiling) -> None:
+    atexit.register(_end, profiling)
     multiprocessing = sys.modules.get("multiprocessing.util")
     if multiprocessing is not None:
-        _end_with_child(made)
-        # What was registered in a process that it had not set up yet is forgotten.
-        multiprocessing.register_after_fork(made, _end_with_child)
+        _end_with_child(profiling)
+        # multiprocessing clears its finalizers when it sets up a forked process.
+        multiprocessing.register_after_fork(profiling, _end_with_child)
 
 
-def _end_with_child(made: Profiling) -> None:
-    """End it with a process of multiprocessing: one that is forked exits without atexit."""
+def _end_with_child(profiling: Profiling) -> None:
+    """End the recording with a multiprocessing child: a forked one exits without atexit."""
     import multiprocessing
     import multiprocessing.util
 
     if multiprocessing.parent_process() is not None:
-        multiprocessing.util.Finalize(None, _end, args=(made,), exitpriority=_LAST)
+        multiprocessing.util.Finalize(None, _end, args=(profiling,), exitpriority=_LAST)
 
 
-def _end(made: Profiling) -> None:
-    if not made.is_recording:
+def _end(profiling: Profiling) -> None:
+    """Write the trace; tell the user what went wrong or is missing."""
+    if not profiling.is_recording:
         return
     import warnings
 
@@ -173,21 +187,21 @@ def _end(made: Profiling) -> None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            made.__exit__(None, None, None)
+            profiling.__exit__(None, None, None)
     except ModelPerfError as error:
         _say(str(error))
         return
     finally:
-        # Where the process ends at once, nothing else would remove it.
-        made.discard()
+        # A forked process may exit without finalizers, which would leave its files behind.
+        profiling.discard()
     for warning in caught:
         _say(str(warning.message))
 
 
 def _say(text: str) -> None:
-    # Where it is closed there is none, and print would take standard output.
+    # Python has no stderr object if the stream is closed; print would then use standard output.
     if sys.stderr is not None:
-        print(f"{VARIABLE}: {text}", file=sys.stderr)  # noqa: T201  # the program has no other place
+        print(f"{VARIABLE}: {text}", file=sys.stderr)  # noqa: T201  # the only place for a message
 
 
 start()

@@ -1,4 +1,4 @@
-"""A stream of events as a Chrome trace, as Perfetto and chrome://tracing show it.
+"""Writes a stream of events as a Chrome trace for Perfetto and chrome://tracing.
 
 The format:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
@@ -16,22 +16,22 @@ from pytest_modelperf.tracing.records import TRACE_HEAD, Argument, Counter, Even
 
 _NS_PER_US = 1000.0
 _NS_PER_MS = 1e6
-# Arguments that are kept as text.
+# Sets of arguments whose text is cached.
 _MAX_KNOWN = 10_000
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class TextSink(Protocol):
-    """What text can be written to."""
+    """An object that takes text."""
 
     def write(self, text: str, /) -> object: ...
 
 
 class TraceWriter:
-    """Writes a trace event by event, so that it can be longer than memory is large.
+    """Writes a trace event by event, so that a trace may be larger than memory.
 
-    A viewer sorts events by their start, and of those that start together it takes the first for
-    the outer one: a span is to be written before those inside of it.
+    Viewers sort events by their start. If two start together, they take the first as the outer
+    one: write a span before the spans inside it.
     """
 
     def __init__(self, stream: TextSink) -> None:
@@ -40,7 +40,7 @@ class TraceWriter:
         self._known: dict[int, tuple[Mapping[str, Argument], str]] = {}
         self._processes = 0
         self._threads = 0
-        # An event a line, to be looked for.
+        # One event per line, so that a search for an event finds its line.
         stream.write(TRACE_HEAD)
 
     def write(self, event: Event) -> None:
@@ -60,11 +60,11 @@ class TraceWriter:
             self._describe("thread_sort_index", *row, sort_index=self._threads)
 
     def label_process(self, process: int, label: str) -> None:
-        """Say more of a process than its name does."""
+        """Add a label beside the name of a process."""
         self._describe("process_labels", process, labels=printable(label))
 
     def finish(self, about: Mapping[str, object]) -> None:
-        """End the trace, with what has to be known to read it: texts and JSON, made printable."""
+        """End the trace with notes for the reader: printable texts and JSON values."""
         notes = json.dumps(about, indent=1, allow_nan=False)
         self._stream.write(f'\n],\n"otherData":{notes}}}\n')
 
@@ -75,7 +75,7 @@ class TraceWriter:
         self._add({"name": what, "ph": "M", "pid": process, **of_thread, "args": arguments})
 
     def _span(self, span: Span) -> str:
-        """The span as JSON, put together by hand: a trace may have a million of them."""
+        """The span as JSON, formatted by hand for speed: a trace may have a million spans."""
         arguments = self._arguments(span.arguments)
         if span.operator_index is not None:
             arguments += f',"operator_index":{span.operator_index}'
@@ -89,14 +89,14 @@ class TraceWriter:
         )
 
     def _arguments(self, arguments: Mapping[str, Argument]) -> str:
-        """Those that are known, a comma before each. Most spans share theirs with many others."""
+        """The arguments that are not None, each after a comma. Cached: many spans share them."""
         known = self._known.get(id(arguments))
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             values = {key: _safe(value) for key, value in arguments.items() if value is not None}
             text = f",{_ENCODER.encode(values)[1:-1]}" if values else ""
-            # The object is kept too: as long as it is, no other has its identity.
+            # The object is kept too, so that no other object gets its id.
             known = self._known[id(arguments)] = arguments, text
         return known[1]
 
@@ -127,11 +127,11 @@ def _safe(value: Argument) -> Argument:
 
 
 def _us(ns: int) -> float:
-    """The time in microseconds, to the nanosecond.
+    """The time in microseconds, exact to the nanosecond.
 
-    Older versions of Perfetto cut off what is less than one: they make 1000 ns of 1.001 us. Then
-    a round would end before its last inference does, which is not drawn for it. The next larger
-    number is the same nanosecond everywhere.
+    Older versions of Perfetto truncate: they read 1.001 us as 1000 ns. Then a round would end
+    before its last inference, which would not be drawn. The next larger float is the same
+    nanosecond in every version.
     """
     us = ns / _NS_PER_US
     return us if int(us * _NS_PER_US) == ns else math.nextafter(us, math.inf)

@@ -1,4 +1,4 @@
-"""The operators of a trace as CSV: a row each, plain numbers, for spreadsheets and data frames."""
+"""Renders the operators of a trace as CSV: a row each, in plain numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = ("trace", "name", "type", "provider", "precision", "calls", "total_ms
 
 
 def render_trace_csv(summaries: Sequence[TraceSummary]) -> str:
-    """Every operator, type or layer of each process, in the order of the summary."""
+    """A row for each operator, type or layer of each process, in the order of the summary."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_COLUMNS)

@@ -1,4 +1,4 @@
-"""What a trace says in total, as JSON."""
+"""Renders the totals of a trace as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_modelperf.profiler.facts_document import latency_to_json
 from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms
 from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
 
-# Facts of a measurement in rounds, which a trace is not.
+# Keys that only a measurement in rounds has, not a trace.
 _OF_ROUNDS = ("rounds", "items_per_second", "confidence", "intervals_ms")
 
 

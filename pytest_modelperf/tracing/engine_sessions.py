@@ -1,4 +1,4 @@
-"""Sessions of engines that are not watched: recorded where they are run through us."""
+"""Sessions of other engines than ONNX Runtime: recorded if they are run through this module."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pytest_modelperf.tracing.recorder import Recorder
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What the module of an engine loads."""
+    """A model as the module of an engine takes it."""
 
     path: Any
     folder: str | None = None
 
 
 class EngineSession:
-    """A model on an engine of ours. Several threads may run it, one at a time."""
+    """A model on one of our engines. Threads that share it run it one at a time."""
 
     def __init__(self, session: Any, watched: WatchedSession, recorder: Recorder) -> None:  # noqa: ANN401  # the modules of engines have no types
         self._session = session
@@ -36,7 +36,7 @@ class EngineSession:
         self._lock = threading.Lock()
 
     def run(self, outputs: Sequence[str] | None, feeds: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        """The outputs of that name, or all of them, in a list; of a function what it returns."""
+        """A list of the named outputs, or of all with None; a function's result as it is."""
         arrays = {name: np.asarray(value) for name, value in feeds.items()}
         with self._lock:
             dtypes = {name: array.dtype.name for name, array in arrays.items()}
@@ -44,7 +44,7 @@ class EngineSession:
             found = self._timed(infer, arrays)
             if not isinstance(found, Mapping):
                 return found
-            # They lie in memory of the engine, which the next inference takes.
+            # Copied, because the next inference overwrites the memory of the engine.
             values = list(found.values()) if outputs is None else [found[name] for name in outputs]
             return [np.array(value) for value in values]
 
@@ -70,7 +70,7 @@ def open_session(
     threads: int = 1,
     options: Mapping[str, str] | None = None,
 ) -> EngineSession:
-    """A model that is loaded, which is recorded as a session."""
+    """Load a model; the load is recorded as a session."""
     known = BUILT_IN.get(engine)
     if known is None or engine == DEFAULT_ENGINE:
         raise UsageError(f"there is no engine {engine!r}: it can be {', '.join(BUILT_IN)}.")

@@ -1,4 +1,4 @@
-"""What is added to a recording when it ends: the operators of its inferences, and what they are."""
+"""Completes a recording when it ends: adds the operators of its inferences, and their layers."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import WatchedSession
     from pytest_modelperf.tracing.layers import LayerFacts
 
-# A profile holds no more events than that, and an inference makes several.
+# A profile has at most this many events, and each inference makes several.
 MAX_CALLS = 1_000_000
-# Arguments of operators that are kept, to be written down as the same.
+# Sets of operator arguments that are cached, so that equal ones are written once.
 _MAX_SHARED = 20_000
 _NS_PER_US = 1000
-# What the model says of an operator, where that is not known: always the same object.
+# The model's facts of an unknown operator: always this object, so that the cache finds it.
 _NOTHING: Mapping[str, Argument] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be known of a recording; `is_loss` says that something is missing from it."""
+    """A remark on a recording; `is_loss` says that something is missing from the recording."""
 
     text: str
     is_loss: bool = False
 
 
 def add_operators(recorder: Recorder) -> list[Note]:
-    """Read the profiles that the sessions wrote, and what has to be said of them."""
+    """Add the operators from the sessions' profiles; return remarks on them."""
     wanted = {number for number, session in enumerate(recorder.sessions) if session.profiles}
     calls = _calls(recorder, wanted)
     notes: list[Note] = []
@@ -62,7 +62,7 @@ def add_operators(recorder: Recorder) -> list[Note]:
 
 
 def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
-    """The calls of each session by thread, hidden ones too: those are in its profile as well."""
+    """The calls of each session by thread, with hidden ones: the profile has these too."""
     found: dict[int, dict[int, Calls]] = {number: {} for number in wanted}
     if not wanted:
         return found
@@ -76,7 +76,7 @@ def _calls(recorder: Recorder, wanted: set[int]) -> dict[int, dict[int, Calls]]:
 
 
 class _SessionOperators:
-    """The operators of one session, on their way into a recording."""
+    """Adds the operators of one session to a recording."""
 
     def __init__(
         self, recorder: Recorder, session: WatchedSession, calls: Mapping[int, Calls]
@@ -91,11 +91,11 @@ class _SessionOperators:
             for failed, hidden in zip(each.failed, each.hidden, strict=True)
         )
         self._layers = self._layer_facts()
-        # By the identity of what the reader shares; the objects are kept, so that it stays theirs.
+        # By the ids of objects that the reader shares; both are kept, so that the ids stay theirs.
         self._shared: dict[tuple[int, int], tuple[object, object, Mapping[str, Argument]]] = {}
 
     def add(self) -> Iterator[Note]:
-        """Write them down; then what has to be said of them."""
+        """Add the operators, then return remarks on them."""
         try:
             for path in self._session.profiles:
                 profile = OrtProfile(path, is_early=self._session.is_limited)
@@ -127,7 +127,7 @@ class _SessionOperators:
     def _layer_facts(self) -> LayerFacts | None:
         if self._session.model is None or self._session.model.suffix == ".ort":
             return None
-        # Imported here: where no model is known, onnx is not needed.
+        # Imported here: without a known model, onnx is not needed.
         from pytest_modelperf.tracing.layers import LayerFacts
 
         return LayerFacts(self._session.model, self._session.plan)
@@ -162,7 +162,7 @@ class _SessionOperators:
     def _merged(
         self, arguments: Mapping[str, Argument], more: Mapping[str, Argument]
     ) -> Mapping[str, Argument]:
-        """Both, and whose they are, as one object each time: what is the same is written once."""
+        """Both joined, with the session; always the same object for the same two."""
         key = id(arguments), id(more)
         known = self._shared.get(key)
         if known is None:
@@ -170,7 +170,7 @@ class _SessionOperators:
                 self._shared.clear()
             joined = arguments
             if more:
-                # Imported here: where no model is known, onnx is not needed.
+                # Imported here: without a known model, onnx is not needed.
                 from pytest_modelperf.tracing.layers import join_facts
 
                 joined = join_facts(arguments, more)

@@ -1,6 +1,6 @@
-"""Which layers of its model an operator stands for: their MACs, their parameters, what is fused.
+"""Finds the layers of the model that an operator runs: their MACs, parameters and fused layers.
 
-A session may run at many shapes. At each the model is bound anew, as a profile of it would be.
+A session may run at many shapes; for each, the model is bound as for a profile.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pytest_modelperf.profiler.request import profile_bound
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.records import Argument
 
-# Kernels compute in blocks of up to so many channels.
+# The largest number of channels in a block of a kernel.
 _MAX_BLOCK = 16
-# Of one session. Each costs as much as a static profile.
+# Sets of shapes of one session; each costs as much as a static profile.
 MAX_SHAPES = 16
 
 _NOTHING: Mapping[str, Argument] = {}
@@ -36,7 +36,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class OperatorKey:
-    """What tells the operators of a session apart."""
+    """The identity of an operator in its session."""
 
     name: str
     op_type: str
@@ -45,10 +45,10 @@ class OperatorKey:
 def join_facts(
     kernel: Mapping[str, Argument], model: Mapping[str, Argument]
 ) -> Mapping[str, Argument]:
-    """What the runtime and the model say of an operator, what is worth most to know first.
+    """The facts of an operator from its kernel and the model, the most useful first.
 
-    Shapes are those that the kernel had, which are real ones. Where it only filled up a block of
-    channels they are those of the model, and the kernel's are told apart.
+    Shapes are the kernel's, as measured. If the kernel only filled up a block of channels, they are
+    the model's, and the kernel's shapes have keys of their own.
     """
     joined = {**model, **{name: value for name, value in kernel.items() if name not in model}}
     for name in ("input_shape", "output_shape"):
@@ -63,7 +63,7 @@ def join_facts(
 
 
 def is_filled_up(kernel: str, model: str) -> bool:
-    """Whether the one shape is the other with a few channels more."""
+    """Whether the kernel's shape is the model's with a few more channels."""
     theirs, own = kernel.split("x"), model.split("x")
     if len(theirs) != len(own) or len(own) < 2 or not (theirs[1] + own[1]).isdigit():
         return False
@@ -73,18 +73,18 @@ def is_filled_up(kernel: str, model: str) -> bool:
 
 @dataclass(slots=True)
 class _Bound:
-    """A model at one set of shapes: what is known of each operator that was asked for."""
+    """A model at one set of shapes, and the facts of each operator that was looked up."""
 
     places: Places
     layers: Sequence[StaticLayer]
     indexes: Mapping[Node, int]
     found: dict[OperatorKey, Mapping[str, Argument]] = field(default_factory=dict)
-    # The MACs of a layer stand at one operator, though it may be several in the plan.
+    # Only one operator shows the MACs of a layer, though the plan may split it into several.
     told: set[int] = field(default_factory=set)
 
     def facts(self, keys: Sequence[OperatorKey]) -> list[Mapping[str, Argument]]:
-        """Of each operator, in the order in which they ran."""
-        # Those without a name of their own are told apart by their order alone.
+        """The facts of each operator, in the order in which they ran."""
+        # Operators without a name are matched by their order.
         new = list(dict.fromkeys(key for key in keys if key not in self.found))
         kernels = [Kernel(name=key.name, op_type=key.op_type, self_ns=()) for key in new]
         for key, place in zip(new, self.places.of_kernels(kernels), strict=True):
@@ -98,7 +98,7 @@ class _Bound:
             return {}
         layer = self.layers[shown]
         facts: dict[str, Argument] = {"layer": layer.id or layer.name}
-        # What goes into the first of them and comes out of the last.
+        # The input of the first layer, the output of the last.
         first, last = self.layers[covered[0]], self.layers[covered[-1]]
         for name, shape in (
             ("input_shape", first.input_shape),
@@ -115,10 +115,10 @@ class _Bound:
 
 
 class LayerFacts:
-    """Of one session: the layers of its model, at every set of shapes that it was run at."""
+    """The layers of a session's model, at each set of shapes that it ran at."""
 
     def __init__(self, model: Path, plan: bytes | None) -> None:
-        # Why operators are shown without what the model says of them.
+        # Why some operators are shown without facts of the model.
         self.note: str | None = None
         self._model = model
         self._plan = plan
@@ -127,7 +127,7 @@ class LayerFacts:
         self._bound: dict[object, _Bound | None] = {}
 
     def of(self, keys: Sequence[OperatorKey], shapes: Shapes) -> list[Mapping[str, Argument]]:
-        """What the model says of the operators of an inference; nothing where that is not known."""
+        """The model's facts of the operators of an inference; empty if they are not known."""
         at = tuple(shapes.items())
         if at not in self._bound:
             self._bound[at] = self._bind(shapes)
@@ -163,7 +163,7 @@ def _names(bound: BoundModel) -> Mapping[str, Node]:
 
 
 def _binding(file: ModelFile, shapes: Shapes) -> Binding:
-    """Every input at the shape that it came in."""
+    """A binding of each input to the shape that the inference had."""
     specs = [
         InputSpec(declared.name, declared.dtype, shapes[declared.name])
         for declared in declared_inputs(file.proto)

@@ -1,4 +1,4 @@
-"""How much memory this process has, asked for often."""
+"""Reads the resident memory of this process, fast enough to be read often."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _STATM = Path("/proc/self/statm")
 
 
 class ResidentMemory:
-    """What is in memory of this process, by a file that is kept open: asking takes a microsecond.
+    """The resident memory of this process.
 
-    None where the platform has no such file.
+    The file stays open, so that a read takes a microsecond. Platforms without it give None.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""The operators of recorded inferences, out of the profile that their session wrote.
+"""Places the operators from a session's profile into its recorded inferences.
 
-The profile has a clock of its own, which starts with it. When the session was created both clocks
-were read, and from then on each inference in the profile lies within the call that was recorded of
-it: where one does not, the clocks have drifted apart, and what follows is moved with it.
+The profile has its own clock, which starts with it. Both clocks were read when the session was
+created. From then on, each inference in the profile must lie within its recorded call. If one does
+not, the clocks have drifted apart; it is moved, and all that follow with it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pytest_modelperf.tracing.records import Category, Counter, Event, Span
 from pytest_modelperf.tracing.spool import Record
 from pytest_modelperf.tracing.written import ARGUMENTS, HIDDEN, KIND, SHAPES
 
-# Two clocks that were read one after the other, and times that are cut off to microseconds.
+# Covers the time between the two clock readings, and times that are cut to microseconds.
 _SLACK_NS = 20_000
-# What an inference in a profile may be longer than the call that it was made by.
+# How much longer than its call an inference in a profile may be, by rounding.
 _ROUNDING_NS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What a profile tells of an inference that was recorded; `shapes` is the number of its own."""
+    """The operators and counters of a recorded inference; `shapes` is the number of its shapes."""
 
     shapes: int
     operators: tuple[Span, ...]
@@ -34,11 +34,10 @@ class Placed:
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of one session by one thread, in order, as columns.
+    """The calls of one session on one thread, in order, as columns.
 
-    `shapes` are the numbers of what they were called with, -1 where that is not known. A call that
-    `failed` may not have come as far as to run. One that is `hidden` was made while
-    the profile was paused.
+    `shapes` are the numbers of their input shapes, -1 if unknown. A call that `failed` may have
+    stopped before it ran. A `hidden` call was made during a pause.
     """
 
     ids: array[int] = field(default_factory=lambda: array("q"))
@@ -49,7 +48,7 @@ class Calls:
     hidden: bytearray = field(default_factory=bytearray)
 
     def add(self, record: Record) -> None:
-        """Add a call, as the recorder wrote it down."""
+        """Add a call from the recorder's record of it."""
         start_ns, minus_end_ns, id_ = record[:3]
         self.ids.append(id_)
         self.starts_ns.append(start_ns)
@@ -61,12 +60,12 @@ class Calls:
 
 @dataclass(slots=True)
 class _Clock:
-    """How far one clock is ahead of another, kept right by what lies within what."""
+    """The offset between two clocks, corrected by intervals that must lie within others."""
 
     offset_ns: int
 
     def move(self, start_ns: int, end_ns: int, low_ns: int, high_ns: int) -> None:
-        """Have the stretch from start to end, on the other clock, lie within low and high."""
+        """Correct the offset so that start to end, on the other clock, lies within low to high."""
         first, last = low_ns - start_ns, high_ns - end_ns
         if first > last:
             self.offset_ns = (first + last) // 2
@@ -75,7 +74,7 @@ class _Clock:
 
 
 class _Inside:
-    """An inference of a profile, and what is told inside of it."""
+    """An inference of a profile, with the operators and counters inside it."""
 
     def __init__(self, inference: Span) -> None:
         self.inference = inference
@@ -87,13 +86,13 @@ class _Inside:
         if isinstance(event, Counter):
             self.counters.append(event)
         elif isinstance(event, Span) and event.parent in self._ids:
-            # An operator that belongs to no inference has another parent.
+            # The parent of an operator outside any inference is not among these.
             self._ids.add(event.id)
             self.operators.append(event)
 
 
 class OperatorPlacer:
-    """Puts what a profile tells into the calls of its session, on the clock of the trace."""
+    """Moves the inferences of a profile into the calls of its session, on the trace's clock."""
 
     def __init__(
         self,
@@ -102,9 +101,9 @@ class OperatorPlacer:
         new_id: Callable[[], int],
     ) -> None:
         self.placed = 0
-        # Inferences of the profile that no call is known of.
+        # Inferences of the profile without a recorded call.
         self.strays = 0
-        # How far an operator stood out of its inference, at most.
+        # The most by which an operator exceeded its inference.
         self.overhang_ns = 0
         self._calls = calls
         self._begun_ns = begun_ns
@@ -112,7 +111,7 @@ class OperatorPlacer:
         self._at: dict[int, int] = {}
 
     def place(self, events: Iterable[Event]) -> Iterator[Placed]:
-        """Inference by inference, what is inside of something after it."""
+        """The inferences one by one; in each, a span comes before the spans inside it."""
         clock = _Clock(self._begun_ns)
         inside: _Inside | None = None
         for event in events:
@@ -142,7 +141,7 @@ class OperatorPlacer:
         moved = []
         for span in inside.operators:
             first_ns, last_ns = span.start_ns + clock.offset_ns, span.end_ns + clock.offset_ns
-            # What is inside of what stays so.
+            # Nesting is preserved.
             start_ns, end_ns = (min(max(ns, low_ns), high_ns) for ns in (first_ns, last_ns))
             self.overhang_ns = max(self.overhang_ns, start_ns - first_ns, last_ns - end_ns)
             duration_ns = end_ns - start_ns
@@ -163,7 +162,7 @@ class OperatorPlacer:
         yield Placed(calls.shapes[place], tuple(moved), timed)
 
     def _find(self, inference: Span, calls: Calls, offset_ns: int) -> int | None:
-        """Which call it is: the next of its thread, unless that failed before it ran."""
+        """The index of its call: the next on its thread that did not fail before running."""
         start_ns, end_ns = inference.start_ns + offset_ns, inference.end_ns + offset_ns
         at = self._at.get(inference.thread, 0)
         while at < len(calls.ids):
@@ -171,7 +170,7 @@ class OperatorPlacer:
             if end_ns < low_ns:
                 return None
             at += 1
-            # One that failed before it ran is not in the profile; every other one is.
+            # The profile has every call except those that failed before running.
             if not calls.failed[at - 1] or (low_ns <= start_ns and end_ns <= high_ns):
                 self._at[inference.thread] = at
                 return at - 1
@@ -179,5 +178,5 @@ class OperatorPlacer:
 
     @property
     def is_sure(self) -> bool:
-        """Whether all operators lay inside of their inferences, but for rounding."""
+        """Whether all operators lay inside their inferences, apart from rounding."""
         return self.overhang_ns <= _ROUNDING_NS

@@ -1,8 +1,8 @@
-"""A profile as a Chrome trace: its cases on a time line.
+"""Writes a profile as a Chrome trace: its cases on a time line.
 
-A process per case, with a row of its rounds and one of a typical inference by layer, and where it
-was run as a duet one of the rounds of the other side. Rounds stand where they ran. Where it was not
-kept when that was, they stand one after another, and so do their parts.
+Each case is a process, with a row for its rounds, a row for the rounds of the other side in a duet,
+and a row for a typical inference by layer. Rounds are shown at the times when they ran. If these
+were not kept, rounds and their parts follow each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.records import Argument, Category, Span, ThreadName
 
-# Of a case. More would be megabytes that a viewer draws on top of each other.
+# For one case. More would be megabytes that a viewer draws on top of each other.
 MAX_INFERENCES = 10_000
 
 _NS_PER_MS = 1e6
@@ -40,16 +40,18 @@ _ABOUT_LAYERS = (
 
 
 def dump_trace(profile: Profile, others: Mapping[str, Measurement] | None = None) -> str:
-    """The profile as the text of a trace. A case that did not run is only named.
+    """The profile as the text of a trace. Cases that did not run are only named.
 
-    `others` are, by the ids of cases, the other sides of duets.
+    `others` are the other sides of duets, by the ids of their cases.
     """
     text = StringIO()
     writer = TraceWriter(text)
     known = others or {}
     measured = [(case, case.measured) for case in profile.cases if case.measured is not None]
     shown = [*(made for _, made in measured), *known.values()]
-    zero_ns = min((made.rounds[0].begun_ns or 0 for made in shown if _stand(made)), default=0)
+    zero_ns = min(
+        (made.rounds[0].begun_ns or 0 for made in shown if _has_start_times(made)), default=0
+    )
     for number, (case, measurement) in enumerate(measured, 1):
         other = known.get(case.case.id)
         rows = [
@@ -73,8 +75,8 @@ def _write_case(
     writer.write(ThreadName(name=name, process=number))
     label = engine.name if engine.version is None else f"{engine.name} {engine.version}"
     writer.label_process(number, label)
-    # Perfetto takes the thread whose number is that of its process for the main one, and 0 for
-    # the idle one. No number of a thread here is either.
+    # To Perfetto, the thread with the number of its process is the main thread, and 0 is the
+    # idle thread. These numbers are neither.
     threads = [(10 * number + at, *row) for at, row in enumerate((x for x in rows if x[1]), 1)]
     for thread, row, _ in threads:
         writer.write(ThreadName(name=row, process=number, thread=thread))
@@ -84,7 +86,7 @@ def _write_case(
 
 
 def _other_data(profile: Profile) -> dict[str, object]:
-    """What the trace is of, and what has to be known to read it."""
+    """The model, the machine, and notes for the reader of the trace."""
     merged = {
         printable(
             case.case.id
@@ -101,7 +103,7 @@ def _other_data(profile: Profile) -> dict[str, object]:
     without = [
         printable(case.case.id)
         for case in measured
-        if case.measured is not None and not _stand(case.measured)
+        if case.measured is not None and not _has_start_times(case.measured)
     ]
     known: dict[str, object | None] = {
         "schema": 1,
@@ -120,19 +122,19 @@ def _other_data(profile: Profile) -> dict[str, object]:
 # -- what was measured, as spans
 
 
-def _stand(measurement: Measurement) -> bool:
-    """Whether its rounds are shown where they ran: all of that was kept, by a clock that agrees."""
+def _has_start_times(measurement: Measurement) -> bool:
+    """Whether all rounds have start times, which agree with each other."""
     ends_ns = 0
     for made in measurement.rounds:
-        for start_ns, end_ns in _stretches(made):
+        for start_ns, end_ns in _part_times(made):
             if start_ns is None or end_ns is None or start_ns < ends_ns:
                 return False
             ends_ns = end_ns
     return True
 
 
-def _stretches(made: Round) -> Iterator[tuple[int | None, int | None]]:
-    """When the parts of a round began and ended."""
+def _part_times(made: Round) -> Iterator[tuple[int | None, int | None]]:
+    """The start and end of each part of a round."""
     starts = made.starts
     if starts is None or made.block.starts_ns is None:
         yield None, None
@@ -146,13 +148,15 @@ def _stretches(made: Round) -> Iterator[tuple[int | None, int | None]]:
 
 
 def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """Its rounds, each before its parts; on a clock that begins at `zero_ns`."""
+    """The rounds, each before its parts, on a clock that begins at `zero_ns`."""
     merged = _merged(measurement.rounds)
-    stand = _stand(measurement)
+    is_placed = _has_start_times(measurement)
     spans: list[Span] = []
     now_ns = 0
     for number, made in enumerate(measurement.rounds, 1):
-        parts = _parts_in_place(made, merged, zero_ns) if stand else _parts(made, merged, now_ns)
+        parts = (
+            _parts_in_place(made, merged, zero_ns) if is_placed else _parts(made, merged, now_ns)
+        )
         start_ns, now_ns = parts[0].start_ns, parts[-1].end_ns
         whole = Span(
             name=f"round {number}",
@@ -170,7 +174,7 @@ def _round_spans(measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
 
 
 def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
-    """The parts of a round, each from where the one before it ends."""
+    """The parts of a round, each starting where the one before ends."""
     block_ns = start_ns + made.load_ns + made.first_ns
     starts_ns = tuple(accumulate(made.times_ns, initial=block_ns))
     return [
@@ -181,7 +185,7 @@ def _parts(made: Round, merged: int, start_ns: int) -> list[Span]:
 
 
 def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
-    """The parts of a round, where they ran."""
+    """The parts of a round at the times when they ran."""
     starts, starts_ns = made.starts, made.block.starts_ns
     assert starts is not None, "rounds without are not shown so"  # noqa: S101  # for mypy
     assert starts_ns is not None, "rounds without are not shown so"  # noqa: S101
@@ -199,7 +203,7 @@ def _parts_in_place(made: Round, merged: int, zero_ns: int) -> list[Span]:
 
 
 def _merged(rounds: Sequence[Round]) -> int:
-    """How many inferences in a row are one span."""
+    """How many consecutive inferences one span stands for."""
     return max(1, math.ceil(sum(len(made.times_ns) for made in rounds) / MAX_INFERENCES))
 
 
@@ -237,16 +241,16 @@ def _span(
 
 
 def _layer_spans(case: CaseProfile, measurement: Measurement, zero_ns: int) -> tuple[Span, ...]:
-    """The typical inference and the layers in it, below where the rounds begin.
+    """The typical inference and its layers, starting with the first round.
 
-    Nothing where no layer was timed.
+    Empty if no layer was timed.
     """
     rows = [(row, row.ns) for row in case.layers if row.ns is not None and _is_time(row.ns)]
     if not rows:
         return ()
-    begun_ns = measurement.rounds[0].begun_ns if _stand(measurement) else None
+    begun_ns = measurement.rounds[0].begun_ns if _has_start_times(measurement) else None
     low_ns = 0 if begun_ns is None else begun_ns - zero_ns
-    # The bounds are rounded, not the durations, of which thousands would drift from their sum.
+    # Bounds are rounded, because thousands of rounded durations would drift from their sum.
     bounds_ns = [low_ns + round(ns) for ns in accumulate((ns for _, ns in rows), initial=0.0)]
     latency = measurement.latency
     whole = _span(

@@ -1,4 +1,4 @@
-"""The profiler for a program of one's own: `with profile(file="trace.json") as p:`."""
+"""`profile` for your own code: `with profile(file="trace.json") as p:`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Format = Literal["chrome", "frame"]
 FORMATS = ("chrome", "frame")
 CATEGORIES = ("inference", "operator")
-# The runtime keeps what it tells of an operator in memory until its profile is written, about a
-# kilobyte of each, and does not take more than a million.
+# Until a profile is written, ONNX Runtime keeps about a kilobyte of memory for each operator that
+# ran, and at most a million of them.
 OPERATOR_LIMIT = 10_000
 
 _BY = ("session", "name")
@@ -49,11 +49,11 @@ def profile(
     format: Format = "chrome",  # noqa: A002  # as others call it
     operator_limit: int | None = OPERATOR_LIMIT,
 ) -> Profiling:
-    """A recording of every ONNX Runtime session that runs inside of the `with` statement.
+    """Record every ONNX Runtime session that runs inside the `with` statement.
 
-    With a `file` it is written there as a Chrome trace. With `format="frame"` nothing is written:
-    the data frames are asked of what `with` gives, as they can be in any case. Operators are those
-    of the first `operator_limit` inferences of each session, of all of them with None.
+    With a `file` the recording is written there as a Chrome trace. `format="frame"` writes no
+    file. In both cases the object of the `with` statement returns data frames. Operators are
+    recorded for the first `operator_limit` inferences of each session; None: for all.
     """
     if format not in FORMATS:
         raise UsageError(f"format is {format!r}: it can be 'chrome' or 'frame'.")
@@ -82,9 +82,9 @@ def profile(
 
 
 class Profiling:
-    """A profile: being recorded inside of its `with` statement, and to be read after it."""
+    """A profile, recorded inside its `with` statement and read after it."""
 
-    # There is one runtime in a process, and so one profile of it.
+    # A process has one ONNX Runtime, and so one active profile.
     _active: Profiling | None = None
     _switch = threading.Lock()
 
@@ -103,8 +103,8 @@ class Profiling:
     # -- recording
 
     def __enter__(self) -> Profiling:  # noqa: PYI034  # Python 3.10 has no Self
-        """Begin. A file that could not be written at the end is an error now."""
-        # Imported here: until something is recorded, the runtime need not be loaded.
+        """Begin to record. A file that cannot be written is an error now, not at the end."""
+        # Imported here: the runtime is loaded only if something is recorded.
         from pytest_modelperf.profiler.engines.onnxruntime_sessions import SessionWatch
 
         with Profiling._switch:
@@ -133,13 +133,13 @@ class Profiling:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End, and write the file. What the body raised passes through."""
+        """End, and write the file. An error of the body passes through."""
         try:
             notes = self._end()
         except Exception as problem:
             if error is None:
                 raise
-            # Not in place of what the body raised.
+            # The error of the body is raised, not this one.
             notes = [f"the trace could not be completed: {problem}"]
         if notes:
             with contextlib.nullcontext() if error is None else contextlib.suppress(TraceWarning):
@@ -147,7 +147,7 @@ class Profiling:
 
     @property
     def is_recording(self) -> bool:
-        """Whether it has begun and not ended, in this very process."""
+        """Whether the recording has begun and not ended, in this process."""
         recorder = self._recorder
         return (
             recorder is not None
@@ -157,16 +157,16 @@ class Profiling:
         )
 
     def discard(self) -> None:
-        """Remove what was recorded, which can be read no more. The file stays."""
+        """Delete the recorded events; they cannot be read any more. The trace file stays."""
         if self._remove is not None:
             self._remove()
 
     def record(self, name: str) -> AbstractContextManager[None]:
-        """A label over what runs inside of its `with` statement, on this thread. Labels nest."""
+        """Label what this thread runs inside the `with` statement. Labels nest."""
         return self._begun().label(str(name))
 
     def pause(self) -> None:
-        """Record nothing that begins from now on, until `resume`."""
+        """Record nothing that begins before `resume` is called."""
         self._begun().pause()
 
     def resume(self) -> None:
@@ -179,9 +179,10 @@ class Profiling:
         engine: str = "onnxruntime",
         **named: Any,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401  # the runtime has no types
-        """A session that is recorded: of ONNX Runtime, with the arguments of `InferenceSession`.
+        """Create a session that is recorded, with the arguments of `InferenceSession`.
 
-        Of another engine it has `run(outputs, feeds)` alone, and takes `threads` and `options`.
+        The session of another engine takes `threads` and `options`, and only has
+        `run(outputs, feeds)`.
         """
         recorder = self._begun()
         if engine != "onnxruntime":
@@ -198,7 +199,7 @@ class Profiling:
         return self._recorder
 
     def _end(self) -> list[str]:
-        """Complete the recording; what is missing from it."""
+        """Complete the recording and write the file; return what is missing from it."""
         recorder, watch = self._begun(), self._watch
         if watch is None:
             return []
@@ -207,7 +208,7 @@ class Profiling:
             if Profiling._active is self:
                 Profiling._active = None
         if recorder.process != os.getpid():
-            # Of a process that was forked nothing is recorded, and the file is the other's.
+            # Nothing of a forked process is recorded, and the file belongs to the parent.
             self._watch = None
             return []
         try:
@@ -220,12 +221,12 @@ class Profiling:
         return [note.text for note in self._recording.found if note.is_loss]
 
     def leave(self) -> None:
-        """Write nothing more down, for another process is recorded."""
+        """Record nothing more: this is a forked process, and its parent is recorded."""
         self._begun().leave()
 
     @classmethod
     def leave_forked(cls) -> None:
-        """In a process that was forked: record nothing, and wait for no thread of the other."""
+        """In a forked process: record nothing, and wait for no thread of the parent."""
         cls._switch = threading.Lock()
         active, cls._active = cls._active, None
         if active is not None:
@@ -235,11 +236,11 @@ class Profiling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known of the recording: what is missing, and why."""
+        """What is missing from the recording, and why."""
         return tuple(note.text for note in self._ended().found)
 
     def events(self) -> Iterator[Event]:
-        """All of it, by their start; what is inside of something comes after it."""
+        """All events, sorted by start; a span comes before the spans inside it."""
         return self._ended().events()
 
     def frames(self) -> Frames:
@@ -258,7 +259,7 @@ class Profiling:
         return self._recording
 
     def frame(self) -> pd.DataFrame:
-        """A row for each span, by their start."""
+        """A row for each span, sorted by start."""
         return self.frames().frame()
 
     def where(self, column: str, value: object) -> Frames:

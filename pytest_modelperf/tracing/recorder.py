@@ -1,4 +1,4 @@
-"""What runs while a profile is active, written down as it ends, by whichever thread it ran on."""
+"""Records what runs while a profile is active. Each thread records its own spans as they end."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.engines.watched import Shapes, WatchedSession
 
 INFERENCE_NAME = "inference"
-# Labels that do not nest, as those of asyncio's tasks, have rows of their own. No thread of a
-# system has a number as large.
+# Added to the id of a label that overlaps others, as of asyncio's tasks: the number of its own row.
+# No thread has a number this large.
 _ROW_OF_ITS_OWN = 1 << 32
-# What the program waits for when a session has come to the limit of its operators.
+# The program waits for this when a session reaches its limit of operators.
 PROFILE_WRITTEN = "its profile is written"
 MODEL_IN_MEMORY = "model in memory"
 PROCESS_MEMORY = "memory of the process"
-# Inferences that end sooner after each other share a look at the memory, which takes 1 us itself.
+# Memory is read at most this often: a read takes 1 us.
 _MEMORY_EVERY_NS = 1_000_000
-# Sets of shapes that are kept apart.
+# The most sets of shapes, and the most kinds of inferences in the cache.
 MAX_SHAPES = 4096
 
-# What tells one kind of inference from another, and so is kept once.
+# The key of a kind of inference, whose facts are stored once.
 _Kind = tuple[object, ...]
 
 
 class _Thread(threading.local):
-    """What is open on this thread."""
+    """The labels that are open on this thread, its number, and when its last inference ended."""
 
     def __init__(self, names: dict[int, str]) -> None:
         self.number = threading.get_native_id()
         self.labels: list[_Label] = []
         self.free_from_ns = 0
         name = threading.current_thread().name
-        # A thread that Python did not start.
+        # Python did not start this thread.
         is_foreign = name.startswith("Dummy-")
         names.setdefault(self.number, f"pool thread {self.number}" if is_foreign else name)
 
     @property
     def label(self) -> int | None:
-        """The label that is open, the innermost of them."""
+        """The id of the innermost open label."""
         return self.labels[-1].id if self.labels else None
 
 
@@ -75,7 +75,7 @@ class _Label:
 
 @dataclass(frozen=True, slots=True)
 class _Inferences:
-    """What inferences of one kind have in common: numbers of their session and of their shapes."""
+    """What inferences of one kind share; `session` and `shapes` are numbers in the recorder."""
 
     arguments: dict[str, Argument]
     session: int
@@ -83,7 +83,7 @@ class _Inferences:
 
 
 class Recorder:
-    """Spans and counters of this process, in a folder. Its clock starts at 0 as it is made."""
+    """The spans and counters of this process, in a folder. Its clock starts at 0 now."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Recorder:
         self._names_of_sessions: list[str] = []
         self._counts: collections.Counter[str] = collections.Counter()
         self._is_open = True
-        # When pauses began, and when they ended.
+        # The starts and ends of pauses.
         self._paused_ns: list[int] = []
         self._resumed_ns: list[int] = []
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Recorder:
                 self._resumed_ns.append(self._clock())
 
     def is_recorded(self, start_ns: int) -> bool:
-        """Whether what began then is recorded: not what began in a pause."""
+        """Whether something that began then is recorded: not if it began in a pause."""
         place = bisect_right(self._paused_ns, start_ns) - 1
         if place < 0:
             return True
@@ -159,7 +159,7 @@ class Recorder:
             place = thread.labels.index(opened)
             del thread.labels[place]
             for other in thread.labels[place:]:
-                # It began inside of this one, and ends after it.
+                # It began inside this label and ends after it.
                 other.overlaps = True
             row = thread.number
             if opened.overlaps:
@@ -233,13 +233,13 @@ class Recorder:
         thread = self._thread
         labels = thread.labels
         if has_waited:
-            # The threads of a pool take them one after the other.
+            # The inference waited in a queue: it began when the pool's thread was free.
             start_ns = max(start_ns, thread.free_from_ns)
             thread.free_from_ns = end_ns
         key: _Kind = (session, method, shapes, error)
         kind = self._kinds.get(key) or self._new_kind(key, session, method, shapes, error)
         is_hidden = bool(self._paused_ns) and not self.is_recorded(start_ns)
-        # As `write_span` would have it, at a fraction of what that costs.
+        # The same record as from `write_span`, at a fraction of the cost.
         self.spool.add(
             (
                 start_ns - self.begun_ns,
@@ -268,17 +268,17 @@ class Recorder:
             self.spool.add(write_counter(counter, next(self._ids)))
 
     def session_name(self, session: WatchedSession) -> str:
-        """What it is called here: after its file, and apart from others of that file."""
+        """The name of its file, with a number if several sessions have the same file."""
         return self._names_of_sessions[self._number_of(session)]
 
     def close(self) -> None:
-        """Write nothing more down."""
+        """Record nothing more."""
         self._is_open = False
         self._memory.close()
 
     def leave(self) -> None:
-        """In a process that was forked: have nothing of it come into what the other writes down."""
-        # A thread of the other process may have held it.
+        """In a forked process: keep its events out of the parent's recording."""
+        # A thread of the parent may have held the old lock.
         self._lock = threading.Lock()
         self.close()
         leave_inherited(self.folder)
@@ -324,10 +324,10 @@ class Recorder:
         return kind
 
     def _add_span(self, span: Span) -> None:
-        """Write it down, on the clock of the trace."""
+        """Record a span, with its start on the clock of the trace."""
         if self._is_open:
             self.spool.add(write_span(replace(span, start_ns=span.start_ns - self.begun_ns)))
 
     def _is_here(self) -> bool:
-        """Whether this is the process that is recorded, and not one that it forked."""
+        """Whether this is the recorded process, and not one forked from it."""
         return self._is_open and os.getpid() == self.process

@@ -1,4 +1,4 @@
-"""A recording that has ended: its events in order, as often as they are asked for."""
+"""A recording that has ended: its events in order, which can be read repeatedly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ABOUT_TIMES = (
 
 
 class Recording:
-    """Everything that a recorder wrote down, with the operators that its sessions tell of."""
+    """All events of a recorder, and the operators from the profiles of its sessions."""
 
     def __init__(self, recorder: Recorder) -> None:
         recorder.close()
@@ -27,7 +27,7 @@ class Recording:
         self.found: tuple[Note, ...] = tuple(add_operators(recorder))
 
     def events(self) -> Iterator[Event]:
-        """By their start; of two that begin together the outer one comes first."""
+        """The events sorted by start; if two start together, the outer one comes first."""
         recorder = self._recorder
         yield ThreadName(name=_PROCESS_NAME, process=recorder.process)
         for thread, name in recorder.names.items():

@@ -1,8 +1,8 @@
-"""The records of a trace: what ran when, on which thread, inside of what.
+"""The records of a trace: what ran, when, on which thread, and inside which other span.
 
-A trace is a stream of events in which a span stands before those inside of it. It may be too large
-to be held: who reads it goes through it once. There are hundreds of thousands of them in a profile,
-so they are structs of msgspec, which are made in a fraction of the time that dataclasses take.
+A trace is a stream of events, where each span comes before the spans inside it. It may be larger
+than memory, so readers go through it once. A profile has hundreds of thousands of events; msgspec
+creates structs in a fraction of the time of dataclasses.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import TypeAlias
 
 import msgspec
 
-# How a file of one begins. In this order for Perfetto, which reads as it goes: the unit before the
-# events, and what some of its versions skip the rest at behind them.
+# The start of a trace file. Perfetto parses the file in order: it needs the unit before the events,
+# and some versions stop at `otherData`, so that comes last.
 TRACE_HEAD = '{"displayTimeUnit":"ms",\n"traceEvents":['
 
 Argument: TypeAlias = "bool | int | float | str | Sequence[str] | None"
 
 
 class Category(enum.Enum):
-    """What a span is of; a viewer can filter by it."""
+    """The kind of a span; viewers can filter by it."""
 
     LABEL = "label"
     SESSION = "session"
@@ -30,17 +30,17 @@ class Category(enum.Enum):
     INFERENCE = "inference"
     OPERATOR = "operator"
     OVERHEAD = "overhead"
-    # What the program waits for, because it is recorded.
+    # Time that the program waits because of the recording.
     RECORDING = "recording"
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A stretch of time on a thread, and what is known of it. None in `arguments` is left out.
+    """Something that ran on a thread, with its facts. Arguments that are None are not written.
 
     `start_ns` is on the clock of the trace, which begins at 0 and never goes back. `id` is above 0
-    and that of no other span of the trace, `parent` the `id` of the span that it ran inside of.
-    `self_ns` leaves out the operators inside; None where it is the whole duration.
-    `operator_index` is the place of an operator in its inference, from 0.
+    and unique in the trace; `parent` is the `id` of the span that this one ran inside. `self_ns`
+    excludes the operators inside; None: the same as the duration. `operator_index` is the position
+    of an operator in its inference, from 0.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Counter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Values of something at a moment, such as bytes of memory by kind."""
+    """Values at one moment, such as bytes of memory by kind."""
 
     name: str
     at_ns: int
@@ -70,7 +70,7 @@ class Counter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ThreadName(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a thread, or a process where `thread` is None, is called."""
+    """The name of a thread, or of a process if `thread` is None."""
 
     name: str
     process: int

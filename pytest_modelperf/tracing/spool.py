@@ -1,4 +1,4 @@
-"""What is recorded, on disk: written as it comes, read in order, with little of it in memory."""
+"""Recorded events on disk: written in any order, read sorted, with few of them in memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
-# So many records are sorted and written together, and are read in pieces of so many.
+# How many records are sorted and written together, and how many are read together.
 RUN_RECORDS = 8192
 PIECE_RECORDS = 256
 
-# Its place in the order, the end as a negative number so that the longer of two comes first, and
-# a number that no other has; then whatever is known. Of what `marshal` can write, for its speed.
+# Start, negative end (so that the longer of two comes first) and a unique number sort the records;
+# the facts follow. All values are of types that `marshal` writes, the fastest format.
 Record: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Where records that were written together lie."""
+    """The place of some records in the file."""
 
     offset: int
     length: int
@@ -29,21 +29,21 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Records in order, and the first of them."""
+    """A sorted run of records: its first record, and the pieces of the file that hold it."""
 
     first: Record
     pieces: tuple[_Piece, ...]
 
 
 class Spool:
-    """Records in a file. Any thread may add to it; it is read when nothing more is added."""
+    """Records in a file. Any thread may add records; reading begins after the last one."""
 
     def __init__(
         self, path: Path, run_records: int = RUN_RECORDS, piece_records: int = PIECE_RECORDS
     ) -> None:
         self._run_records = run_records
         self._piece_records = piece_records
-        # Nothing is left in a buffer: a process that is forked would write it once more.
+        # Unbuffered: a forked process would write the content of a buffer again.
         self._file: BinaryIO = path.open("w+b", buffering=0)
         self._pending: list[Record] = []
         self._runs: list[_Run] = []
@@ -52,7 +52,7 @@ class Spool:
 
     def add(self, record: Record) -> None:
         self._pending.append(record)
-        # Whoever comes while another thread writes leaves it to that.
+        # If another thread is writing, it writes these records too.
         if len(self._pending) >= self._run_records and self._lock.acquire(blocking=False):
             try:
                 self._write_run()
@@ -60,7 +60,7 @@ class Spool:
                 self._lock.release()
 
     def read(self) -> Iterator[Record]:
-        """All records in order."""
+        """All records, sorted."""
         with self._lock:
             while self._pending:
                 self._write_run()
@@ -78,7 +78,7 @@ class Spool:
 
     def _write_run(self) -> None:
         count = len(self._pending)
-        # No two have the same number: what comes after it is not compared.
+        # The numbers are unique, so nothing after them is compared.
         records = sorted(self._pending[:count])
         pieces = []
         for first in range(0, count, self._piece_records):
@@ -88,12 +88,12 @@ class Spool:
             pieces.append(_Piece(self._end, len(data)))
             self._end += len(data)
         self._runs.append(_Run(records[0], tuple(pieces)))
-        # At last, so that nothing is lost where this was interrupted.
+        # Deleted last, so that an interruption loses nothing.
         del self._pending[:count]
 
 
 def _merged(spool: Spool, runs: list[_Run]) -> Iterator[Record]:
-    """The records of all runs in order; a run is opened when it is its turn."""
+    """The records of all runs, merged; a run is opened when its first record is due."""
     opened: list[tuple[Record, Record, Iterator[Record]]] = []
 
     def put(records: Iterator[Record]) -> None:
@@ -117,7 +117,7 @@ def _key(record: Record) -> Record:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """An unbuffered file may take a part of it only, as on a disk that is nearly full."""
+    """Write all data; an unbuffered file may take less at once, as on a nearly full disk."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) or 0 :]

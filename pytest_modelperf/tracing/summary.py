@@ -1,4 +1,4 @@
-"""What a trace says in total: how long its inferences took, and which operators took how long."""
+"""Sums up a trace: the times of its inferences, and of its operators."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pytest_modelperf.tracing.totals import (
 
 _TIMED = (Category.OPERATOR, Category.OVERHEAD)
 _SUMMED = (*_TIMED, Category.INFERENCE)
-# Below, the first inference alone says as much.
+# With fewer inferences, a row without the first one would say nothing new.
 _FEWEST = 3
 
 
 class TraceSummarizer:
-    """Takes the events of a trace, of which it keeps totals and the times of inferences."""
+    """Takes the events of a trace; keeps only totals and the times of inferences."""
 
     def __init__(self, grouping: Grouping) -> None:
         self._grouping = grouping
         self._names: dict[int, str] = {}
         self._peak_bytes: dict[int, int] = {}
-        # By process and, where several are told of in one, by session.
+        # By process and by session; the session is None if the trace names none.
         self._parts: dict[tuple[int, str | None], _Part] = {}
 
     def add(self, event: Event) -> None:
@@ -48,13 +48,13 @@ class TraceSummarizer:
             self._names[event.process] = event.name
 
     def finish(self, order: Order) -> tuple[TraceSummary, ...]:
-        """A summary for each session or process in which something ran."""
+        """A summary for each session or process that ran something."""
         sessions = Counts(process for process, _ in self._parts)
         return tuple(
             part.finished(
                 self._names.get(process, "") if session is None else session,
                 order,
-                # What a process has belongs to all of its sessions.
+                # The memory of a process belongs to all of its sessions.
                 self._peak_bytes.get(process) if sessions[process] == 1 else None,
             )
             for (process, session), part in self._parts.items()
@@ -63,7 +63,7 @@ class TraceSummarizer:
 
 @dataclass(slots=True)
 class _Time:
-    """An `OperatorTime` in the making."""
+    """An `OperatorTime` that is still being added up."""
 
     name: str
     op_type: Argument
@@ -103,7 +103,7 @@ class _Time:
 
 @dataclass(slots=True)
 class _Part:
-    """A `TraceSummary` in the making."""
+    """A `TraceSummary` that is still being added up."""
 
     inferences: dict[str, list[int]] = field(default_factory=dict)
     times: dict[tuple[str, Argument], _Time] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def _key(span: Span, grouping: Grouping) -> tuple[str, Argument]:
 
 
 def _with_and_without_first(name: str, times: list[int]) -> Iterator[tuple[str, list[int]]]:
-    """The first inference of a session takes longer: it allocates, and finds out what is best."""
+    """The group with and without the first inference, which is slower: it allocates and tunes."""
     yield name, times
     if len(times) >= _FEWEST:
         yield "after the first", times[1:]

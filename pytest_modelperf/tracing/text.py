@@ -1,4 +1,4 @@
-"""What a trace says in total, as a terminal shows it: inferences, operators, what is missing."""
+"""Renders the totals of a trace for a terminal: inferences, operators, notes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_SELF = "times are without what ran inside of a Loop, an If or a Scan"
 
 @dataclass(frozen=True, slots=True)
 class TraceView:
-    """What is shown of a trace: what operators are added up by, and how many (None: all)."""
+    """How to show a trace: the grouping of its operators, and how many to show (None: all)."""
 
     grouping: Grouping
     top: int | None
@@ -60,7 +60,7 @@ def _write_summary(page: Page, summary: TraceSummary, view: TraceView) -> None:
 
 
 def inference_table(groups: Sequence[InferenceTimes]) -> Table:
-    """A row for all inferences, and one without the first, which is often slower."""
+    """For each name, a row for all inferences and one without the first, which is often slower."""
     percents = [percentile.name for percentile in groups[0].latency.percentiles]
     columns = (
         Column("ms", is_text=True),

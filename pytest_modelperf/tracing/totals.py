@@ -1,4 +1,4 @@
-"""The records of what a trace says in total, and what it may be added up and sorted by."""
+"""The totals of a trace as records, with the ways to group and sort them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pytest_modelperf.stats.records import Latency
 
 
 class Grouping(enum.Enum):
-    """What the runs of operators are added up by."""
+    """What the times of operators are grouped by."""
 
     OPERATOR = "operator"
     TYPE = "type"
@@ -17,7 +17,7 @@ class Grouping(enum.Enum):
 
 
 class Order(enum.Enum):
-    """What operators are sorted by: times from the longest, names from A to Z."""
+    """What operators are sorted by: times and calls from the largest, names from A to Z."""
 
     TOTAL = "total"
     MEAN = "mean"
@@ -28,9 +28,9 @@ class Order(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTime:
-    """What operators of one name, type or layer took together, without those in their bodies.
+    """The self times of all operators of one name, type or layer, added up.
 
-    What differs among them is None.
+    A fact that differs among these operators is None.
     """
 
     name: str
@@ -49,7 +49,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceTimes:
-    """How long the inferences of one name took."""
+    """The times of all inferences of one name."""
 
     name: str
     latency: Latency
@@ -57,10 +57,10 @@ class InferenceTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What one process of a trace did, or one session in it.
+    """The totals of one process of a trace, or of one session in it.
 
-    `between_ns` is what its inferences took beside operators, None where operators ran on other
-    threads than the inferences, or no inference is known.
+    `between_ns` is the time of its inferences outside operators; None if operators ran on other
+    threads than the inferences, or if no inference is known.
     """
 
     name: str

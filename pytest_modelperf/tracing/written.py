@@ -1,15 +1,15 @@
-"""How events are written down: as the records of a spool, and back."""
+"""Converts events to the records of a spool, and back."""
 
 from __future__ import annotations
 
 from pytest_modelperf.tracing.records import Category, Counter, Span
 from pytest_modelperf.tracing.spool import Record
 
-# Where the parts of a record are; the first three are its place in the order.
+# Positions in a record, after the three that sort it.
 KIND, THREAD, PARENT, NAME, ARGUMENTS, SELF, INDEX, SESSION, SHAPES = range(3, 12)
 
 INFERENCE = Category.INFERENCE.value
-# An inference that was made in a pause: not shown, and yet in the profile of its session.
+# An inference during a pause: not shown, but its session's profile contains it.
 HIDDEN = "hidden"
 _COUNTER = "counter"
 
@@ -34,7 +34,7 @@ def write_counter(counter: Counter, id_: int) -> Record:
 
 
 def read_event(record: Record, process: int) -> Span | Counter | None:
-    """The event; None for what is not shown."""
+    """The event; None for a hidden inference."""
     start_ns, minus_end_ns, id_, kind, thread, parent, name, arguments, *rest = record
     if kind == HIDDEN:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import shlex
 import shutil
@@ -17,12 +16,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import pytest_modelperf
 from pytest_modelperf.cli import main
 from pytest_modelperf.tracing.frames.rows import COLUMNS
 from tests.support.checkout import ROOT
 from tests.support.light_models import light_model
 from tests.support.runtimes import unless_1_23
+from tests.tracing.pythons import SEARCH_PATH, environment, hooked
 
 PAGE = (ROOT / "docs" / "tracing.md").read_text(encoding="utf-8")
 ENTRY = re.compile(
@@ -31,8 +30,9 @@ ENTRY = re.compile(
     re.DOTALL,
 )
 # With it no column is left out, however long its numbers are.
-TRACING = Path(pytest_modelperf.__file__).parent / "tracing"
 COLUMNS_OF_TERMINAL = "150"
+# Below the folder of the page.
+HOOKED = Path("environment")
 RULE = re.compile(r"^─+$")
 
 
@@ -61,28 +61,34 @@ def run_step(language: str, code: str, names: dict[str, object]) -> str:
 def run_command(line: str) -> str:
     prompt, *words = shlex.split(line)
     assert prompt == "$"
+    if "--hook" in words:
+        # Into an environment of its own, and not into that of the tests.
+        assert words == ["modelperf", "trace", "--hook", "install"]
+        hooked(HOOKED)
+        return ""
     if words[0] == "modelperf":
-        result = CliRunner().invoke(main, words[1:])
+        arguments = [sys.executable if word == "python" else word for word in words[1:]]
+        result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 0, result.output
         return result.stdout
     return run_program(words)
 
 
 def run_program(words: list[str]) -> str:
-    """What a program prints, run as if the package were installed where Python looks for it."""
+    """What a program prints, run by the Python in which the page has installed the hook."""
     variable, python, program = words
     name, value = variable.split("=")
     assert python == "python"
-    start = f"import runpy, site; site.addsitedir({str(TRACING)!r}); runpy.run_path({program!r})"
-    package = str(TRACING.parent.parent)
+    Path(value).unlink()
     ended = subprocess.run(
-        [sys.executable, "-c", start],
-        env={**os.environ, name: value, "PYTHONPATH": package},
+        [HOOKED / "bin" / "python", program],
+        env=environment(**{name: value}),
         check=True,
         capture_output=True,
         text=True,
     )
     assert ended.stderr == ""
+    assert Path(value).exists()
     return ended.stdout
 
 
@@ -95,6 +101,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> list[Step]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("COLUMNS", COLUMNS_OF_TERMINAL)
+        patch.setenv("PYTHONPATH", SEARCH_PATH)
         return list(run_page())
 
 

@@ -43,6 +43,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("profiler/worker/starter.py", "exec"): "the same",
     ("profiler/worker/inline.py", "import_module"): "the module of an engine, ours or a plugin's",
     ("tracing/engine_sessions.py", "import_module"): "the module of a built-in engine",
+    ("tracing/launch.py", "subprocess"): "the program that the command line names",
+    ("tracing/launch.py", "Popen"): "the same",
     ("tracing/spool.py", "marshal"): "records that this process wrote into its own folder",
 }
 

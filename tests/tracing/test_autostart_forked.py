@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing.test_autostart import START, run
+from tests.tracing.pythons import SEARCH_PATH, Python
+from tests.tracing.test_autostart import run
 from tests.tracing.validity import Trace, read_valid_trace
 
 # Each process that runs the model tells its number, and how often it does.
@@ -95,11 +96,15 @@ def read_traces(folder: Path) -> dict[str, Trace]:
     }
 
 
-def run_traced(model: Path, program: str, before: str = PROGRAM) -> tuple[str, dict[str, Trace]]:
+def run_traced(
+    python: Python, model: Path, program: str, before: str = PROGRAM
+) -> tuple[str, dict[str, Trace]]:
     """What the program told, and its traces; nothing else is left of it."""
     temporary = model.parent / "temporary"
     temporary.mkdir()
-    done = run(model.parent, before + program, MODELPERF_TRACE="trace.json", TMPDIR=str(temporary))
+    done = run(
+        python, model.parent, before + program, MODELPERF_TRACE="trace.json", TMPDIR=str(temporary)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert list(temporary.glob("modelperf*")) == []
     return done.stdout, read_traces(model.parent)
@@ -108,8 +113,10 @@ def run_traced(model: Path, program: str, before: str = PROGRAM) -> tuple[str, d
 @pytest.mark.parametrize(
     "program", [PROCESS, FAILING, POOL, EXECUTOR, PLAIN, AT_ONCE], ids=lambda text: text[:12]
 )
-def test_each_process_that_is_forked_has_a_file_of_its_own(model: Path, program: str) -> None:
-    told, traces = run_traced(model, f"work(3)\n{program}")
+def test_each_process_that_is_forked_has_a_file_of_its_own(
+    hooked_python: Python, model: Path, program: str
+) -> None:
+    told, traces = run_traced(hooked_python, model, f"work(3)\n{program}")
     expected = counts(told)
     (own,) = [process for process in expected if f"trace-{process}.json" not in traces]
     assert len(expected) > 1
@@ -121,13 +128,17 @@ def test_each_process_that_is_forked_has_a_file_of_its_own(model: Path, program:
         assert "notes" not in trace.about
 
 
-def test_a_process_that_is_forked_and_runs_nothing_leaves_no_file(model: Path) -> None:
+def test_a_process_that_is_forked_and_runs_nothing_leaves_no_file(
+    hooked_python: Python, model: Path
+) -> None:
     program = "session = opened()\nassert fork(tell, 0) == 0\n" + POOL.replace("work", "tell")
-    _, traces = run_traced(model, program)
+    _, traces = run_traced(hooked_python, model, program)
     assert list(traces) == ["trace.json"]
 
 
-def test_what_a_process_inherits_stays_whole_where_it_came_from(model: Path) -> None:
+def test_what_a_process_inherits_stays_whole_where_it_came_from(
+    hooked_python: Python, model: Path
+) -> None:
     """The profile of a session is one open file, which both processes could write."""
     program = """\
 session = opened()
@@ -145,7 +156,7 @@ process.join()
 assert process.exitcode == 0
 work(5, session)
 """
-    told, traces = run_traced(model, program)
+    told, traces = run_traced(hooked_python, model, program)
     (own, _, _) = expected = counts(told)
     (trace,) = [traces.pop("trace.json")]
     assert expected[own] == len(trace.of("inference")) == 7
@@ -153,8 +164,12 @@ work(5, session)
     assert "notes" not in trace.about
 
 
-def test_of_a_session_that_was_inherited_the_inferences_are_recorded(model: Path) -> None:
-    told, traces = run_traced(model, "session = opened()\nassert fork(work, 3, session) == 0\n")
+def test_of_a_session_that_was_inherited_the_inferences_are_recorded(
+    hooked_python: Python, model: Path
+) -> None:
+    told, traces = run_traced(
+        hooked_python, model, "session = opened()\nassert fork(work, 3, session) == 0\n"
+    )
     (process,) = counts(told)
     trace = traces[f"trace-{process}.json"]
     assert [span.name for span in trace.spans] == ["inference"] * 3
@@ -164,27 +179,28 @@ def test_of_a_session_that_was_inherited_the_inferences_are_recorded(model: Path
 
 
 @pytest.mark.parametrize("first", ["work(2)", "tell(0)"])
-def test_forked_processes_fork_others(model: Path, first: str) -> None:
+def test_forked_processes_fork_others(hooked_python: Python, model: Path, first: str) -> None:
     outer = f"def outer():\n    {first}\n    assert fork(work, 3) == 0\n    tell(0)\n"
-    told, traces = run_traced(model, f"{outer}\nassert fork(outer) == 0\nwork(1)\n")
+    told, traces = run_traced(hooked_python, model, f"{outer}\nassert fork(outer) == 0\nwork(1)\n")
     sizes = sorted(len(trace.of("inference")) for trace in traces.values())
     assert sizes == sorted(count for count in counts(told).values() if count)
 
 
-def test_the_runtime_may_be_imported_in_the_forked_process_alone(model: Path) -> None:
+def test_the_runtime_may_be_imported_in_the_forked_process_alone(
+    hooked_python: Python, model: Path
+) -> None:
     late = PROGRAM.replace("import onnxruntime as ort\n", "")
     imported = "def load(count):\n    global ort\n    import onnxruntime as ort\n    work(count)\n"
     program = imported + POOL.replace("work", "load") + "assert fork(load, 7) == 0\n"
-    told, traces = run_traced(model, program, late)
+    told, traces = run_traced(hooked_python, model, program, late)
     expected = {f"trace-{process}.json": count for process, count in counts(told).items()}
     assert {name: len(trace.of("inference")) for name, trace in traces.items()} == expected
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_so_is_a_process_that_is_started_in_another_way(model: Path, method: str) -> None:
-    # Those import the program anew, and start as every Python does.
-    place = f"import site\nsite.addpackage({str(START.parent)!r}, {START.name!r}, None)\n"
-    (model.parent / "sitecustomize.py").write_text(place)
+def test_so_is_a_process_that_is_started_in_another_way(
+    hooked_python: Python, model: Path, method: str
+) -> None:
     (model.parent / "worker.py").write_text(PROGRAM)
     program = f"""\
 import sys
@@ -199,8 +215,8 @@ if __name__ == "__main__":
     for process in processes:
         process.join()
 """
-    path = f"{model.parent}{os.pathsep}{START.parents[2]}"
-    done = run(model.parent, program, MODELPERF_TRACE="trace.json", PYTHONPATH=path)
+    path = f"{model.parent}{os.pathsep}{SEARCH_PATH}"
+    done = run(hooked_python, model.parent, program, MODELPERF_TRACE="trace.json", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     (ran,) = [process for process, count in counts(done.stdout).items() if count]
     traces = read_traces(model.parent)
@@ -209,9 +225,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("end", ["signal.SIGKILL", "signal.SIGTERM"])
-def test_of_a_process_that_is_killed_there_is_no_trace(model: Path, end: str) -> None:
+def test_of_a_process_that_is_killed_there_is_no_trace(
+    hooked_python: Python, model: Path, end: str
+) -> None:
     killed = f"assert fork(work, 2, end=lambda: os.kill(os.getpid(), {end})) == -{end}\nwork(1)\n"
-    done = run(model.parent, PROGRAM + killed, MODELPERF_TRACE="trace.json")
+    done = run(hooked_python, model.parent, PROGRAM + killed, MODELPERF_TRACE="trace.json")
     assert (done.returncode, done.stderr) == (0, "")
     child, _ = counts(done.stdout)
     traces = read_traces(model.parent)
@@ -220,7 +238,9 @@ def test_of_a_process_that_is_killed_there_is_no_trace(model: Path, end: str) ->
     assert len(trace.of("inference")) == 1
 
 
-def test_a_forked_process_waits_for_no_thread_of_the_other(model: Path) -> None:
+def test_a_forked_process_waits_for_no_thread_of_the_other(
+    hooked_python: Python, model: Path
+) -> None:
     """As if a thread of it had begun or recorded something at that very moment."""
     program = """\
 from pytest_modelperf.tracing.profiling import Profiling
@@ -233,25 +253,29 @@ with Profiling._switch, Profiling._active._begun()._lock, Profiling._active._wat
         sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-    told, traces = run_traced(model, program)
+    told, traces = run_traced(hooked_python, model, program)
     (process,) = counts(told)
     assert len(traces[f"trace-{process}.json"].of("inference")) == 3
 
 
-def test_a_program_may_end_the_trace_of_those_that_it_forks(model: Path) -> None:
+def test_a_program_may_end_the_trace_of_those_that_it_forks(
+    hooked_python: Python, model: Path
+) -> None:
     program = "work(1)\ndel os.environ['MODELPERF_TRACE']\nassert fork(work, 2) == 0\n"
-    _, traces = run_traced(model, program)
+    _, traces = run_traced(hooked_python, model, program)
     assert list(traces) == ["trace.json"]
 
 
-def test_that_a_file_cannot_be_written_is_said_once(model: Path) -> None:
+def test_that_a_file_cannot_be_written_is_said_once(hooked_python: Python, model: Path) -> None:
     program = PROGRAM + "assert fork(work, 1) == 0\nassert fork(work, 1) == 0\n"
-    done = run(model.parent, program, MODELPERF_TRACE="no/trace.json")
+    done = run(hooked_python, model.parent, program, MODELPERF_TRACE="no/trace.json")
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_profile_that_a_forked_process_begins_itself_is_its_own(model: Path) -> None:
+def test_a_profile_that_a_forked_process_begins_itself_is_its_own(
+    hooked_python: Python, model: Path
+) -> None:
     program = """\
 from pytest_modelperf import profile
 def recorded():
@@ -260,7 +284,7 @@ def recorded():
     assert len([event for event in p.events() if event.name == "inference"]) == 2
 assert fork(recorded) == 0
 """
-    _, traces = run_traced(model, program)
+    _, traces = run_traced(hooked_python, model, program)
     assert list(traces) == ["trace.json"]
     inner = read_valid_trace((model.parent / "inner.json").read_text(encoding="ascii"))
     assert len(inner.of("inference")) == 2

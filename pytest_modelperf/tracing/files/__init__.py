@@ -1,1 +1,1 @@
-"""Files of what ran, told apart and read."""
+"""Reads files of what ran: traces and profiles."""

@@ -1,4 +1,4 @@
-"""Any of the files that hold what ran, told apart by what they begin with."""
+"""Opens any file of what ran; the start of the file tells its kind."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import TRACE_HEAD, Event
 
 _HEAD_CHARACTERS = 4096
-# As chrome://tracing saves a profile of ONNX Runtime.
+# The start of a profile of ONNX Runtime that chrome://tracing saved.
 _SAVED = re.compile(r'\{\s*"traceEvents"')
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSource:
-    """What ran, to be gone through once; `notes` say what is missing, once it was.
+    """The events of a file, to be read once; after that, `notes` say what is missing.
 
-    `about` is what kind of file it is.
+    `about` is the kind of the file.
     """
 
     events: Iterable[Event]
@@ -33,7 +33,7 @@ class ProfileSource:
 
 
 def open_profile(path: str | Path) -> ProfileSource:
-    """A profile of ONNX Runtime, one that was stored, or a trace that was recorded."""
+    """Open a profile of ONNX Runtime, a stored profile, or a recorded trace."""
     head = _head(Path(path))
     if head.startswith(TRACE_HEAD):
         trace = RecordedTrace(path)

@@ -1,6 +1,6 @@
-"""What a profile of ONNX Runtime tells of a kernel: operator, provider, precision, shapes, bytes.
+"""Reads the facts of a kernel from a profile: operator, provider, precision, shapes, bytes.
 
-Of the same kernel all of it is the same in each inference, and so is kept once.
+They are the same in each inference, so they are kept once for each kernel.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.files.ort_profile_file import KernelTold, Told, whole
 from pytest_modelperf.tracing.records import Argument
 
-# Types of tensors as the runtime names them, where numpy has another name.
+# ONNX Runtime's names of tensor types that have another name in numpy.
 _TYPES = {"float": "float32", "double": "float64"}
-# Types that tell where or whether, not what is computed.
+# Types of indexes and conditions, not of the numbers that are computed.
 _INDEX_TYPES = ("bool", "int32", "int64")
 _SIZES = (
     ("parameter_size", "parameter_bytes"),
     ("activation_size", "activation_bytes"),
     ("output_size", "output_bytes"),
 )
-# What the thread that ran it spent with its pool.
+# Times that the calling thread spent on its thread pool.
 _POOL_TIMES = (
     ("Distribution", "distribute_us"),
     ("DistributionEnqueue", "enqueue_us"),
@@ -32,7 +32,7 @@ _POOL_TIMES = (
     ("Wait", "wait_us"),
     ("WaitRevoke", "revoke_us"),
 )
-# What is told of a kernel itself, not of this run of it.
+# Facts of the kernel itself, not of one run of it.
 _OF_KERNEL = attrgetter("op_name", "provider", "node_index", "input_type_shape",
                         "output_type_shape", "parameter_size", "activation_size",
                         "output_size")  # fmt: skip
@@ -42,14 +42,14 @@ MemoryTold: TypeAlias = tuple[Told, Told, Told]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What an event said of a kernel, and that as arguments."""
+    """The facts of a kernel as its event has them, and as arguments of a span."""
 
     told: Sequence[object]
     arguments: dict[str, Argument]
 
 
 class KernelFacts:
-    """The arguments of kernels, by what their events say."""
+    """The arguments of kernels, cached by name."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -64,14 +64,14 @@ class KernelFacts:
 
 
 def memory_told(said: KernelTold) -> MemoryTold | None:
-    """What the runtime tells of its memory, as it does; None where it tells nothing."""
+    """The runtime's figures of its memory, unconverted; None if there are none."""
     peak = said.mem_in_use_peak
     return None if peak is None else (said.mem_bytes_in_use, peak, said.mem_arena_held)
 
 
 @lru_cache
 def memory_values(told: MemoryTold) -> Mapping[str, float]:
-    """How many bytes the runtime has, by kind."""
+    """The runtime's bytes of memory by kind."""
     values = zip(("in_use_bytes", "peak_bytes", "held_bytes"), map(_number, told), strict=True)
     return {key: value for key, value in values if value is not None}
 
@@ -103,7 +103,7 @@ class _Tensor:
 
 
 def _tensors(value: object) -> list[_Tensor]:
-    """Those of a kernel's inputs or outputs that are tensors, as the runtime lists them."""
+    """The tensors in the runtime's list of inputs or outputs."""
     entries = value if isinstance(value, list) else []
     return [
         _Tensor(_TYPES.get(str(dtype), str(dtype)), _shape(dims))
@@ -119,7 +119,7 @@ def _shape(dims: object) -> str:
 
 
 def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
-    """The type that a kernel computes in: its first input's, unless that is only an index."""
+    """The type of a kernel's arithmetic: its first input's, or the output's if that is an index."""
     found = inputs[:1]
     if not found or found[0].dtype in _INDEX_TYPES:
         found = outputs[:1] or found
@@ -127,7 +127,7 @@ def _precision(inputs: list[_Tensor], outputs: list[_Tensor]) -> str | None:
 
 
 def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
-    """How the kernel's work was shared out among the threads of its pool."""
+    """How the kernel's work was distributed over the thread pool."""
     main = stats.get("main_thread")
     if isinstance(main, dict):
         for theirs, ours in (("thread_pool_name", "pool"), ("core", "core")):
@@ -146,12 +146,12 @@ def _pool(stats: Mapping[str, Any]) -> Iterator[tuple[str, Argument]]:
 
 def _other(thread: Mapping[str, Any]) -> str:
     runs, core = whole(thread.get("num_run")), whole(thread.get("core"))
-    # A thread that has not run yet has no core.
+    # A thread that has not run has no core.
     return f"{runs or 0} runs" + ("" if core is None else f" on core {core}")
 
 
 def _number(value: object) -> int | None:
-    """A count, which the runtime writes as text."""
+    """A count, which the runtime writes as text; None if it is none."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
         return int(value)
     return whole(value)

@@ -1,8 +1,8 @@
-"""A profile of ONNX Runtime as a trace: session, inferences, operators, operators in their bodies.
+"""Reads a profile of ONNX Runtime as a trace: session, inferences, operators, nested operators.
 
-The runtime tells when each event began and how long it took, not what it was inside of, and the
-time of a Loop, an If or a Scan holds that of its body. Both follow from the order in which the
-events of a thread ended. An inference is kept until it has ended, and no more than that.
+The profile has the start and the duration of each event, but not its parent, and the time of a
+Loop, an If or a Scan includes its body. Both follow from the order in which the events of a thread
+ended. The reader keeps only inferences that have not ended.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pytest_modelperf.tracing.files.ort_profile_file import (
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span, ThreadName
 
 _KERNEL = "_kernel_time"
-# Versions before 1.21 also tell of the waits before and behind a kernel.
+# Versions before 1.21 also write the waits before and after a kernel.
 _FENCES = ("_fence_before", "_fence_after")
-# A whole graph: that of the model, or of a body.
+# An event of a whole graph: of the model, or of a body.
 _GRAPH = "::Execute"
 _LOADS = ("model_loading", "session_initialization")
 _INFERENCE_NAME = "inference"
 _MEMORY = "memory"
 
 _NS_PER_US = 1000
-# Durations are whole microseconds, cut off: on average they lack half of one.
+# Durations are cut to whole microseconds, so on average half of one is missing.
 _CUT_OFF_NS = 500
 
-# Later than anything that a profile can hold.
+# Later than any event of a profile.
 _FOREVER_NS = 1 << 62
 _SESSION_ID = 1
-# The session begins before everything in it: viewers take the first of two spans that begin
-# together for the outer one, and its end is known last.
+# Events begin at 1, after the session: of two spans that start together viewers take the first as
+# the outer one, and the session is written last.
 _FIRST_NS = 1
 
 
@@ -58,12 +58,12 @@ def read_ort_profile(path: str | Path) -> Iterator[Event]:
 
 
 class OrtProfile:
-    """A profile file as the events of a trace; `notes` say what it lacks once all were read.
+    """A profile file as the events of a trace; once all are read, `notes` say what it lacks.
 
-    An inference comes when it has ended, and then what ran inside of it, each span before those
-    inside, and its memory; the session comes last. Where several threads work on an inference,
-    operators overlap. One that `is_early` was ended while inferences ran: that it lacks the ends of
-    these is nothing to be told. One with `max_events` is full: the runtime wrote no more.
+    Each inference is followed by the spans inside it, each before its own inner spans, and by its
+    memory; the session comes last. If several threads work on an inference, operators overlap.
+    `is_early`: the profile was ended while inferences ran, so missing ends are not worth a note.
+    A profile of `max_events` is full: the runtime wrote no more.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OrtProfile:
         self._max_events = max_events
         self.path = Path(path)
         self.notes: tuple[str, ...] = ()
-        # A file that is no profile is told at once.
+        # Raises at once if the file is no profile.
         self._file = ProfileFile(self.path)
 
     def __iter__(self) -> Iterator[Event]:
@@ -102,15 +102,15 @@ def _notes_of_file(file: ProfileFile, max_events: int) -> Iterator[str]:
         yield f"{file.broken_count:,} of its events cannot be read, the first at {place}."
 
 
-# What ended, the kernel that it ran in, and between which moments that was.
+# Something that ended, the kernel that it ran in, and the earliest and latest time for it.
 _Place: TypeAlias = "tuple[_Ended, _Ended | None, int, int]"
 
 
 class _Ended(msgspec.Struct):
-    """What has ended on a thread: a kernel, or a graph or an inference, which have no facts.
+    """Something that ended on a thread: a kernel, or a graph or an inference (without facts).
 
-    What ran inside of it ended before it, and not before it began. Of what ran beside each other on
-    a thread each begins when the one before it has ended, or later.
+    Everything that ran inside it ended after its start and before its end. Neighbours on a thread
+    do not overlap: each begins when the one before has ended, or later.
     """
 
     start_us: int
@@ -120,13 +120,13 @@ class _Ended(msgspec.Struct):
     name: str = ""
     facts: Mapping[str, Argument] | None = None
     memory: MemoryTold | None = None
-    # What ran right inside of it, the last first.
+    # Its direct children, the last first.
     inside: list[_Ended] | None = None
-    # What ended before it on its thread, and is not inside of it.
+    # The one before it on its thread, outside it.
     before: _Ended | None = None
-    # Where it waits for its inference to end; None when it has been written, or is inside another.
+    # The list in which it waits for its inference to end; None once it is written or has a parent.
     waiting: list[_Ended] | None = None
-    # What comes next on its thread begins no earlier, once this has been written.
+    # Once this is written, the next on its thread begins no earlier than this.
     free_from_ns: int = 0
     inside_ns: int = 0
     holder: _Ended | None = None
@@ -138,7 +138,7 @@ class _Ended(msgspec.Struct):
 
 
 class _Reading:
-    """What has been read so far, and what of it belongs to inferences that have not ended yet."""
+    """The state of reading: what has ended, by the inference that it waits for."""
 
     def __init__(
         self, name: str, inferences: Iterable[Interval], *, is_early: bool = False
@@ -150,21 +150,21 @@ class _Reading:
         self._end_ns = 0
         self._session_thread: int | None = None
         self._named: set[int] = set()
-        # Of each thread that starts inferences: those that have not ended, the last one first.
+        # For each thread that starts inferences: those that have not ended, the last one first.
         self._coming: dict[int, list[Interval]] = {}
         for interval in inferences:
             self._coming.setdefault(interval.thread, []).append(interval)
         for coming in self._coming.values():
             coming.reverse()
         self._callers = frozenset(self._coming)
-        # By the thread of the inference that runs, and the thread that they ran on.
+        # By the thread of the running inference, then by the thread that they ran on.
         self._running: dict[int, dict[int, list[_Ended]]] = {
             caller: defaultdict(list) for caller in self._callers
         }
-        # What belongs to no inference that is known, or to one of several, by its thread.
+        # By thread: what belongs to no known inference, and what belongs to one of several.
         self._without: dict[int, list[_Ended]] = defaultdict(list)
         self._shared: dict[int, list[_Ended]] = defaultdict(list)
-        # What ended last on each thread.
+        # The last to end on each thread.
         self._last: dict[int, _Ended] = {}
         self._facts = KernelFacts()
         self._memory: MemoryTold | None = None
@@ -186,7 +186,7 @@ class _Reading:
             yield f"{count:,} events of the kind {printable(kind)!r} are left out."
 
     def add(self, event: RawEvent) -> Iterable[Event]:
-        """What is complete with this event."""
+        """The spans and counters that this event completes."""
         name, kind = event.name, event.cat
         if kind == "Node":
             if name.endswith(_KERNEL):
@@ -204,7 +204,7 @@ class _Reading:
         return ()
 
     def finish(self) -> Iterator[Event]:
-        """What was not complete at the end of the file, and the session."""
+        """What was incomplete at the end of the file, and the session."""
         for running in (*self._running.values(), self._without):
             operators = _placed(running, _FIRST_NS, _FOREVER_NS)
             self._without_count += len(operators)
@@ -226,7 +226,7 @@ class _Reading:
         )
 
     def _loose(self, operators: Sequence[_Ended]) -> Iterator[Event]:
-        """What is in the session alone."""
+        """Operators outside any inference, as children of the session."""
         self._end_ns = max(self._end_ns, *map(_end, operators), 0)
         yield from self._spans(operators, _SESSION_ID, has_index=False)
 
@@ -241,7 +241,7 @@ class _Reading:
         self._keep(ended)
 
     def _keep(self, ended: _Ended) -> None:
-        """Keep it with the inference that it belongs to, until that has ended."""
+        """Keep it with its inference until that ends."""
         thread = ended.thread
         last = self._last.get(thread)
         start_us = ended.start_us
@@ -253,7 +253,7 @@ class _Reading:
         waiting.append(ended)
 
     def _group(self, ended: _Ended) -> dict[int, list[_Ended]]:
-        """What waits with it: of the inference that it ran in, where that is known."""
+        """The waiting lists of its inference by thread, or other lists if that is unknown."""
         own = self._coming.get(ended.thread)
         if own and own[-1].start <= ended.start_us:
             return self._running[ended.thread]
@@ -315,9 +315,9 @@ class _Reading:
         yield from self._spans(operators, own_id, has_index=True)
 
     def _outermost(self, event: RawEvent, own: Sequence[_Ended], next_ns: int) -> _Ended:
-        """An inference or a load, between what ran on its thread before and what does next.
+        """An inference or a load, placed between its neighbours on its thread.
 
-        `own` is what ran in it there.
+        `own` is what ran inside it on this thread.
         """
         ended = _ended(event)
         last = self._last.get(ended.thread)
@@ -358,7 +358,7 @@ class _Reading:
         self, operators: Sequence[_Ended], parent: int, *, has_index: bool
     ) -> Iterator[Event]:
         process = self._process
-        # An outer one stays before those that start with it.
+        # The sort is stable: an outer one stays before those that start with it.
         for index, operator in enumerate(sorted(operators, key=_start)):
             operator.id = self._new_id()
             if operator.thread not in self._named:
@@ -401,9 +401,9 @@ def _ended(event: RawEvent) -> _Ended:
 
 
 def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
-    """Put inside of it what has begun no earlier on its thread; what ended before all of that.
+    """Make what began no earlier on its thread its children; return the one before them.
 
-    A kernel holds nothing but graphs, for two short ones can begin in the same microsecond.
+    A kernel only contains graphs: two short kernels can begin in the same microsecond.
     """
     is_graph = outer.facts is None
     inside = []
@@ -412,7 +412,7 @@ def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
         held = before
         if held.waiting is None or not (is_graph or held.facts is None):
             break
-        # The last on its thread is the last of those there that wait with it.
+        # The last on its thread is also the last of its waiting list.
         held.waiting.pop()
         before, held.waiting, held.before = held.before, None, None
         inside.append(held)
@@ -422,7 +422,7 @@ def _hold(outer: _Ended, last: _Ended) -> _Ended | None:
 
 
 def _follow(ended: _Ended, last: _Ended | None) -> None:
-    """Let it begin behind `last`, which ends before it."""
+    """Let it begin after `last`, which ended before it."""
     if last is None:
         return
     ended.before = last
@@ -430,7 +430,7 @@ def _follow(ended: _Ended, last: _Ended | None) -> None:
         ended.start_ns = max(ended.start_ns, last.free_from_ns)
         return
     ended.start_ns = max(ended.start_ns, last.start_ns)
-    # The half of a microsecond that durations are made longer may not be there.
+    # There may be no room for the half microsecond that durations are extended by.
     last.end_ns = min(last.end_ns, ended.start_ns)
 
 
@@ -443,7 +443,7 @@ def _end(operator: _Ended) -> int:
 
 
 def _placed(running: Mapping[int, list[_Ended]], low_ns: int, high_ns: int) -> list[_Ended]:
-    """The kernels of what ran between these moments, by thread, each behind what it ran in."""
+    """The kernels, moved into this time by thread, each after the kernel that it ran in."""
     operators = []
     for ended in running.values():
         pending: list[_Place] = [(item, None, low_ns, high_ns) for item in reversed(ended)]

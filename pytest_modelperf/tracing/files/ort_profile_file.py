@@ -1,12 +1,11 @@
-"""The events in a profile file of ONNX Runtime, however it was saved, as far as they can be read.
+"""Reads the events of a profile file of ONNX Runtime, also of damaged and of re-saved files.
 
-The runtime writes an array with an event in each line, and older versions write names as they are,
-as 1.20.1 does and 1.31.1 does not: a quote, a backslash or a line break in one makes what is no
-JSON. There an event is read by how the runtime writes it. What was saved by another program is read
-as any JSON.
+The runtime writes an array with one event per line. Older versions do not escape names (1.20.1 does
+not, 1.31.1 does): a quote, a backslash or a line break in a name makes invalid JSON. Such an event
+is read by the runtime's own layout. A file that another program saved is read as plain JSON.
 
-A profile has hundreds of thousands of events, nearly all of which are written as expected: these
-are decoded right into records, and whatever is not so is looked at again with more patience.
+A profile has hundreds of thousands of events, nearly all well formed. These are decoded straight
+into records; the others take a second, slower attempt.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.text.escaping import printable
 
 INFERENCE = "model_run"
-# The runtime takes no more events than this, and says so only in its log.
+# The runtime's limit of events; only its log mentions it.
 MAX_EVENTS = 1_000_000
-# Beyond, nanoseconds are no number of 64 bits.
+# Above this, nanoseconds exceed 64 bits.
 MAX_WHOLE = (1 << 63) // 4000
 
-# How the runtime begins, and writes, an event.
+# How the runtime writes an event.
 _OWN_START = '{"cat" : "'
 _OWN_EVENT = re.compile(
     r'\{"cat" : "(?P<cat>\w+)","pid" :(?P<pid>\d+),"tid" :(?P<tid>\d+),"dur" :(?P<dur>\d+),'
@@ -42,25 +41,25 @@ _OWN_EVENT = re.compile(
 _OWN_INFERENCE = re.compile(
     rb'"tid" :(?P<tid>\d+),"dur" :(?P<dur>\d+),"ts" :(?P<ts>\d+),"ph" : "X","name" :$'
 )
-# Before the events in an array, or in the object that chrome://tracing saves.
+# The text before the events: an array, or the object that chrome://tracing saves.
 _HEAD = re.compile(r'\s*(?:\{\s*"traceEvents"\s*:\s*)?\[\s*')
 _BETWEEN = re.compile(r"[\s,]*")
 _SHOWN = 40
 _CHUNK = 1 << 20
-# No event is longer. What cannot be read in so many characters is broken.
+# The longest event. Text that cannot be read within this length is broken.
 _MAX_EVENT = 1 << 24
 _MAX_LINES_OF_AN_EVENT = 100
-# Characters before and behind the name of an inference that its event lies in.
+# An inference's event lies within this many characters around its name.
 _AROUND = 512
 
 _Decode: TypeAlias = "Callable[[str, int], tuple[object, int]]"
 _Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_WHOLE)]
-# A number as an event has it, most often as text.
+# A number as an event has it, usually as text.
 Told: TypeAlias = str | int | float | None
 
 
 class KernelTold(msgspec.Struct, gc=False):
-    """What an event tells of a kernel, as it does."""
+    """The facts of a kernel in an event, unconverted."""
 
     op_name: Any = None
     provider: Any = None
@@ -77,7 +76,7 @@ class KernelTold(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """An event as it is in the file: with a name, a time in microseconds, and a thread."""
+    """An event of the file: a name, a time in microseconds, a thread."""
 
     name: str
     ts: _Whole
@@ -88,13 +87,13 @@ class RawEvent(msgspec.Struct, gc=False):
     pid: Any = None
 
 
-# The last of two equal keys counts, as it does for the json of the standard library.
+# Of two equal keys the last counts, as in the standard library's json.
 _decode_event: Callable[[bytes], RawEvent] = msgspec.json.Decoder(RawEvent).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """When an inference ran, in microseconds, and on which thread."""
+    """The time of an inference in microseconds, and its thread."""
 
     start: int
     duration: int
@@ -105,7 +104,7 @@ class Interval:
 
 
 class ProfileFile:
-    """A profile file; `events()` goes through it once, after which it tells what was wrong."""
+    """A profile file; after `events()` is read, its attributes say what was wrong."""
 
     def __init__(self, path: Path, chunk_characters: int = _CHUNK) -> None:
         self.path = path
@@ -120,21 +119,21 @@ class ProfileFile:
         self._refuse_other_files()
 
     def rewind(self) -> None:
-        """Forget what was found, to go through it again."""
-        # Whether the end is missing.
+        """Reset the findings, to read the file again."""
+        # Whether the end of the file is missing.
         self.is_cut = False
         self.event_count = 0
         self.broken_count = 0
-        # Where the first event is that cannot be read: `line 17`, `character 4711`.
+        # The place of the first unreadable event: `line 17`, `character 4711`.
         self.broken_place: str | None = None
         self._at = 0
 
     def events(self) -> Iterator[RawEvent]:
-        """The events in the order of the file; what is none is counted."""
+        """The events in the order of the file; everything else is counted as broken."""
         return self._lines() if self._has_own_lines() else self._values()
 
     def _events_of(self, value: object) -> Iterator[RawEvent]:
-        """The event that a value of JSON is; what is none is counted."""
+        """The event in a value of JSON; anything else is counted as broken."""
         if isinstance(value, dict):
             self.event_count += 1
             event = _from_object(value)
@@ -149,7 +148,7 @@ class ProfileFile:
             self.broken_place = f"{'line' if self._has_own_lines() else 'character'} {self._at:,}"
 
     def find_inferences(self) -> list[Interval]:
-        """When each inference ran; found without reading the whole file."""
+        """The time of each inference, found without parsing the whole file."""
         with (
             self.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as m,
@@ -169,7 +168,7 @@ class ProfileFile:
         return printable(str(self.path))
 
     def _open(self) -> TextIO:
-        # With a byte order mark or without; a name may be of any bytes.
+        # There may be a byte order mark, and a name may have any bytes.
         return self.path.open(encoding="utf-8-sig", errors="replace", newline="\n")
 
     def _refuse_other_files(self) -> None:
@@ -187,7 +186,7 @@ class ProfileFile:
             )
 
     def _has_own_lines(self) -> bool:
-        """Whether the runtime itself wrote it, with an event in each line."""
+        """Whether the runtime itself wrote the file, with one event per line."""
         first, _, rest = self._head.lstrip().partition("\n")
         own = rest.lstrip()[: len(_OWN_START)]
         return first.strip() == "[" and bool(own) and _OWN_START.startswith(own)
@@ -197,7 +196,7 @@ class ProfileFile:
     def _lines(self) -> Iterator[RawEvent]:
         self.is_cut = True
         decode = json.JSONDecoder(strict=False).raw_decode
-        # Lines that are no event yet: a name in it may have line breaks.
+        # Lines of an incomplete event: its name may have line breaks.
         begun: list[str] = []
         with self.path.open("rb") as file:
             for number, raw in enumerate(iter(partial(file.readline, _MAX_EVENT), b""), 1):
@@ -206,12 +205,12 @@ class ProfileFile:
                     self.event_count += 1
                     yield event
                     continue
-                # With a byte order mark or without; a name may be of any bytes.
+                # There may be a byte order mark, and a name may have any bytes.
                 line = raw.decode("utf-8-sig" if number == 1 else "utf-8", "replace")
                 if not begun:
                     self._at = number
                     value, end = _decoded(decode, line)
-                    # A name can hold what looks like the end of an event.
+                    # A name can contain text that looks like the end of an event.
                     if value is not None and line[end:].strip() in (",", ""):
                         yield from self._events_of(value)
                         continue
@@ -253,7 +252,7 @@ class ProfileFile:
                     return
                 more = file.read(self._chunk_characters) if len(text) - at < _MAX_EVENT else ""
                 if not more:
-                    # It lacks its end, or is no JSON at all.
+                    # The end is missing, or this is no JSON.
                     if text[at : at + 1] not in ("{", ""):
                         self._note_broken()
                     return
@@ -266,7 +265,7 @@ def _is_endless(begun: list[str]) -> bool:
 
 
 def _event_in(line: bytes) -> RawEvent | None:
-    """The event that is all of a line; None where it takes another look to find one, or to say."""
+    """The event of a whole line; None if the line takes the slower attempt."""
     try:
         return _decode_event(line[:-2] if line.endswith(b",\n") else line)
     except (RecursionError, ValueError):
@@ -274,7 +273,7 @@ def _event_in(line: bytes) -> RawEvent | None:
 
 
 def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
-    """The event that an object of JSON is; None where it has no name, no time or no thread."""
+    """The event in an object of JSON; None if it lacks a name, a time or a thread."""
     name, told = value.get("name"), value.get("args")
     start, duration, thread = (whole(value.get(key)) for key in ("ts", "dur", "tid"))
     if type(name) is not str or start is None or duration is None or thread is None:
@@ -284,7 +283,7 @@ def _from_object(value: Mapping[str, Any]) -> RawEvent | None:
 
 
 def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
-    """What is there of it; a memory that is no number, nor one as text, is not."""
+    """The facts in an object of JSON; memory figures must be numbers or texts."""
     told = KernelTold(**{key: value[key] for key in KernelTold.__struct_fields__ if key in value})
     for key in ("mem_bytes_in_use", "mem_in_use_peak", "mem_arena_held"):
         known = getattr(told, key)
@@ -294,11 +293,11 @@ def _kernel_told(value: Mapping[str, Any]) -> KernelTold:
 
 
 def _decoded(decode: _Decode, text: str, at: int = 0) -> tuple[object | None, int]:
-    """The value there and where it ends; None where there is none, or not all of it."""
+    """The value at this place and its end; None if there is none or it is incomplete."""
     try:
         return decode(text, at)
     except (RecursionError, ValueError):
-        # Numbers of thousands of digits are an error of their own.
+        # A number with thousands of digits raises a ValueError of its own.
         return None, at
 
 
@@ -308,8 +307,8 @@ def _skipped(text: str, at: int) -> int:
 
 
 def _own_event(text: str) -> dict[str, Any] | None:
-    """The event in lines of the runtime whose name may be no JSON; None where there is none."""
-    # Without the end of one, every place that looks like its arguments would be tried in vain.
+    """The event in lines of the runtime, whose name may be invalid JSON; None if there is none."""
+    # Without an end, the pattern would try every place that looks like arguments.
     if not text.rstrip(", \r\n").endswith("}}"):
         return None
     found = _OWN_EVENT.fullmatch(text)
@@ -325,7 +324,7 @@ def _own_event(text: str) -> dict[str, Any] | None:
 
 
 def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
-    """The inference whose name lies there; None where it is not the name of an event."""
+    """The inference with its name at this place; None if this is not the name of an event."""
     before = m[max(0, at - _AROUND) : at]
     own = _OWN_INFERENCE.search(before)
     if own is not None:
@@ -334,7 +333,7 @@ def _interval_around(m: mmap.mmap, at: int) -> Interval | None:
     start = middle = len(text)
     text += m[at : at + _AROUND].decode("utf-8", "replace")
     decode = json.JSONDecoder(strict=False).raw_decode
-    # Its arguments, an object of their own, may stand before the name.
+    # The arguments, an object themselves, may come before the name.
     for _ in range(3):
         start = text.rfind("{", 0, start)
         if start < 0:
@@ -354,7 +353,7 @@ def _interval(event: Mapping[str, Any]) -> Interval | None:
 
 
 def whole(value: object) -> int | None:
-    """A number of JSON that is a count of something; some programs write it with a point."""
+    """A number of JSON as a count; some programs write counts as 3.0."""
     if type(value) is int and 0 <= value < MAX_WHOLE:
         return value
     if isinstance(value, float) and value.is_integer() and 0 <= value < MAX_WHOLE:

@@ -1,7 +1,7 @@
-"""A trace that was recorded, as the events that it was written from.
+"""Reads a recorded trace back into the events that it was written from.
 
-It has an event in each line, those of a thread by their start and each before those inside of it.
-Where a span was is told by its thread alone: what it ran inside of is what is around it there.
+The file has one event per line; those of a thread are sorted by start, each before the ones inside
+it. The parent of a span is not written: it is the span around it on its thread.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from pytest_modelperf.tracing.records import (
     ThreadName,
 )
 
-# What stands between the events and what is said of them.
+# The line between the events and the notes on them.
 _END = b"],"
-# What only a trace of what was measured in rounds says of itself.
+# A key that only a trace of a measurement in rounds has.
 _OF_ROUNDS = "rounds"
 _LINES_OF_HEAD = TRACE_HEAD.count("\n") + 1
-# No event is longer, and neither is what is said of them.
+# The longest event, and the longest notes.
 _MAX_LINE = 1 << 24
 _NS_PER_US = 1000.0
 _NS_PER_MS = 1e6
-# Beyond, nanoseconds are no number of 64 bits.
+# Above this, nanoseconds exceed 64 bits.
 _MAX_US = (1 << 61) / _NS_PER_US
 _MAX_NUMBER = 1 << 62
 
@@ -50,7 +50,7 @@ _Time: TypeAlias = Annotated[float, msgspec.Meta(ge=0, lt=_MAX_US)]
 
 
 class _Written(msgspec.Struct, gc=False):
-    """An event as it is in the file."""
+    """An event of the file."""
 
     name: str
     ph: str
@@ -67,7 +67,7 @@ _CATEGORIES = {category.value: category for category in Category}
 
 
 class RecordedTrace:
-    """A trace as events; `notes` say what it lacks once all were read."""
+    """A trace as events; once all are read, `notes` say what it lacks."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -98,7 +98,7 @@ class RecordedTrace:
         self.notes = tuple(_notes(self._about, broken, first))
 
     def _read_about(self) -> Mapping[str, object] | None:
-        """What stands behind the events: what has to be known to read them. None without an end."""
+        """The notes for the reader after the events; None if the end of the file is missing."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, io.SEEK_END)
@@ -132,14 +132,14 @@ def _notes(about: Mapping[str, object] | None, broken: int, first: int) -> Itera
 
 
 class _Reading:
-    """What has been read so far, by process."""
+    """The state of reading, by process."""
 
     def __init__(self) -> None:
         self._ids = count(1)
         self._processes: dict[int, _Process] = {}
 
     def add(self, event: _Written) -> tuple[Event, ...] | None:
-        """What it is; None of what no recording has."""
+        """The event; None for one that no recording has."""
         if event.ph == "X":
             category = _CATEGORIES.get(event.cat)
             if category is None or event.tid is None:
@@ -162,7 +162,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Row:
-    """A thread: what is open, when its first and its last span began, and when all of it ended."""
+    """A thread: its open spans, the starts of its first and last span, and its latest end."""
 
     open: list[Span] = field(default_factory=list)
     first_ns: int = _MAX_NUMBER
@@ -171,14 +171,14 @@ class _Row:
 
 
 class _Process:
-    """What is open on each thread, and the inferences among it by when they end."""
+    """The open spans on each thread, and the open inferences by their end."""
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = defaultdict(_Row)
         self._running: list[tuple[int, int, Span]] = []
 
     def add(self, event: _Written, category: Category, thread: int, number: int) -> Span | None:
-        """The span; None of one that is out of order, or neither in another nor beside it."""
+        """The span; None if it is out of order, or overlaps another without lying inside it."""
         arguments = event.args
         index = arguments.pop("operator_index", None)
         self_ms = arguments.pop("self_ms", None)
@@ -207,11 +207,11 @@ class _Process:
         return span
 
     def _close(self, span: Span) -> bool:
-        """Close what has ended on its thread; whether it is inside of all that has not."""
+        """Close the spans that ended on its thread; whether it lies inside all that are open."""
         row = self._rows[span.thread]
         if span.start_ns < row.begun_ns:
-            # Of a profile that was made a trace the session comes last, around all the others: of
-            # two that begin together a viewer takes the first for the outer one.
+            # In a trace made from a profile, the session comes last and is around all others: the
+            # reader of a profile knows its end last.
             is_around = span.start_ns < row.first_ns and row.last_ns <= span.end_ns
             if not is_around or span.category is not Category.SESSION:
                 return False
@@ -228,7 +228,7 @@ class _Process:
         return True
 
     def _around(self, span: Span) -> Span | None:
-        """What a span ran inside of, on its thread; of an operator the one inference that ran."""
+        """The span around it on its thread; for an operator alone, the only running inference."""
         own = self._rows[span.thread].open
         if own:
             return own[-1]
@@ -258,7 +258,7 @@ def _is_number(value: object) -> TypeGuard[int]:
 
 
 def _is_argument(value: object) -> TypeGuard[Argument]:
-    """Whether it is one: a text, a number, or texts."""
+    """Whether the value can be an argument: a text, a number, or a list of texts."""
     if isinstance(value, list):
         return all(isinstance(text, str) for text in value)
     return isinstance(value, bool | str) or _is_finite(value)

@@ -1,7 +1,7 @@
-"""A profile that was stored as JSON, as the spans of a trace.
+"""Reads a profile that was stored as JSON, as the spans of a trace.
 
-What is stored is no recording: layers have one typical time each. Rounds stand where they ran;
-where only durations were kept, they stand one after another. docs/json.md has the keys.
+A stored profile is no recording: each layer has one typical time. Rounds are shown at the times
+when they ran; if only durations were kept, they follow each other. docs/json.md has the keys.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ TYPICAL = "typical inference"
 
 _SCHEMA = 1
 _NS_PER_MS = 1e6
-# A day. What is longer was not measured, and its sums would leave 64 bits.
+# A day. Longer times cannot be measurements, and their sums would exceed 64 bits.
 _MAX_NS = 86_400_000_000_000
-# What a clock shows, with room for a day in 64 bits.
+# The latest time of a clock, with room for a day in 64 bits.
 _MAX_MOMENT_NS = 1 << 62
 _ROUNDS, _LAYERS = 1, 2
-# The samples of a case are some 100 kB, of which a profile may have many.
+# The samples of a case take some 100 kB, and a profile may have many cases.
 _MAX_BYTES = 256 << 20
-# What other documents of this package have, by a key that a profile has not.
+# Other documents of this package, by a key that a profile does not have.
 _OTHERS = {
     "traceEvents": "a trace",
     "sides": "a sweep",
@@ -48,14 +48,14 @@ Json = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """A profile as it was read; `notes` say what of it has no spans, and why."""
+    """A stored profile; `notes` say which parts of it have no spans, and why."""
 
     model: str
     notes: tuple[str, ...]
     cases: tuple[StoredCase, ...]
 
     def events(self) -> Iterator[Event]:
-        """A process for each case: its rounds, and beside them one typical inference."""
+        """The events: a process for each case, with its rounds and a typical inference."""
         ids = count(1)
         zero_ns = min(
             (case.begun_ns for case in self.cases if case.begun_ns is not None), default=0
@@ -75,7 +75,7 @@ class StoredCase:
 
     @property
     def begun_ns(self) -> int | None:
-        """When its first round began; None where they are not shown where they ran."""
+        """The start of its first round; None if its rounds lack usable start times."""
         now_ns = 0
         for made in self.rounds:
             if made.begun is None:
@@ -90,7 +90,7 @@ class StoredCase:
     def events(
         self, model: str, process: int, ids: Iterator[int], zero_ns: int = 0
     ) -> Iterator[Event]:
-        """Each span before those inside of it, on a clock that begins at `zero_ns`."""
+        """The events, each span before the spans inside it, on a clock that begins at `zero_ns`."""
         yield ThreadName(name=f"{model} {self.id}", process=process)
         yield ThreadName(name="rounds", process=process, thread=_ROUNDS)
         if self.layers:
@@ -115,7 +115,7 @@ class StoredCase:
         yield from layers
 
     def _in_turn(self) -> list[list[_Part]]:
-        """The parts of each round, one after another."""
+        """The parts of each round, following each other."""
         rounds = []
         now_ns = 0
         for made in self.rounds:
@@ -124,7 +124,7 @@ class StoredCase:
         return rounds
 
     def _in_place(self, zero_ns: int) -> list[list[_Part]]:
-        """The parts of each round where they ran."""
+        """The parts of each round at the times when they ran."""
         return [
             made.parts_in_place(made.begun, zero_ns)
             for made in self.rounds
@@ -136,7 +136,7 @@ class StoredCase:
     ) -> Iterator[Span]:
         if not self.layers:
             return
-        # The bounds are rounded, not the durations, of which thousands would drift from their sum.
+        # Bounds are rounded, because thousands of rounded durations would drift from their sum.
         times_ns = accumulate((layer.ns for layer in self.layers), initial=0.0)
         bounds_ns = [low_ns + round(ns) for ns in times_ns]
         whole = Span(
@@ -169,7 +169,7 @@ class StoredCase:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a round consists of."""
+    """A part of a round: its load, an inference, or its warm-up."""
 
     name: str
     category: Category
@@ -183,7 +183,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class StoredStarts:
-    """When the parts of a round began, and when its warm-up ended, if it had one."""
+    """The starts of the parts of a round, and the end of its warm-up if it had one."""
 
     load_ns: int
     first_ns: int
@@ -194,7 +194,7 @@ class StoredStarts:
 
 @dataclass(frozen=True, slots=True)
 class StoredRound:
-    """The durations of one round, and when they began, where that was kept."""
+    """The durations of one round, and their starts if these were kept."""
 
     load_ns: int
     first_ns: int
@@ -202,7 +202,7 @@ class StoredRound:
     begun: StoredStarts | None = None
 
     def parts(self, start_ns: int) -> list[_Part]:
-        """One after another."""
+        """The parts of the round, following each other."""
         first_ns = start_ns + self.load_ns
         return [
             _Part("load", Category.LOAD, start_ns, self.load_ns),
@@ -211,7 +211,7 @@ class StoredRound:
         ]
 
     def parts_in_place(self, begun: StoredStarts, zero_ns: int) -> list[_Part]:
-        """Where they ran."""
+        """The parts of the round at the times when they ran."""
         parts = [
             _Part("load", Category.LOAD, begun.load_ns - zero_ns, self.load_ns),
             _Part(FIRST_INFERENCE, Category.INFERENCE, begun.first_ns - zero_ns, self.first_ns),
@@ -258,7 +258,7 @@ def _round_spans(
 
 @dataclass(frozen=True, slots=True)
 class StoredLayer:
-    """A time of the typical inference: that of a layer, or of what belongs to none."""
+    """A part of the typical inference: a layer, or time that belongs to no layer."""
 
     name: str
     category: Category
@@ -267,7 +267,7 @@ class StoredLayer:
 
 
 def read_stored_profile(path: str | Path) -> StoredProfile:
-    """The profile that `modelperf profile --json` wrote; UsageError on any other file."""
+    """Read what `modelperf profile --json` wrote; UsageError for any other file."""
     file = Path(path)
     try:
         size = require_file(file)
@@ -288,7 +288,7 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Takes the document apart; what is not as it should be is an error with its place."""
+    """Reads the document; a wrong value is an error with its place."""
 
     file: Path
 
@@ -347,7 +347,7 @@ class _Reader:
         )
 
     def _starts(self, value: object, place: str) -> StoredStarts | None:
-        """None where they were not kept, as none were at first."""
+        """The start times; None if they were not kept, as in early versions."""
         if value is None:
             return None
         told = self._object(value, place)
@@ -358,11 +358,11 @@ class _Reader:
         return StoredStarts(load, first, warmup, warmup_end, block)
 
     def _layer(self, layer: Json, place: str) -> StoredLayer | None:
-        """None where the layer has no time of its own."""
+        """The layer; None if it has no time of its own."""
         if layer.get("ms") is None:
             return None
         ms = layer["ms"]
-        # What is left of the latency beside all kernels can be a little less than nothing.
+        # The rest of the latency after all kernels can be slightly negative.
         if isinstance(ms, int | float) and ms < 0:
             return None
         kind, op_type, domain = (_text(layer.get(key)) for key in ("kind", "op_type", "domain"))

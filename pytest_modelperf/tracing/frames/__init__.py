@@ -1,4 +1,4 @@
-"""A recording, or a profile that somebody has already, as data frames of pandas."""
+"""A recording or a stored profile as data frames of pandas."""
 
 from pytest_modelperf.tracing.frames.view import Frames
 

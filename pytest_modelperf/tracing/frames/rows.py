@@ -1,7 +1,7 @@
-"""The spans of a trace as one data frame, a row for each.
+"""Makes one data frame of the spans of a trace, a row for each.
 
-Times are nanoseconds in signed 64 bits, on the clock of the trace. What is not known is missing:
-pandas' own `Int64` and `string` can hold that, so no 0 and no empty text stands for it.
+Times are nanoseconds in signed 64 bits, on the clock of the trace. Unknown values are missing, not
+0 or empty: pandas' own types `Int64` and `string` allow this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INT, OPTIONAL_INT, FLOAT, TEXT = "int64", "Int64", "float64", "string"
 
-# What a span's arguments tell, where the source knows.
+# Columns from the arguments of a span, if the source has them.
 TEXT_ARGUMENTS = (
     *("op_type", "provider", "precision", "layer", "kernel"),
     *("input_shape", "output_shape", "fused"),
@@ -39,7 +39,7 @@ COLUMNS: Mapping[str, str] = {
     "operator_index": OPTIONAL_INT,
     "dur": INT,
     "self": INT,
-    # The nearest of each that the span ran inside of, or itself.
+    # The innermost inference, session and label that the span ran inside, or the span itself.
     "inference_id": OPTIONAL_INT,
     "session": TEXT,
     "label": TEXT,
@@ -54,7 +54,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 
 def make_rows(events: Iterable[Event]) -> pd.DataFrame:
-    """The spans by process and start, each before those in it. Goes through the events once."""
+    """The spans by process and start, each before the spans inside it. Reads the events once."""
     spans = _Spans()
     for event in events:
         if isinstance(event, Span):
@@ -65,7 +65,7 @@ def make_rows(events: Iterable[Event]) -> pd.DataFrame:
 
 
 class _Spans:
-    """Collects spans by column, for a recording may have millions of them."""
+    """Collects spans by column, because a recording may have millions of them."""
 
     def __init__(self) -> None:
         self.names: dict[tuple[int, int], str] = {}
@@ -80,7 +80,7 @@ class _Spans:
         self._texts: dict[str, list[str | None]] = {
             name: [] for name in ("cat", "name", _SESSION, *TEXT_ARGUMENTS)
         }
-        # The same name a million times is one text.
+        # A name that occurs a million times is stored once.
         self._known: dict[str, str] = {}
 
     def add(self, span: Span) -> None:
@@ -130,7 +130,7 @@ class _Spans:
 
 
 class _OptionalCounts:
-    """Whole numbers, some of them missing."""
+    """A column of whole numbers, some of them missing."""
 
     def __init__(self) -> None:
         self._values = array("q")
@@ -154,7 +154,7 @@ class _OptionalCounts:
 
 
 def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the inference, the session and the label of every span."""
+    """The frame with the inference, the session and the label of each span."""
     ids = frame["span_id"].to_numpy()
     parents = _rows_of(frame["parent_span_id"].fillna(0).to_numpy(np.int64), ids)
     inference = _nearest(frame, parents, Category.INFERENCE)
@@ -162,7 +162,7 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
     told = frame[_SESSION]
     columns = {
         "inference_id": _taken(frame["span_id"].astype(OPTIONAL_INT), inference),
-        # The creation of a session may be all of its span: then its inferences tell whose they are.
+        # A session's span may be only its creation: then its inferences name it.
         _SESSION: told.fillna(_taken(told, inference)).fillna(_taken(frame["name"], session)),
         "label": _taken(frame["name"], _nearest(frame, parents, Category.LABEL)),
     }
@@ -170,7 +170,7 @@ def _with_ancestors(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows_of(wanted: Rows, ids: Rows) -> Rows:
-    """The row of each id; the number of rows where there is none. No span has the id 0."""
+    """The row of each id; the number of rows for an unknown id. No span has the id 0."""
     nowhere = len(ids)
     if not nowhere:
         return np.empty(0, np.int64)
@@ -181,9 +181,9 @@ def _rows_of(wanted: Rows, ids: Rows) -> Rows:
 
 
 def _nearest(frame: pd.DataFrame, parents: Rows, category: Category) -> Rows:
-    """The row of the nearest span of a category that each row is, or ran inside of.
+    """For each row, the row of its innermost span of a category: itself, or one around it.
 
-    Each step doubles how far up a row has looked, so a cycle in a foreign file ends too.
+    Each step doubles the distance, so the search ends even on a cycle in a foreign file.
     """
     is_wanted = (frame["cat"] == category.value).to_numpy(np.bool_)
     nowhere = len(is_wanted)
@@ -198,7 +198,7 @@ def _nearest(frame: pd.DataFrame, parents: Rows, category: Category) -> Rows:
 
 
 def _taken(column: pd.Series, rows: Rows) -> pd.Series:
-    """The values of a column in these rows, missing where there is no such row."""
+    """The values of a column in these rows; missing for rows that do not exist."""
     import pandas as pd
 
     places = np.where(rows < len(column), rows, -1)

@@ -1,6 +1,6 @@
-"""What is asked of the rows of a trace: inferences, operators, layers, a summary.
+"""Computes tables from the rows of a trace: inferences, operators, layers, a summary.
 
-Each has the same columns and types whatever was recorded, be it nothing.
+Each table always has the same columns and types, even for an empty recording.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SUMMARY_FIGURES = {
 
 
 def choose(rows: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
-    """The rows with that value in a column; with None those where it is missing."""
+    """The rows with this value in a column; None: the rows without a value."""
     check_columns([column], COLUMNS)
     wanted = value.value if isinstance(value, Category) else value
     is_chosen = rows[column].isna() if wanted is None else rows[column] == wanted
@@ -83,7 +83,7 @@ def operator_calls(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
-    """The self times of the operators that have the same value in the column `by`."""
+    """The self times of operators, added up by the values of the column `by`."""
     check_columns([by], COLUMNS)
     keys = [by, "op_type"] if by == "name" else [by]
     types = {**{key: COLUMNS[key] for key in keys}, **OPERATOR_FIGURES}
@@ -96,7 +96,7 @@ def operators(rows: pd.DataFrame, by: str, sort: str) -> pd.DataFrame:
 
 
 def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
-    """What each layer takes of one inference, in the order in which they ran or by a column."""
+    """The time of each layer in one inference, in the order of running or sorted by a column."""
     check_columns([] if sort is None else [sort], LAYERS)
     ran = rows[rows["cat"].isin([Category.OPERATOR.value, Category.OVERHEAD.value])]
     ran = ran.assign(key=ran["layer"].fillna(ran["name"]), group=ran["session"].fillna(""))
@@ -112,7 +112,7 @@ def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
         )
         .reset_index()
     )
-    # Layers without an inference are those of a typical one.
+    # Layers outside any inference are of the typical inference.
     found["time"] = found["total"] / found["inferences"].clip(lower=1)
     sessions = found.groupby("group", sort=False)
     found["share"] = found["time"] / sessions["time"].transform("sum").clip(lower=1.0)
@@ -122,7 +122,7 @@ def layers(rows: pd.DataFrame, sort: str | None = None) -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame, by: Sequence[str], cat: str | Category) -> pd.DataFrame:
-    """How the durations of a category spread, for each value of the columns `by`."""
+    """Statistics of the durations of a category, for each value of the columns `by`."""
     import pandas as pd
 
     check_columns(by, COLUMNS)
@@ -140,13 +140,13 @@ def summary(rows: pd.DataFrame, by: Sequence[str], cat: str | Category) -> pd.Da
 
 
 def needed_for(found: pd.DataFrame) -> str:
-    """How many samples it takes for each percentile that is missing somewhere in a summary."""
+    """The number of samples that each percentile needs, for those missing in a summary."""
     missing = [name for name in _PERCENTILES if found[name].isna().any()]
     return ", ".join(f"{name} {needed_samples(_PERCENTILES[name]):,}" for name in missing)
 
 
 def check_columns(names: Sequence[str], known: Mapping[str, str]) -> None:
-    """Raise UsageError where one of the columns is not there."""
+    """Raise UsageError if the frame lacks one of the columns."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is None:
         return
@@ -187,10 +187,10 @@ def _figures(times_ns: Times) -> dict[str, float]:
 
 
 def _sorted(frame: pd.DataFrame, column: str, types: Mapping[str, str]) -> pd.DataFrame:
-    """Text from its beginning, numbers from the largest; what is missing is last."""
+    """Text sorted from A to Z, numbers from the largest; missing values last."""
     return frame.sort_values(column, ascending=types[column] == TEXT, kind="stable")
 
 
 def _typed(frame: pd.DataFrame, types: Mapping[str, str]) -> pd.DataFrame:
-    """These columns in this order, whatever pandas made of them on the way."""
+    """These columns in this order, each with its own type again."""
     return frame.reindex(columns=list(types)).astype(dict(types)).reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""A data frame as a table of text: times in milliseconds, as wide as a terminal and no wider."""
+"""Renders a data frame as a table of text: times in milliseconds, no wider than a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_modelperf.text.units import format_count, format_ms, format_share, m
 if TYPE_CHECKING:
     import pandas as pd
 
-# A line that is longer is hard to follow, and one that is shorter holds no table.
+# Longer lines are hard to follow, shorter ones hold no table.
 _WIDEST, _NARROWEST = 160, 60
 _LEAST_DECIMALS = 3
 _SESSION = "session"
@@ -45,7 +45,7 @@ _TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What stands above a table and below it, and which of the frame's columns it shows."""
+    """The title above a table, the note below it, and the columns that it shows."""
 
     title: str
     columns: tuple[str, ...]
@@ -55,9 +55,9 @@ class Heading:
 def render_frame(
     frame: pd.DataFrame, heading: Heading, top: int | None = None, width: int | None = None
 ) -> str:
-    """The first `top` rows of a frame. A column with nothing in it is left out.
+    """The first `top` rows of a frame. Empty columns are left out.
 
-    A session that is that of every row stands in the title.
+    If all rows have the same session, the title names it.
     """
     names = [name for name in heading.columns if not len(frame) or frame[name].notna().any()]
     title = heading.title
@@ -80,7 +80,7 @@ def render_frame(
 
 
 def _only(frame: pd.DataFrame, name: str) -> str | None:
-    """The value that a column of text has in every row; None where there is none."""
+    """The value that a column of text has in every row; None if they differ."""
     values = frame[name].unique()
     return str(values[0]) if len(values) == 1 else None
 
@@ -98,7 +98,7 @@ def _width() -> int:
 
 def _column(values: pd.Series, name: str) -> Column:
     is_text = values.dtype == "string"
-    # What is cut is no narrower than its title.
+    # A column is never cut to less than its title.
     return Column(name, is_text=is_text, is_name=is_text, least=max(MIN_TEXT, len(name)))
 
 
@@ -119,7 +119,7 @@ def _formatter(values: pd.Series, name: str) -> Formatter:
 
 
 def _times(values: pd.Series) -> Formatter:
-    """With the same decimals in the whole column, so that times can be compared by eye."""
+    """The times with the same decimals in the whole column, so that they line up."""
     longest = values.abs().max() if values.notna().any() else 0
     decimals = max(_LEAST_DECIMALS, ms_decimals(float(longest)))
     return lambda ns: format_ms(float(ns), decimals)

@@ -1,4 +1,4 @@
-"""What a user holds: a recording as data frames, filtered, summed up, and printed."""
+"""`Frames`: a recording as data frames, to be filtered, summed up and printed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOP = 20
 class Frames:
     """The spans of a trace, as data frames.
 
-    Times are nanoseconds. `notes` say what of the trace is not there, and why.
+    Times are nanoseconds. `notes` say what is missing from the trace, and why.
     """
 
     def __init__(self, events: Iterable[Event] = (), notes: Sequence[str] = ()) -> None:
@@ -34,11 +34,11 @@ class Frames:
 
     @classmethod
     def read(cls, path: str | Path) -> Frames:
-        """Those of a profile of ONNX Runtime, a recording, or the JSON of `modelperf profile`."""
+        """The frames of a profile of ONNX Runtime, a recording, or a profile stored as JSON."""
         _check_pandas()
         source = open_profile(path)
         made = cls(source.events)
-        # What is missing is known when all was read.
+        # The notes are complete once all events are read.
         made.notes = source.notes()
         return made
 
@@ -46,41 +46,41 @@ class Frames:
         return f"<frames: {len(self._rows)} spans, {len(self.inferences())} inferences>"
 
     def frame(self) -> pd.DataFrame:
-        """A row for each span, by their start."""
+        """A row for each span, sorted by start."""
         return self._rows.copy()
 
     def where(self, column: str, value: object) -> Frames:
-        """Only the spans with this value in a column of `frame()`; None is a missing one."""
+        """Only the spans with this value in a column of `frame()`; None: those without a value."""
         chosen = object.__new__(type(self))
         chosen._rows = tables.choose(self._rows, column, value)  # one of ours
         chosen.notes = self.notes
         return chosen
 
     def inferences(self) -> pd.DataFrame:
-        """A row for each inference, by their start."""
+        """A row for each inference, sorted by start."""
         return tables.inferences(self._rows)
 
     def operators(self, by: str = "name", sort: str = "total") -> pd.DataFrame:
-        """Self times of operators, added up by a column of `frame()`; the most first."""
+        """Self times of operators, added up by a column of `frame()`; the largest first."""
         return tables.operators(self._rows, by, sort)
 
     def operator_calls(self) -> pd.DataFrame:
-        """A row for each time that an operator ran, by their start."""
+        """A row for each run of an operator, sorted by start."""
         return tables.operator_calls(self._rows)
 
     def layers(self, sort: str | None = None) -> pd.DataFrame:
-        """What each layer takes of one inference: a mean, or of a stored profile a median.
+        """The time of each layer in one inference: a mean, or for a stored profile a median.
 
-        In the order in which they ran, or by one of these columns, the most first.
+        In the order in which they ran, or sorted by one of these columns, the largest first.
         """
         return tables.layers(self._rows, sort)
 
     def summary(
         self, by: Sequence[str] = _BY, cat: str | Category = Category.INFERENCE
     ) -> pd.DataFrame:
-        """How long inferences took, or spans of another category.
+        """Statistics of the durations of inferences, or of spans of another category.
 
-        A percentile is missing where there are too few to tell it.
+        A percentile is missing if there are too few samples for it.
         """
         return tables.summary(self._rows, by, cat)
 
@@ -107,7 +107,7 @@ class Frames:
             *("macs", "params", "output_shape", "fused", "precision"),
         )
         found = self.layers(sort)
-        # What belongs to no layer is called what the runtime calls it.
+        # An operator without a layer has the runtime's name.
         found["layer"] = found["layer"].fillna(found["name"])
         _show(found, Heading("layers, in ms of one inference", columns), top)
 
@@ -122,7 +122,7 @@ class Frames:
 
 
 def _with_thread(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the name of each thread, or its number where it has none."""
+    """The frame with the name of each thread, or the number of a thread without a name."""
     numbers = frame["thread.id"].astype(TEXT)
     return frame.assign(thread=frame["thread.name"].fillna(numbers))
 

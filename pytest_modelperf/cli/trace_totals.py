@@ -1,0 +1,97 @@
+"""The totals of a trace file: shown, and written as JSON, CSV and a Chrome trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.output import check_outputs, written_text
+from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.tracing.files.opening import ProfileSource
+    from pytest_modelperf.tracing.records import Event
+
+
+@dataclass(frozen=True, slots=True)
+class TotalsOptions:
+    """How to group, sort and cut the operators (`top` 0: show all), and which files to write."""
+
+    by: str
+    sort: str
+    top: int
+    chrome_file: str | None
+    json_file: str | None
+    csv_file: str | None
+
+    def targets(self) -> dict[str, str | None]:
+        """The files to write by their options."""
+        return {"--chrome": self.chrome_file, "--json": self.json_file, "--csv": self.csv_file}
+
+
+def sum_up(file: str, options: TotalsOptions) -> None:
+    """Show the totals of a file unless another result goes to standard output; write the files."""
+    is_shown = check_outputs(options.targets(), file)
+
+    from pytest_modelperf.tracing.files.opening import open_profile
+    from pytest_modelperf.tracing.summary import TraceSummarizer
+    from pytest_modelperf.tracing.totals import Grouping, Order
+
+    grouping = Grouping(options.by)
+    source = open_profile(file)
+    summarizer = TraceSummarizer(grouping)
+    with _chrome_writer(options.chrome_file, source) as add_to_chrome:
+        for event in source.events:
+            summarizer.add(event)
+            add_to_chrome(event)
+    summaries = summarizer.finish(Order(options.sort))
+    notes = source.notes()
+    if not summaries:
+        told = "; ".join(printable(note).rstrip(".") for note in notes)
+        because = f" ({told})" if told else ""
+        raise UsageError(
+            f"{printable(file)}: nothing ran in it{because}. Give the profile of a session that "
+            "made an inference, and was ended."
+        )
+    if grouping is Grouping.LAYER and not any(t.name for s in summaries for t in s.operators):
+        raise UsageError(
+            f"{printable(file)} does not tell which layers its operators are. Measure the model: "
+            "modelperf profile MODEL"
+        )
+    if is_shown:
+        from pytest_modelperf.tracing.text import TraceView, render_trace
+
+        view = TraceView(grouping, options.top or None)
+        click.echo(render_trace(summaries, notes, view, terminal_style()), nl=False)
+    else:
+        for note in notes:
+            click.echo(f"note: {printable(note)}", err=True)
+    if options.json_file is not None:
+        from pytest_modelperf.tracing.document import dump_trace_summary
+
+        write(options.json_file, dump_trace_summary(summaries, notes, grouping))
+    if options.csv_file is not None:
+        from pytest_modelperf.tracing.csv import render_trace_csv
+
+        write(options.csv_file, render_trace_csv(summaries))
+
+
+@contextmanager
+def _chrome_writer(target: str | None, source: ProfileSource) -> Iterator[Callable[[Event], None]]:
+    """A function that adds an event to the Chrome trace; it does nothing without a target."""
+    if target is None:
+        yield lambda _: None
+        return
+    from pytest_modelperf.tracing.chrome_trace import TraceWriter
+
+    with written_text(target) as stream:
+        writer = TraceWriter(stream)
+        yield writer.write
+        notes = [printable(note) for note in source.notes()]
+        writer.finish({"schema": 1, "of": source.about, "notes": notes})

@@ -1,0 +1,91 @@
+"""The hook: a `.pth` file in an environment, by which `MODELPERF_TRACE` alone traces a program.
+
+Python runs the line of a `.pth` file that begins with `import` at every start, so only a user who
+wants the hook installs it. Its line does nothing without the variable, and nothing without this
+package.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_modelperf.errors import OutputError
+from pytest_modelperf.files.output import cannot_write, written_text
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
+
+HOOK_NAME = "pytest_modelperf_trace.pth"
+_VERSION = re.compile(r"# pytest-modelperf ([^\s:]+)")
+# One line, because Python runs each line of such a file on its own.
+_LINE = (
+    "import os; os.environ.get('MODELPERF_TRACE') and exec("
+    "'try:\\n import pytest_modelperf.tracing.autostart\\nexcept ImportError:\\n pass')"
+)
+_CONTENT = f"""\
+# pytest-modelperf {__version__}: traces programs that are started with MODELPERF_TRACE=FILE.
+# To remove it: modelperf trace --hook remove
+{_LINE}
+"""
+_ADVICE = (
+    "Make a virtual environment and install pytest-modelperf there, or do without the hook: "
+    "`modelperf trace -- python program.py`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HookStatus:
+    """Where the hook of an environment belongs, whether it is there, and which version wrote it.
+
+    `version` is None for a file that does not say.
+    """
+
+    path: Path
+    is_installed: bool
+    version: str | None = None
+
+
+def find_hook(site_folder: Path) -> HookStatus:
+    path = site_folder / HOOK_NAME
+    try:
+        content = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return HookStatus(path, is_installed=False)
+    except OSError as error:
+        raise OutputError(
+            f"cannot read {printable(str(path))}: {error.strerror}. Look at what is there."
+        ) from error
+    found = _VERSION.match(content)
+    return HookStatus(path, is_installed=True, version=found[1] if found else None)
+
+
+def install_hook(site_folder: Path) -> HookStatus:
+    """Write the hook, in place of an older one; OutputError where the folder cannot be written."""
+    try:
+        with written_text(site_folder / HOOK_NAME) as file:
+            file.write(_CONTENT)
+    except OutputError as error:
+        raise OutputError(f"{error} {_ADVICE}") from error
+    return find_hook(site_folder)
+
+
+def remove_hook(site_folder: Path) -> bool:
+    """Whether there was a hook, which is gone now; OutputError where it cannot be removed."""
+    path = site_folder / HOOK_NAME
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise OutputError(f"{cannot_write(str(path), error)} Remove it as its owner.") from error
+    return True
+
+
+def describe_hook(hook: HookStatus) -> str:
+    path = printable(str(hook.path))
+    if not hook.is_installed:
+        return f"not installed: there is no {path}. To install it: modelperf trace --hook install"
+    version = hook.version or "unknown"
+    other = "" if hook.version == __version__ else f" (this is {__version__})"
+    return f"installed: {path}, version {printable(version)}{other}"

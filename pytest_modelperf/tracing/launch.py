@@ -1,0 +1,175 @@
+"""Runs a program with tracing in each Python that it starts, without anything installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.output import STDOUT, check_output, has_folder
+from pytest_modelperf.profiler.working_folder import working_folder
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
+from pytest_modelperf.tracing import startup
+from pytest_modelperf.tracing.autostart import LAUNCHER, OWNER, VARIABLE
+
+# A shell adds the number of the signal to this for a program that a signal ended.
+_SIGNAL_BASE = 128
+_FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+# The terminal sends these to every process in its foreground, so to the program as well.
+_FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT})
+
+
+@dataclass(frozen=True, slots=True)
+class StartedPython:
+    """A Python that loaded the startup module; `problem` says why it is not traced, or is empty."""
+
+    executable: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program that was run: its exit code, the traces written meanwhile, the Pythons in it."""
+
+    exit_code: int
+    traces: tuple[Path, ...]
+    pythons: tuple[StartedPython, ...]
+
+
+def run_traced(command: Sequence[str], file: str) -> Launch:
+    """Run a command to its end; `file` has the trace of its own process, others lie beside it."""
+    if file == STDOUT:
+        raise UsageError(
+            "a trace takes a file: standard output is the program's own. Give another with -o, or "
+            "./- for a file of that name."
+        )
+    check_output(file)
+    # Made absolute now: a child process may have another working folder.
+    target = Path(file).absolute()
+    before = _trace_files(target)
+    with working_folder("launch") as folder:
+        shutil.copyfile(startup.__file__, folder / "sitecustomize.py")
+        exit_code = _run(command, _environment(os.environ, folder, target))
+        pythons = _started_pythons(folder)
+    written = [path for path, state in _trace_files(target).items() if before.get(path) != state]
+    if len(written) == 1 and written[0] != target:
+        # The command is a script or a launcher, with one traced program inside.
+        written = [written[0].replace(target)]
+    return Launch(exit_code, tuple(sorted(written, key=lambda path: path != target)), pythons)
+
+
+def _environment(inherited: Mapping[str, str], folder: Path, target: Path) -> dict[str, str]:
+    """The variables of the program: those inherited, and what has each Python start tracing."""
+    made = {name: value for name, value in inherited.items() if name != OWNER}
+    own_path = inherited.get("PYTHONPATH")
+    made["PYTHONPATH"] = os.pathsep.join([str(folder), *([own_path] if own_path else [])])
+    made[VARIABLE] = str(target)
+    made[LAUNCHER] = str(os.getpid())
+    return made
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The exit code of the command, as a shell gives it."""
+    with _forwarded_signals() as forwarder:
+        try:
+            # Files that are open for it, such as the /dev/fd/63 of a shell, stay open.
+            process = subprocess.Popen(command, env=environment, close_fds=False)  # noqa: S603  # what the user typed
+        except OSError as error:
+            raise _cannot_start(command[0], error) from error
+        forwarder.begin(process)
+        returned = process.wait()
+    return returned if returned >= 0 else _SIGNAL_BASE - returned
+
+
+def _cannot_start(name: str, error: OSError) -> UsageError:
+    reason = error.strerror or str(error)
+    advice = "Give a program, as in `modelperf trace -- python program.py`"
+    if name.endswith(".py"):
+        advice = f"Start it with Python: `modelperf trace -- python {shell_word(name)}`"
+    return UsageError(f"cannot start {printable(name)}: {reason}. {advice}")
+
+
+class _Forwarder:
+    """Sends signals on to the program, those from before its start too."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        for number in self._early:
+            process.send_signal(number)
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+        elif number not in _FROM_TERMINAL or not _is_in_foreground():
+            self._process.send_signal(number)
+
+
+@contextmanager
+def _forwarded_signals() -> Iterator[_Forwarder]:
+    """Have the program decide what its signals mean, and not this process."""
+    forwarder = _Forwarder()
+    if threading.current_thread() is not threading.main_thread():
+        # Python takes handlers from the main thread alone.
+        yield forwarder
+        return
+    before = {
+        number: signal.signal(number, forwarder.handle)
+        for number in _FORWARDED
+        # The program inherits signals that are ignored, as under nohup.
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield forwarder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_in_foreground() -> bool:
+    """Whether the signals of a terminal reach this process and the program by themselves."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _trace_files(target: Path) -> dict[Path, tuple[int, int]]:
+    """The target and the traces of other processes beside it, each with what a new one changes."""
+    if not has_folder(target):
+        return {}
+    name = re.compile(rf"{re.escape(target.stem)}(-\d+)?{re.escape(target.suffix)}")
+    found = {}
+    for path in target.parent.iterdir():
+        # Another process may remove it meanwhile.
+        with suppress(FileNotFoundError):
+            if name.fullmatch(path.name):
+                state = path.stat()
+                found[path] = state.st_ino, state.st_mtime_ns
+    return found
+
+
+def _started_pythons(folder: Path) -> tuple[StartedPython, ...]:
+    notes = folder / startup.NOTES_NAME
+    lines = notes.read_text("utf-8").splitlines() if notes.exists() else []
+    pairs = dict.fromkeys(tuple(line.partition("\t")[::2]) for line in lines)
+    return tuple(StartedPython(executable, problem) for executable, problem in pairs)

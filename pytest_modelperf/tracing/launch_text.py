@@ -1,0 +1,52 @@
+"""What `modelperf trace -- COMMAND` says when the program has ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_path, shell_word
+from pytest_modelperf.tracing.launch import Launch, StartedPython
+
+_MOST_NAMES = 3
+_SIGNAL_BASE = 128
+
+
+def describe_traces(traces: Sequence[Path], file: str) -> str:
+    """Which files were written, and the command that sums up the first."""
+    names = [file if path == Path(file).absolute() else path.name for path in traces]
+    shown = ", ".join(map(printable, names[:_MOST_NAMES]))
+    more = len(names) - _MOST_NAMES
+    rest = f" and {more} more" if more > 0 else ""
+    first = file if names[0] == file else str(Path(file).with_name(names[0]))
+    return f"wrote {shown}{rest}; to sum it up: modelperf trace {shell_path(first)}"
+
+
+def explain_no_trace(launch: Launch) -> str:
+    """Why no trace was written, and what to type."""
+    if not launch.pythons:
+        return (
+            "no trace was written: the program started no Python, or one with -I, -E or -S, which "
+            "have it ignore PYTHONPATH. Leave these options out. With -I and -E the hook works: "
+            "type `modelperf trace --hook install` in that environment once, then this again."
+        )
+    if all(python.problem for python in launch.pythons):
+        return _lacks_package(launch.pythons[0])
+    if launch.exit_code > _SIGNAL_BASE:
+        number = launch.exit_code - _SIGNAL_BASE
+        return f"no trace was written: signal {number} ended the program before it could write."
+    return (
+        "no trace was written: the program did not import onnxruntime, or it ended without "
+        "Python's own exit, as with os._exit."
+    )
+
+
+def _lacks_package(python: StartedPython) -> str:
+    executable = shell_word(python.executable)
+    return (
+        f"no trace was written: {printable(python.executable)} cannot load pytest-modelperf "
+        f"({printable(python.problem)}). Install it there: {executable} -m pip install "
+        f"pytest-modelperf, or start the program with {printable(sys.executable)}."
+    )
