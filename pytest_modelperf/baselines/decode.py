@@ -69,7 +69,7 @@ def decode_machine(data: bytes, path: Path) -> MachineBaseline:
     """What the file of a machine says; it is named by the machine's key."""
     root = upgrade(Field(parse_json(data, path), path), MACHINE_SCHEMA, MACHINE_UPGRADES)
     entries = root.entries("cases", "machine", "schema")
-    machine = entries["machine"].entries("key", *MachineFacts.__dataclass_fields__)
+    machine = entries["machine"].entries("key", *MachineFacts.__struct_fields__)
     key = machine["key"].matching(_KEY, "the key of a machine")
     if key != path.stem:
         raise machine["key"].error(

@@ -174,7 +174,7 @@ def _machine(machine: MachineFacts) -> dict[str, Json]:
     sets = machine.instruction_sets
     quota = machine.quota_cores
     return {
-        **{name: getattr(machine, name) for name in MachineFacts.__dataclass_fields__},
+        **{name: getattr(machine, name) for name in MachineFacts.__struct_fields__},
         "caches": dict(machine.caches),
         "instruction_sets": None if sets is None else list(sets),
         "packages": dict(machine.packages),

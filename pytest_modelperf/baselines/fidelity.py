@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.baselines.records import Fidelity
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -18,8 +19,7 @@ _FIDELITY_CONFIDENCE = 0.95
 _FIDELITY_ROUNDS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class FidelityGate:
+class FidelityGate(Struct, frozen=True):
     """What a twin must keep to beside its model.
 
     The burden of proof lies on distrust: a twin of which the engine makes the same plan is trusted

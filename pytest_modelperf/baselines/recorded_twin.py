@@ -7,7 +7,8 @@ passes, while every figure that a reviewer looks at stays as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.baselines.records import Baseline, StoredStatic
 from pytest_modelperf.errors import BaselineError
@@ -18,8 +19,7 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
+class _Figure(Struct, frozen=True):
     """What a wider or longer graph changes, and how it is shown."""
 
     name: str

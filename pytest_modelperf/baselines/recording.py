@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import (
@@ -69,8 +71,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     return merge_recordings(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """One case measured anew, and what is to be stored of it; a profile for each process."""
 
     recording: Recording
@@ -153,8 +154,7 @@ def merge_recordings(parts: Sequence[Recording]) -> Recording:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RebuiltTwin:
+class RebuiltTwin(Struct, frozen=True):
     """The twin of a model as a file that runs; where none can be made, `problem` says why."""
 
     data: bytes | None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
@@ -22,8 +23,7 @@ from pytest_modelperf.text.escaping import printable
 Value: TypeAlias = int | float | str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(Struct, frozen=True, kw_only=True):
     """When the content of a case was last recorded, with which versions, on what machine.
 
     `date` is a day in UTC. `machine` is the key of the machine, None where nothing was measured.
@@ -34,8 +34,7 @@ class Provenance:
     machine: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoredStatic:
+class StoredStatic(Struct, frozen=True, kw_only=True):
     """The totals of a static profile, and its layer types by their qualified operator.
 
     `uncounted_ops` has the number of layers of each qualified operator that could not be counted.
@@ -70,8 +69,7 @@ class StoredStatic:
         return 1.0 - sum(self.uncounted_ops.values()) / layers if layers else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fidelity:
+class Fidelity(Struct, frozen=True, kw_only=True):
     """How long the twin of a case took, as a share of the real model, when it was recorded.
 
     `has_same_plan` says whether the engine made the same plan of both; None where it tells no
@@ -85,8 +83,7 @@ class Fidelity:
     has_same_plan: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCase:
+class StoredCase(Struct, frozen=True, kw_only=True):
     """What is stored of one case. `engine` names the engine that it was recorded with.
 
     `model_sha256` is the model that this case was recorded of: a run of some cases leaves those
@@ -126,8 +123,7 @@ class StoredCase:
         return self.static is not None or self.observed is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTwin:
+class StoredTwin(Struct, frozen=True, kw_only=True):
     """Which file the twin is, and which model it stands for.
 
     `left_out_bytes` is what the weights take that it left out, None where an older version did not
@@ -140,8 +136,7 @@ class StoredTwin:
     left_out_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBaseline:
+class ModelBaseline(Struct, frozen=True, kw_only=True):
     """What holds on every machine: the model recorded last, its twin, and its cases by id."""
 
     model: ModelFacts
@@ -174,8 +169,7 @@ class ModelBaseline:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoredRound:
+class StoredRound(Struct, frozen=True, kw_only=True):
     """A round as it is stored: `times_ns` are some of the `samples` that were taken, in order."""
 
     load_ns: int
@@ -184,8 +178,7 @@ class StoredRound:
     times_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoredProcess:
+class StoredProcess(Struct, frozen=True, kw_only=True):
     """What one process measured on one day; the unit of replication of stored samples.
 
     `layer_type_ns` is the time of each operator in one inference, None where it was not taken.
@@ -201,8 +194,7 @@ class StoredProcess:
         return _percentile([time for made in self.rounds for time in made.times_ns], percent)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoredLatency:
+class StoredLatency(Struct, frozen=True, kw_only=True):
     """How long one case took on one kind of machine, process by process."""
 
     id: str
@@ -218,8 +210,7 @@ class StoredLatency:
         return median(process.percentile_ns(percent) for process in self.processes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineBaseline:
+class MachineBaseline(Struct, frozen=True, kw_only=True):
     """What was measured on one kind of machine; `machine` is the one that measured last."""
 
     key: str
@@ -230,8 +221,7 @@ class MachineBaseline:
         return next((case for case in self.cases if case.id == case_id), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """Everything that was read of one model: `name` is its folder, `twin` the bytes of its file.
 
     `machines` are those that were asked for and are there.
@@ -249,8 +239,7 @@ class Baseline:
         return next((machine for machine in self.machines if machine.key == key), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Recording:
+class Recording(Struct, frozen=True, kw_only=True):
     """What a run wants to store of one model: only the cases that it measured.
 
     `twin` is None where none could be made, and `left_out_bytes` is what its weights take;
@@ -268,8 +257,7 @@ class Recording:
         return f"<recording of {self.name}: {len(self.cases)} cases>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One figure that an update changes; None on the side that lacks it.
 
     `case` is None for what is about the whole model, `machine` is the key of the one that a time
@@ -291,8 +279,7 @@ class Change:
         return new / old
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """An update that was decided and not yet done: the baseline before and after it.
 
     `after` is None where nothing of the model is left. `notes` say what whoever reads the plan

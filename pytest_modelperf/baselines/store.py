@@ -16,8 +16,9 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
@@ -44,8 +45,7 @@ _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineStore:
+class BaselineStore(Struct, frozen=True):
     """The baselines below a folder, which need not be there yet.
 
     A reader that meets a writer starts over; what it meets at all of its attempts is no writer.

@@ -6,11 +6,11 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -220,8 +220,7 @@ def _with_options(command: _F, *options: Callable[[_F], _F]) -> _F:
     return command
 
 
-@dataclass(frozen=True, slots=True)
-class Measuring:
+class Measuring(Struct, frozen=True):
     """The values of `measuring_options`, as they were typed."""
 
     engine: str

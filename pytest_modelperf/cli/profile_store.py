@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 
@@ -41,8 +41,7 @@ def open_store(model: str, profile_dir: str | None) -> ProfileStore:
     return ProfileStore(place, model_folder(model, root), model, profile_dir is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """A request to keep a profile: the place, the name, and whether it may replace another."""
 
     store: ProfileStore

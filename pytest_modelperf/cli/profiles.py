@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import load_extensions, model_options, read_request
 from pytest_modelperf.cli.output import terminal_style, write

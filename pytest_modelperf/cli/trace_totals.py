@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.errors import UsageError
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.tracing.records import Event
 
 
-@dataclass(frozen=True, slots=True)
-class TotalsOptions:
+class TotalsOptions(Struct, frozen=True):
     """How to group, sort and cut the operators (`top` 0: show all), and which files to write."""
 
     by: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import is_sampled, metric_title
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
@@ -34,8 +35,7 @@ class Remedy(enum.Enum):
     RECORDING = "recording"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What to do about an inconclusive case, and for how many seconds, where that is known."""
 
     remedy: Remedy

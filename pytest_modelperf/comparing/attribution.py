@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.reasons import (
@@ -15,8 +15,7 @@ from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import CaseProfile
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """What changed, each list with what explains most first; `layers` are those that ran."""
 
     layer_types: tuple[LayerTypeChange, ...]

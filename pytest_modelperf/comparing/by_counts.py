@@ -9,8 +9,10 @@ single value differ: another exporter writes an epsilon or an exponent where one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import ModelBaseline, StoredCase
 from pytest_modelperf.comparing.attribution import explain
@@ -55,8 +57,7 @@ class Counted(Protocol):
     def knows_activations(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Both counts of one side: what its graph alone tells, and what a run of it completed.
 
     Only counts of one kind are compared. `graph` is None where an older version stored none.
@@ -174,8 +175,7 @@ def compare_with_stored(
     return CaseComparison(case, metrics, types, reasons)
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """One figure on both sides, counted alike; `is_same_part` says that as much is unknown."""
 
     before: int | None

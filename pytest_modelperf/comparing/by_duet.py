@@ -7,7 +7,9 @@ import importlib.metadata
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
 from pytest_modelperf.baselines.records import (
@@ -79,8 +81,7 @@ def _looks_worse(metric: Metric) -> bool:
     return metric.ratio > 1.0 + (metric.allowed or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One of the two that are compared: a model, on an engine, in an interpreter.
 
     Of a baseline, `source` is its twin, rebuilt, or the model now where it has none; `machine` is
@@ -173,8 +174,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One case: what is said of it, and where it ran, what running the new model told.
 
     `before` is what the other side of a duet told. `observed` is what an earlier run of this very

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.advice import describe_doubt
@@ -62,8 +63,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseView:
+class CaseView(Struct, frozen=True, kw_only=True):
     """A comparison under its name and with its verdict; what is known of the model now besides."""
 
     name: str

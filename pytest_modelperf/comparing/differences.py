@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.layer_pairs import match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, TimeChange
@@ -16,8 +17,7 @@ from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
 CONFIDENCE = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """One of the two cases. `heads` says of each layer which one its kernel's time is shown at."""
 
     profile: CaseProfile
@@ -65,8 +65,7 @@ class Side:
         return [row.time for row in rows if row.time is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True):
     """Both sides, which layer is which, and what there is to explain.
 
     `pairs` are indexes of layers. `total` has no share where it is within the noise, and then

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.limits import Tolerances
@@ -40,16 +42,14 @@ _VERDICTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyLimit:
+class LatencyLimit(Struct, frozen=True):
     """The most that a percentile of the latency may be."""
 
     percent: float
     ns: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(Struct, frozen=True, kw_only=True):
     """What a case must keep to: tolerances against what was before, and limits of its own.
 
     `level` is the chance of a false alarm of the ratios of one case together, and of each of its

@@ -11,11 +11,11 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from pytest_modelperf.profiler.records import StaticLayer
 
@@ -26,8 +26,7 @@ _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
 _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How much may be spent on an alignment, which wants a number for each pair of layers.
 
     Beyond so many pairs, only what lies between equal layers is aligned, and beyond so many
@@ -164,8 +163,7 @@ def _without(indexes: range, taken: set[int]) -> list[int]:
     return [index for index in indexes if index not in taken]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
+class _Sides(Struct, frozen=True):
     """The layers of both models, and how much may be spent on aligning them."""
 
     before: Sequence[StaticLayer]

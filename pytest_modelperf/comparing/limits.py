@@ -6,7 +6,8 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -32,8 +33,7 @@ _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNOREC
 _BYTES_PER_MB = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """What a budget can be set on: `metric` is the name of the figure in reports.
 
     `scale` is how many units of the metric a unit of the budget has. Of a figure where
@@ -67,8 +67,7 @@ FIGURES: Mapping[str, Figure] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """An absolute limit, in the unit of the metric that it is set on."""
 
     word: str
@@ -122,8 +121,7 @@ def _read_number(value: object, *, is_count: bool) -> float | None:
 _MEDIAN = 50.0
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerances:
+class Tolerances(Struct, frozen=True):
     """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %.
 
     `named` are the tails that the user named. A comparison waits until these are shown; any other

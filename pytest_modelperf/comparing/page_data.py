@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import LATENCY
 from pytest_modelperf.comparing.page_layers import comparison_layers, comparison_types
@@ -54,8 +55,7 @@ def engine_of_runs(runs: Iterable[SideRun | None]) -> str:
     return next((engine_name(run.engine) for run in runs if run is not None), "")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownComparison:
+class ShownComparison(Struct, frozen=True):
     """A comparison as it is shown: under which id and name, and what was told of it alone."""
 
     id: str

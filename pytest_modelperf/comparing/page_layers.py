@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -73,8 +74,7 @@ def _change_entry(time: TimeChange | None) -> Entry:
     }
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
+class _Place(Struct, frozen=True, order=True):
     """Where a layer comes: at a layer of now, or after it, in the order of before."""
 
     now: float

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.differences import Differences, Side
 from pytest_modelperf.comparing.layer_pairs import is_alike
@@ -56,8 +57,7 @@ class EnginePlan(Protocol):
     def nodes(self) -> Sequence[PlanStep]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Struct, frozen=True):
     """A fact, the time of what it is about, None where nothing of that ran, and its MACs."""
 
     text: str
@@ -400,8 +400,7 @@ class _Facts:
 # -- fusions
 
 
-@dataclass(frozen=True, slots=True)
-class _TornGroup:
+class _TornGroup(Struct, frozen=True):
     """Layers of one kernel that run in several kernels on the other side, shown at `elsewhere`."""
 
     head: int

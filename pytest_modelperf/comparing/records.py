@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.measurements import SideRun
 from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts
@@ -34,8 +35,7 @@ VERDICT_ORDER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """One figure on both sides; one that is not `gated` is shown, and decides nothing.
 
     One that is gated and not `awaited` can fail a case, but leaves none open: where it is
@@ -83,8 +83,7 @@ class Metric:
         return self.after / self.before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChange:
+class TimeChange(Struct, frozen=True, kw_only=True):
     """How much longer something takes now, with its interval.
 
     `share` is that of the whole difference; None where there is none to speak of.
@@ -107,8 +106,7 @@ class TimeChange:
         return self.share is not None and self.share >= least and not self.is_within_noise
 
 
-@dataclass(frozen=True, slots=True)
-class LayerTypeChange:
+class LayerTypeChange(Struct, frozen=True):
     """All layers of one operator on both sides; None on a side that has none."""
 
     op: str
@@ -129,8 +127,7 @@ class LayerTypeChange:
         return self.before == self.after
 
 
-@dataclass(frozen=True, slots=True)
-class LayerChange:
+class LayerChange(Struct, frozen=True):
     """One layer on both sides; None on a side that does not have it.
 
     On a side where it runs inside the kernel of another layer its row has no time.
@@ -141,8 +138,7 @@ class LayerChange:
     time: TimeChange | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputChange:
+class OutputChange(Struct, frozen=True, kw_only=True):
     """One output of both models on the same inputs.
 
     `difference` says in words why they cannot be compared; then there are no figures.
@@ -155,8 +151,7 @@ class OutputChange:
     difference: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CaseComparison:
+class CaseComparison(Struct, frozen=True):
     """One case of two models, side by side; `reasons` say in words what changed and why.
 
     `outcome` is the verdict where none follows from metrics, a case that is unchanged or new,
@@ -212,8 +207,7 @@ class CaseComparison:
         return self.failure is not None and not is_worse
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two models compared at the same cases.
 
     `confidence` is that of each gated metric, `tolerance` the relative increase that is allowed;

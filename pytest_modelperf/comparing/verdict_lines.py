@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import (
     LATENCY,
@@ -104,8 +105,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
     return f"{text}, {allowed}" if allowed else text
 
 
-@dataclass(frozen=True, slots=True)
-class OptionNames:
+class OptionNames(Struct, frozen=True):
     """What the options of a face are called that reports give as advice."""
 
     more_time: str
@@ -218,8 +218,7 @@ SEVERITY = (
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Rank:
+class Rank(Struct, frozen=True, order=True):
     """How bad a case is; the least is the worst."""
 
     severity: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.files.strict_json import OF_BASELINE, Unreadable
@@ -22,8 +23,7 @@ _SHOWN = 40
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A value, and its place in a file: `cases["b8-c2"].static.macs`.
 
     `advice` is what to do about a file in which a value is not as expected.

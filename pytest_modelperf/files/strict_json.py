@@ -11,8 +11,9 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.text.escaping import printable
@@ -23,8 +24,7 @@ _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
 _MAX_DIGITS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What to do about a file that is not valid, and about one that has the marks of a merge."""
 
     broken: str
@@ -39,8 +39,7 @@ OF_BASELINE = Advice(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """A value that JSON's grammar allows, or Python's reader, and a baseline does not."""
 
     found: str

@@ -8,9 +8,10 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.structure import BITS
@@ -45,8 +46,7 @@ _INPUT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredInput:
+class DeclaredInput(Struct, frozen=True):
     """An input as the model declares it; `dims` is None where not even the rank is said."""
 
     name: str
@@ -54,8 +54,7 @@ class DeclaredInput:
     dims: tuple[Dim, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class InputSpec:
+class InputSpec(Struct, frozen=True):
     """A whole input as the user gives it: one value fills it, several are its elements."""
 
     name: str
@@ -64,8 +63,7 @@ class InputSpec:
     value: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """What the user says of a model's dimensions; a batch size of None leaves it to the model."""
 
     batch_size: int | None = None
@@ -73,8 +71,7 @@ class Binding:
     inputs: tuple[InputSpec, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BoundInputs:
+class BoundInputs(Struct, frozen=True):
     """Every input with its shape.
 
     `rebound` says that a dimension which the model fixes was given another value: whatever
@@ -90,8 +87,7 @@ class BoundInputs:
     changed_inputs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDim:
+class BatchDim(Struct, frozen=True):
     """Where the batch stands in the inputs, as (input, axis), and its fixed size if it has one."""
 
     name: str | None

@@ -7,10 +7,11 @@ What depends on constants alone is folded away, as every engine does when it loa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
 
 from pytest_modelperf.errors import ModelError
@@ -61,8 +62,7 @@ _VALUE_DTYPES = frozenset({"int64", "int32", "bool"})
 _SMALL = 8
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltGraph:
+class BuiltGraph(Struct, frozen=True):
     """The graph, all of its tensors by name, constants included, and where its weights are.
 
     `stored` has, for each weight that is stored, the protobuf that says where its bytes lie.
@@ -73,8 +73,7 @@ class BuiltGraph:
     stored: Mapping[str, TensorProto]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeSources:
+class TypeSources(Struct, frozen=True):
     """Where types come from: onnx's inference over the whole graph, and the model's own word.
 
     Where `declared` is None the model's word is not to be taken, in bodies neither. `values` are
@@ -110,8 +109,7 @@ def build_graph(
     )
 
 
-@dataclass(slots=True)
-class _Weights:
+class _Weights(Struct):
     """The constants found so far, and how they are used."""
 
     found: dict[str, Weight] = field(default_factory=dict)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Block, Call
@@ -18,8 +19,7 @@ _UNNAMED = Tensor("")
 _LOOP_HEAD = (Tensor("", "int64", ()), Tensor("", "bool", ()))
 
 
-@dataclass(frozen=True, slots=True)
-class ScanInputs:
+class ScanInputs(Struct, frozen=True):
     """What the body of a Scan gets, and how often it runs."""
 
     given: tuple[Tensor, ...]

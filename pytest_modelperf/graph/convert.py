@@ -6,9 +6,9 @@ Reading a field of a message costs as much as a dozen Python operations, so each
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, TypeProto, helper
 
 from pytest_modelperf.errors import ModelError
@@ -26,8 +26,7 @@ MAX_BODY_DEPTH = 32
 MAX_NODES = 200_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(Struct, frozen=True, eq=False):
     """One NodeProto, read: names instead of tensors, attributes apart from bodies.
 
     `kinds` has the type of every attribute, tensors and bodies included.
@@ -43,8 +42,7 @@ class Call:
     bodies: Mapping[str, Block]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(Struct, frozen=True, eq=False):
     """A graph, or the body of a control flow operator, with its nodes read."""
 
     proto: GraphProto

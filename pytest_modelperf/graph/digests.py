@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from blake3 import blake3
+from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.seen_file import SeenFile
@@ -49,8 +49,7 @@ def digest_model(
     return whole.hexdigest()
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Struct):
     """Tells a step once, when it has lasted for a while."""
 
     step: str

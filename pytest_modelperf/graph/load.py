@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+from msgspec import Struct
 from onnx import TypeProto, inliner
 
 from pytest_modelperf.errors import MisfitError, ModelError
@@ -47,8 +47,7 @@ _NUMPY_DTYPES = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundModel:
+class BoundModel(Struct, frozen=True, eq=False):
     """A model at one set of dimensions.
 
     `proto` is the model as it has to run at these dimensions, its weights still in the file.
@@ -167,8 +166,7 @@ def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
     return dim.dim_value == -1 if dim.HasField("dim_value") else dim.dim_param in {"", "?"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unfolded:
+class _Unfolded(Struct, frozen=True, eq=False):
     """A copy of the model that may be changed: checked, with its local functions unfolded."""
 
     proto: onnx.ModelProto
@@ -259,8 +257,7 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
     return values
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Build:
+class _Build(Struct, frozen=True, eq=False):
     """What the graphs of one model are built with, whatever their shapes."""
 
     file: ModelFile

@@ -8,7 +8,6 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from mmap import ACCESS_READ, mmap
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 from onnx import TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, UsageError
@@ -80,8 +80,7 @@ _DTYPES: Mapping[int, str] = _dtype_names()
 DATA_TYPES: Mapping[str, int] = {name: value for value, name in _DTYPES.items()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelFile:
+class ModelFile(Struct, frozen=True, eq=False):
     """A model whose graph is in memory and whose weights are not.
 
     `name` is what messages call it. `proto` is the model without the data of its large tensors.
@@ -95,8 +94,8 @@ class ModelFile:
     data: Buffer
     seen: SeenFile | None = None
     # Each is empty until it is asked for.
-    _digest: list[str] = field(default_factory=list, repr=False)
-    _beside: list[Mapping[str, SeenFile]] = field(default_factory=list, repr=False)
+    _digest: list[str] = field(default_factory=list)
+    _beside: list[Mapping[str, SeenFile]] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
@@ -207,8 +206,7 @@ class ModelFile:
             ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class ExternalLocation:
+class ExternalLocation(Struct, frozen=True):
     """Where one weight lies outside of the model file, checked to be inside its folder.
 
     `place` is the path as the model names it, relative to its folder.

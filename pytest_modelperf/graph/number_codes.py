@@ -7,11 +7,11 @@ all in common: it can be packed, unpacked and compared without knowing what numb
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.graph.structure import BITS
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """How a float is put together: exponent, mantissa, bias of the exponent."""
 
     exponent_bits: int
@@ -49,8 +48,7 @@ _SCALE_BIAS = 127
 _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 
 
-@dataclass(frozen=True, slots=True)
-class NumberType:
+class NumberType(Struct, frozen=True):
     """One type of number. A complex one is told by its components, two to an element."""
 
     name: str
@@ -188,8 +186,7 @@ def _code_dtype(bits: int) -> np.dtype[Any]:
     return np.dtype(f"u{max(bits, 8) // 8}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Finite:
+class _Finite(Struct, frozen=True, eq=False):
     """All finite numbers of a small type from the lowest to the highest, with their codes."""
 
     numbers: npt.NDArray[np.float64]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Shape
 
@@ -12,8 +13,7 @@ from pytest_modelperf.graph.structure import Shape
 Place: TypeAlias = "tuple[str, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenNode:
+class SeenNode(Struct, frozen=True):
     """How often a node ran, and the shapes of its outputs, as far as they were the same each time.
 
     `varies` says that they were not.
@@ -24,8 +24,7 @@ class SeenNode:
     varies: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """What a run saw, by the place of the node.
 
     `trips` is how often the body of a node runs each time, where that is a whole number;

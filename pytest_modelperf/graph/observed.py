@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
@@ -94,8 +96,7 @@ def _named(name: str, names: Mapping[str, Node]) -> Node | None:
     return node
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """Counts and shapes of the calls of each node, while a graph is walked."""
 
     calls: Mapping[Node, Sequence[Sequence[Sequence[int] | None]]]

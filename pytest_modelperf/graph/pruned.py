@@ -11,12 +11,12 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, UsageError
@@ -55,16 +55,14 @@ _FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
 _NAMED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Spared:
+class Spared(Struct, frozen=True):
     """A weight that is multiplied with and was left as it is."""
 
     weight: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """What became of a model: the weights that were pruned, and how many zeros they have now.
 
     `generated` of them were not stored before.
@@ -100,7 +98,7 @@ def write_pruned(
         raise ModelError(
             f"{bound.file.name} has no weight that can be pruned: {_why(bound, found.spared)}."
         )
-    writer = _Writer(bound, found.prunable, seed, share)
+    writer = _Writer(bound, found.prunable, Drawer(seed), share)
     generated = writer.write(path, max_file_bytes)
     return Pruned(
         weights=len(found.prunable),
@@ -116,22 +114,20 @@ def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
 
     They have the same numbers as in `write_pruned` with this seed.
     """
-    return _Writer(bound, _find(bound).prunable, seed).write(path)
+    return _Writer(bound, _find(bound).prunable, Drawer(seed)).write(path)
 
 
 # -- which weights
 
 
-@dataclass(frozen=True, slots=True)
-class _Prunable:
+class _Prunable(Struct, frozen=True):
     """A weight, and how many products an element of the result sums where it is used first."""
 
     weight: Weight
     fan_in: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """The weights that are multiplied with: those that can be pruned, and those that cannot."""
 
     prunable: Mapping[str, _Prunable]
@@ -199,8 +195,7 @@ def _why(bound: BoundModel, spared: Sequence[Spared]) -> str:
 # -- the file
 
 
-@dataclass(slots=True)
-class _Writer:
+class _Writer(Struct):
     """Writes a model with the weights that are given; without a share they are only stored.
 
     `zeros` are those of the pruned weights, as they were written.
@@ -208,13 +203,9 @@ class _Writer:
 
     bound: BoundModel
     prunable: Mapping[str, _Prunable]
-    seed: int
+    drawer: Drawer
     share: float | None = None
     zeros: int = 0
-    drawer: Drawer = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.drawer = Drawer(self.seed)
 
     def write(self, path: Path, max_file_bytes: int = MAX_PROTO_BYTES) -> int:
         """Write the model; how many weights were not stored before."""
@@ -274,7 +265,7 @@ class _Writer:
         np.bitwise_and(codes, unsigned, out=magnitudes)
         below = magnitudes < limit
         ties = np.flatnonzero(magnitudes == limit)
-        random = np.random.RandomState([self.seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
+        random = np.random.RandomState([self.drawer.seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
         codes[below] = 0
         codes[random.permutation(ties)[: wanted - int(np.count_nonzero(below))]] = 0
         return codes
@@ -289,8 +280,7 @@ def _spread(generated: _Prunable) -> Statistics:
     return Statistics(Spread(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Place:
+class _Place(Struct, frozen=True, eq=False):
     """A stored tensor by the name that it has in our graph, the path of bodies before it."""
 
     name: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES, is_external, open_model
@@ -16,8 +16,7 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 _STANDARD = ("", "ai.onnx")
 
 
-@dataclass(frozen=True, slots=True)
-class Products:
+class Products(Struct, frozen=True):
     """The nodes that multiply: how many take integers, and of each type how many take floats.
 
     A node takes integers if its weights are such, or if what it multiplies comes out of

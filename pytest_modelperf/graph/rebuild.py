@@ -6,9 +6,9 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, OutputError
@@ -37,8 +37,7 @@ _RAW_DATA_TAG = 0x4A
 _ALIGNMENT = 4096
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Hole:
+class _Hole(Struct, frozen=True, eq=False):
     """A weight to be written into the model at the place that says `start`."""
 
     weight: LeftOut

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from onnx import ModelProto, TensorProto
 
 from pytest_modelperf.errors import ModelError, OutputError
@@ -41,8 +41,7 @@ _DATA_FIELDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Replacement:
+class Replacement(Struct, frozen=True, eq=False):
     """A tensor of the model to be written, and what makes its packed elements, piece by piece.
 
     Only an initializer can lie in another file.

@@ -8,10 +8,11 @@ model declares. Each adds what those before it did not know.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from numbers import Integral
 
 import onnx
+from msgspec import Struct
+from msgspec.structs import replace
 from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
 
 from pytest_modelperf.errors import ExtensionError, MisfitError
@@ -36,8 +37,7 @@ _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 _RULED = frozenset({"Reshape", "SimplifiedLayerNormalization"})
 
 
-@dataclass(frozen=True, slots=True)
-class Resolver:
+class Resolver(Struct, frozen=True):
     """What is the same for all nodes of a model."""
 
     model: str

@@ -7,10 +7,10 @@ import filecmp
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
+from msgspec import Struct
 from onnx import TensorProto, ValueInfoProto, helper
 
 from pytest_modelperf.errors import OutputError, UsageError
@@ -22,8 +22,7 @@ from pytest_modelperf.graph.structure import Shape, Tensor
 from pytest_modelperf.text.escaping import printable
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """What a written model holds: tensors, those without a complete shape, and outputs added.
 
     `left_beside` are the files of its weights that could not be put beside it.

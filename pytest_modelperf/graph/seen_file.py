@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import ChangedModelError
 from pytest_modelperf.text.escaping import printable
 
 
-@dataclass(frozen=True, slots=True)
-class SeenFile:
+class SeenFile(Struct, frozen=True):
     """A file as it was when it was looked at: which one lay at the path, and when it was written.
 
     A model is read several times, by us and by engines, and it may be written meanwhile.

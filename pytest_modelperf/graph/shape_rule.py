@@ -6,14 +6,14 @@ Rules never fail: the readers here answer None for an input that is absent or un
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.structure import Node, Shape
 
 
-@dataclass(frozen=True, slots=True)
-class OutputType:
+class OutputType(Struct, frozen=True):
     """What is known of one output; None is what is not."""
 
     dtype: str | None

@@ -6,14 +6,14 @@ An unknown dimension is None. What does not fit together gives None, never an er
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.shape_arithmetic import Dim, product
 from pytest_modelperf.graph.structure import Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """How a kernel moves over the spatial dimensions, in ONNX's terms.
 
     `pads` holds all begins, then all ends. An empty tuple means ONNX's default.
@@ -53,8 +53,7 @@ def unslide(spatial: Shape, window: Window, output_padding: Sequence[int] = ()) 
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """A window along one dimension."""
 
     kernel: Dim

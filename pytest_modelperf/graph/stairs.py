@@ -8,10 +8,10 @@ shrinks by the same step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
@@ -24,8 +24,7 @@ MAX_ROWS = 1 << 16
 MAX_COLUMNS = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """A value, how many elements of the first row have it, and how many more each next row."""
 
     code: int
@@ -36,16 +35,14 @@ class Run:
         return self.length + row * self.step
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(Struct, frozen=True):
     """So many rows of the same runs."""
 
     rows: int
     runs: tuple[Run, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stairs:
+class Stairs(Struct, frozen=True):
     """All elements of a tensor, as flights of rows of its last axis."""
 
     flights: tuple[Flight, ...]

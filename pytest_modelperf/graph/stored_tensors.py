@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from msgspec import Struct
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
@@ -19,8 +19,7 @@ class Place(Enum):
     ATTRIBUTE = "an attribute of"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredTensor:
+class StoredTensor(Struct, frozen=True, eq=False):
     """One stored tensor, by the name of the value that it is in its graph.
 
     `dense_shape` is the shape of the weight that sparse indices point into.

@@ -6,9 +6,10 @@ Nothing here knows protobuf. Counters, the memory model and the reports see only
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,8 +44,7 @@ class UnknownShapeError(Exception):
         self.tensor = tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(Struct, frozen=True, eq=False):
     """One value that flows through the graph, with all that is known of it before a run.
 
     `shape` is None where even the rank is unknown; a None inside it is an unknown dimension.
@@ -95,8 +95,7 @@ class Tensor:
         return self.dtype is not None and self.dtype.startswith(("float", "bfloat", "complex"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False):
     """One operator call. An optional input or output that is left out is None.
 
     `trips` is how often the bodies run: the count of a Loop or Scan, None where only a run of
@@ -157,8 +156,7 @@ class Node:
         return value if isinstance(value, (int, float)) else default
 
 
-@dataclass(frozen=True, slots=True)
-class ZeroPoint:
+class ZeroPoint(Struct, frozen=True):
     """What stands for zero in a quantized weight: the name of a stored constant, and its layout."""
 
     weight: str
@@ -166,8 +164,7 @@ class ZeroPoint:
     block_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Weight:
+class Weight(Struct, frozen=True, eq=False):
     """One stored constant of the model: an initializer, a Constant node, or a generated one.
 
     `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is how
@@ -189,8 +186,7 @@ class Weight:
         return prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """A model's graph, or the body of a Loop, Scan or If, in execution order.
 
     `nodes` are those that run: what depends on constants alone is folded at load by every
@@ -211,8 +207,7 @@ class Graph:
                 yield from body.walk()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanNode:
+class PlanNode(Struct, frozen=True, eq=False):
     """One step of an engine's plan. The name of an input or output that is left out is empty."""
 
     name: str
@@ -223,8 +218,7 @@ class PlanNode:
     bodies: Mapping[str, Plan] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class Plan(Struct, frozen=True, eq=False):
     """The graph that an engine made of a model, or of a body in it, and what it folded.
 
     `constants` are the names of the tensors that it stores, those among them that the model
@@ -235,8 +229,7 @@ class Plan:
     constants: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TensorFacts:
+class TensorFacts(Struct, frozen=True):
     """A tensor of a model: its type and shape, as far as they are known without a run.
 
     `role` is input, weight, hidden or output.

@@ -16,13 +16,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct
 from onnx import AttributeProto, ModelProto, TensorProto, numpy_helper
 
 from pytest_modelperf.errors import ModelError, OutputError
@@ -76,16 +76,14 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Twin:
+class Twin(Struct, frozen=True, eq=False):
     """A model without its weights. `proto` is to be read, not changed."""
 
     name: str
     proto: ModelProto
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LeftOut:
+class LeftOut(Struct, frozen=True, eq=False):
     """A weight whose data a twin does not have. `key` is its name, made unique in the model."""
 
     stored: StoredTensor

@@ -8,11 +8,11 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import onnx
+from msgspec import Struct
 from onnx import defs
 
 from pytest_modelperf.errors import ModelError
@@ -98,8 +98,7 @@ def _check_domain(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Schema:
+class _Schema(Struct, frozen=True):
     """What of an operator's schema a call can break, looked up once per operator."""
 
     inputs: tuple[int, int]

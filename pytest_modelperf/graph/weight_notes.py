@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.stairs import (
@@ -49,8 +50,7 @@ _DIGITS = 5
 Pieces: TypeAlias = Callable[[], "Iterator[Codes]"]
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Mean, standard deviation and range of the numbers that are not counted apart."""
 
     mean: float
@@ -59,8 +59,7 @@ class Spread:
     highest: float
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Struct, frozen=True):
     """A weight's numbers: those counted apart, and the spread of all others.
 
     `zeros` are the elements that equal `zero`, which is the zero point of many quantized weights.
@@ -82,8 +81,7 @@ class Statistics:
         return self.zeros + self.subnormals + self.nan + self.inf + self.negative_inf
 
 
-@dataclass(frozen=True, slots=True)
-class Indices:
+class Indices(Struct, frozen=True):
     """Sorted places, the first and the last of them as in the row-major order of the weight."""
 
     first: int
@@ -131,11 +129,7 @@ def describe(
     numbers = number.decode(np.concatenate(sample))
     shape = dims if number.components == 1 else (*dims, number.components)
     pattern = find_pattern(numbers == statistics.zero, Matrix.of(shape), statistics.zeros)
-    return Statistics(**{**_fields(statistics), "pattern": pattern})
-
-
-def _fields(statistics: Statistics) -> dict[str, Any]:
-    return {name: getattr(statistics, name) for name in Statistics.__slots__}
+    return replace(statistics, pattern=pattern)
 
 
 class _FewCodes:
@@ -154,8 +148,7 @@ class _FewCodes:
             self.are_many = len(self.codes) > MAX_VALUES
 
 
-@dataclass(slots=True)
-class _Histogram:
+class _Histogram(Struct):
     """How often each code of a type of 8 bits or less occurs."""
 
     number: NumberType
@@ -196,8 +189,7 @@ class _Histogram:
         )
 
 
-@dataclass(slots=True)
-class _Moments:
+class _Moments(Struct):
     """Counts, range, mean and sum of squared deviations, merged from piece to piece.
 
     Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm (1979).

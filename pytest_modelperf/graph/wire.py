@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from mmap import MADV_DONTNEED, PAGESIZE, mmap
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError
 
@@ -71,8 +72,7 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """Where the data of one tensor lies: whole fields, tags included, as (start, stop) pairs.
 
     `raw` is the (start, stop) of the bytes themselves where they are one raw_data field.

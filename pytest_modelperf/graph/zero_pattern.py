@@ -9,11 +9,11 @@ the zeros that a pattern explains, and of nonzeros elsewhere, must be high, as i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,8 +43,7 @@ BAND_ROWS = 64
 MAX_BAND = 1 << 23
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """Aligned blocks of `height` x `width`, of which `count` are wholly zero.
 
     A height or a width of 0 stands for the whole length of a column or a row.
@@ -55,8 +54,7 @@ class Blocks:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Grouping:
+class Grouping(Struct, frozen=True):
     """At most `n` nonzeros in each aligned group of `m` along `axis` of the weight."""
 
     n: int
@@ -67,8 +65,7 @@ class Grouping:
 ZeroPattern: TypeAlias = Blocks | Grouping
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A weight as rows: without leading ones, its first axis by all others."""
 
     dims: tuple[int, ...]

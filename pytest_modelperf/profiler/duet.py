@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.measurements import Block, Load, Noise
 from pytest_modelperf.profiler.rig import Rig
@@ -18,8 +19,7 @@ BEFORE, AFTER = "before", "after"
 _CHUNK = 8
 
 
-@dataclass(slots=True)
-class SharedDuet:
+class SharedDuet(Struct):
     """Both sides in one worker, a turn an inference. The rigs differ by their side."""
 
     before: Rig
@@ -50,8 +50,7 @@ class SharedDuet:
 StartRig = Callable[[], AbstractContextManager[Rig]]
 
 
-@dataclass(slots=True)
-class SplitDuet:
+class SplitDuet(Struct):
     """Each side in a worker of its own, a turn some inferences.
 
     Two processes differ by more than two sessions of one, so each round has fresh ones.

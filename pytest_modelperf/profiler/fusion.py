@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, Plan, PlanNode, Tensor
 from pytest_modelperf.profiler.measurements import Kernel, RowKind
@@ -33,8 +34,7 @@ _UNNAMED = re.compile(r"\w+_\d+")
 _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a kernel belongs: the nodes that it stands for, or what kind of insertion it is."""
 
     kind: RowKind
@@ -142,8 +142,7 @@ def _blocked_output(name: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
     return tensors.get(whole) or tensors.get(found["output"])
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(Struct):
     """One graph of the model and what the engine made of it.
 
     `visible` are the tensors of the model that can be named here. `meaning` grows to say which

@@ -7,11 +7,11 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.files.reading import require_file
@@ -41,8 +41,7 @@ _SHOWN_VALUES = 8
 _EXACT = 2**53
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GivenInputs:
+class GivenInputs(Struct, frozen=True, eq=False):
     """Inputs by name, or the function that makes them once the shapes are known.
 
     `source` names where they come from.

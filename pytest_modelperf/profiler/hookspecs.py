@@ -11,11 +11,11 @@ import importlib
 import re
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pluggy
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import ExtensionError, ModelPerfError, UsageError
 from pytest_modelperf.profiler.engines.source import BUILT_IN, EngineModule, find_source
@@ -35,8 +35,7 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
-@dataclass(slots=True)
-class Operators:
+class Operators(Struct):
     """Where extensions put what they know about operators, by `domain::Op`."""
 
     _counters: dict[str, Counter] = field(default_factory=dict)
@@ -72,8 +71,7 @@ class Operators:
         return MappingProxyType(self._shape_rules)
 
 
-@dataclass(slots=True)
-class Engines:
+class Engines(Struct):
     """What can run a model, by name: the built-in engines, and those of extensions."""
 
     _modules: dict[str, EngineModule] = field(default_factory=lambda: dict(BUILT_IN))
@@ -101,8 +99,7 @@ class Engines:
         return self._modules[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Extensions:
+class Extensions(Struct, frozen=True):
     """All that extensions have registered."""
 
     operators: Operators = field(default_factory=Operators)

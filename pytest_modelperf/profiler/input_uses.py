@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.shape_arithmetic import dim
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 _MAX_STEPS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(Struct, frozen=True):
     """What the uses of an input ask for: bounds, both included, and a value that fits best.
 
     `decides` says what of the work depends on the value: then no made value is as good as one
@@ -81,24 +82,21 @@ def find_uses(graph: Graph) -> Uses:
     return uses
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """A demand on an input, and whether the input is computed with before it gets there."""
 
     demand: Demand
     is_changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True):
     """A tensor on the way, and what was added to the input so far; None where that is unknown."""
 
     tensor: Tensor
     added: tuple[float, float] | None = (0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Uses:
+class Uses(Struct, frozen=True):
     """The nodes that take each tensor, and the names that it has inside and outside of bodies."""
 
     nodes: dict[Tensor, list[tuple[Node, int]]] = field(default_factory=dict)

@@ -10,11 +10,11 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
@@ -46,8 +46,7 @@ _WORDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Feed:
+class Feed(Struct, frozen=True, eq=False):
     """One input of a model, ready to be sent to a worker.
 
     `dtype` is our name of its type; of one that numpy lacks `array` holds the bits. `note` is
@@ -198,8 +197,7 @@ def _random_state(name: str, seed: int) -> np.random.RandomState:
     return np.random.RandomState(np.frombuffer(digest, "<u4").astype(np.uint32))
 
 
-@dataclass(frozen=True, slots=True)
-class _Draw:
+class _Draw(Struct, frozen=True):
     """So many values, from a stream that stands at its beginning."""
 
     state: np.random.RandomState

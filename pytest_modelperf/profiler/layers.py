@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median, median_grouped
+
+from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, Plan
 from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
@@ -119,8 +120,7 @@ def _typical_ns(values: Sequence[float], resolution_ns: int) -> float:
     return max(0.0, median_grouped(values, resolution_ns))
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """Kernels that are shown as one."""
 
     kind: RowKind
@@ -187,8 +187,7 @@ class _Table:
         return (*times, overhead)
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
+class _Whole(Struct, frozen=True):
     """What inferences took, and the share of it that their kernels leave over."""
 
     runs_ns: tuple[float, ...]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread, Spread, Turns
@@ -12,8 +13,7 @@ from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread, Spread, 
 _NS_PER_MS = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineFacts(Struct, frozen=True):
     """Which engine ran the model, in which Python, and how it was told to."""
 
     name: str
@@ -28,8 +28,7 @@ class EngineFacts:
         return " ".join(part for part in (self.name, self.version) if part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
+class Noise(Struct, frozen=True, kw_only=True):
     """What went on beside a block of inferences. None is what the platform does not tell.
 
     `cpu_ns` is the time of all threads of the worker; `others_ns` that of everything else on its
@@ -45,8 +44,7 @@ class Noise:
     throttled_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block(Turns):
+class Block(Turns, frozen=True, kw_only=True):
     """Inferences that were timed without a pause, and the noise meanwhile.
 
     They ran one by one, or several at once: then `measured_per_second` is how many there were.
@@ -55,7 +53,7 @@ class Block(Turns):
 
     noise: Noise
     measured_per_second: float | None = None
-    starts_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    starts_ns: tuple[int, ...] | None = None
 
     @property
     def start_ns(self) -> int | None:
@@ -74,16 +72,14 @@ class Block(Turns):
         return len(self.times_ns) * 1e9 / max(sum(self.times_ns), 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """How long a session took to create, and when that began, by the clock of the worker."""
 
     duration_ns: int
     begun_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundStarts:
+class RoundStarts(Struct, frozen=True, kw_only=True):
     """When what comes before the block of a round began; of a warm-up, if there was one, its end.
 
     The clock is `time.perf_counter_ns` of the worker. All processes of a machine share it, and no
@@ -96,8 +92,7 @@ class RoundStarts:
     warmup_end_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Struct, frozen=True, kw_only=True):
     """A fresh session: its creation, its first inference, its warm-up, and a timed block.
 
     `starts` is None where it was not kept when they began.
@@ -108,7 +103,7 @@ class Round:
     warmup_runs: int
     is_steady: bool
     block: Block
-    starts: RoundStarts | None = field(default=None, compare=False, repr=False)
+    starts: RoundStarts | None = None
 
     @property
     def times_ns(self) -> tuple[int, ...]:
@@ -120,16 +115,14 @@ class Round:
         return None if self.starts is None else self.starts.load_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuetRound:
+class DuetRound(Struct, frozen=True, kw_only=True):
     """Two sides in one round: fresh sessions, warmed up together, timed in turn."""
 
     before: Round
     after: Round
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideRun:
+class SideRun(Struct, frozen=True, kw_only=True):
     """What one side of a comparison told as it ran; its rounds without their single times."""
 
     engine: EngineFacts
@@ -148,8 +141,7 @@ class RowKind(enum.Enum):
     OVERHEAD = "runtime overhead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Struct, frozen=True, kw_only=True):
     """One step of the plan that the engine made of the model, and how long it took in each run.
 
     `self_ns` leaves out what ran inside of it, as a Loop runs its body. `originals` names the
@@ -165,8 +157,7 @@ class Kernel:
     originals: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRun:
+class KernelRun(Struct, frozen=True, kw_only=True):
     """What a profiled session tells: its kernels, run by run, and its latency beside a plain one.
 
     `plan` is the graph that the engine made of the model, as an ONNX file without weights.
@@ -180,8 +171,7 @@ class KernelRun:
     engine_peak_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTime:
+class LayerTime(Struct, frozen=True, kw_only=True):
     """The time of one kernel in one inference, at the layer of the model that stands for it.
 
     `layer` and `fused` are indexes into the layers of the static profile: the layer that the
@@ -198,11 +188,10 @@ class LayerTime:
     fused: tuple[int, ...] = ()
     provider: str | None = None
     precision: str | None = None
-    runs_ns: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    runs_ns: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """What running a case told. Raw samples are kept; `latency` is computed from them.
 
     `processors` are those that the worker was pinned to, None where that was not possible;
@@ -244,8 +233,7 @@ class Measurement:
 WAITING = "waiting for"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """Where the measuring of a profile stands, for who is watching.
 
     `estimate_ns` is the median so far and `half_width` the larger side of its interval, relative
@@ -272,8 +260,7 @@ def _median(values: list[int]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
+class Outlook(Struct, frozen=True, kw_only=True):
     """The smallest slowdown that so many rounds would detect, and how long they would take."""
 
     rounds: int
@@ -281,8 +268,7 @@ class Outlook:
     change: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkup:
+class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
     `ratio` would be 1 without noise. `noise` is that of each round. `outlook` is for one test at

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model

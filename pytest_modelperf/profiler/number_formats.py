@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,8 +26,7 @@ _SCALE = "float8e8m0"
 _SCALE_BIAS = 127
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """How a small float is put together: a sign, then exponent and mantissa.
 
     `specials` are how many of the largest codes stand for no finite number.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -16,8 +17,7 @@ from pytest_modelperf.text.version import __version__
 _SHORT_HASH = 12
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRow:
+class ModelRow(Struct, frozen=True):
     """A model, what it is in this report, and the engine that it ran on."""
 
     role: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.measurements import EngineFacts, Round
 from pytest_modelperf.profiler.records import Case
@@ -16,8 +17,7 @@ Entry: TypeAlias = dict[str, object]
 _NS_PER_MS = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanFigures:
+class RanFigures(Struct, frozen=True, kw_only=True):
     """What a page shows of one side that ran at one case."""
 
     latency: Latency

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.page_latency import Entry
 from pytest_modelperf.profiler.records import (
@@ -90,8 +91,7 @@ def profile_layers(case: CaseProfile) -> list[Entry]:
     return [layer_entry((row,), (side,), depth, NO_CHANGE) for depth, row in enumerate(case.layers)]
 
 
-@dataclass(frozen=True, slots=True)
-class SideLayers:
+class SideLayers(Struct, frozen=True):
     """All rows of one side: what its layers are called, and which of them have run in a kernel.
 
     `absent` is the state of those that have not: as if they were not there, where others have.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.kernels import read_plan
@@ -60,8 +62,7 @@ class StopRule(Protocol):
         """Whether no further round is needed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Both models at one set of dimensions, and how each is run."""
 
     before: Model
@@ -77,8 +78,7 @@ class Pair:
         return (self.before, BEFORE), (self.after, AFTER)
 
 
-@dataclass(frozen=True, slots=True)
-class RanSide:
+class RanSide(Struct, frozen=True):
     """What one side told of itself."""
 
     profile: CaseProfile
@@ -86,8 +86,7 @@ class RanSide:
     outputs: Mapping[str, Sent] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PairRun:
+class PairRun(Struct, frozen=True):
     """The rounds of a pair, and what each side told beside them."""
 
     rounds: Sequence[DuetRound]
@@ -166,8 +165,7 @@ def _use_two_workers(
     return PairRun(rounds, *told)
 
 
-@dataclass(frozen=True, slots=True)
-class PlainDuet:
+class PlainDuet(Struct, frozen=True):
     """The rounds of two models, and the kernels of both where they were asked for and are told."""
 
     rounds: Sequence[DuetRound]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, TooFewCoresError
 from pytest_modelperf.graph.binding import Binding
@@ -49,8 +51,7 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 Watch: TypeAlias = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """One case among those of a request, and who is watching."""
 
     case: Case
@@ -77,8 +78,7 @@ class Place:
         return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
 
 
-@dataclass(slots=True)
-class Model:
+class Model(Struct):
     """A model at one set of dimensions; a run may complete what is known of it."""
 
     file: ModelFile

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.quantized import Products, read_products
@@ -36,8 +37,7 @@ StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(Struct, frozen=True):
     """What is to be told of a model that was quantized."""
 
     notes: tuple[str, ...] = ()

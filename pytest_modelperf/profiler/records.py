@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -19,11 +21,10 @@ from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
 # No text, as all that the fields of records name: these are read by their types.
-Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """Which file a profile is of; a Python function has no size."""
 
     name: str
@@ -34,8 +35,7 @@ class ModelFacts:
     producer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Sparsity:
+class Sparsity(Struct, frozen=True):
     """The zeros of one weight.
 
     `pattern` is one of
@@ -69,8 +69,7 @@ class Sparsity:
         return self.zeros / self.size if self.size else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class StaticLayer:
+class StaticLayer(Struct, frozen=True):
     """What one node of the graph costs in one inference.
 
     `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body
@@ -96,9 +95,9 @@ class StaticLayer:
     repeats: int | None = 1
     sparsity: Sparsity | None = None
     effective_macs: int | None = None
-    attributes: Mapping[str, Attribute] = field(default_factory=dict, compare=False, repr=False)
-    reads: Mapping[str, int | None] | None = field(default=None, compare=False, repr=False)
-    writes: Mapping[str, int | None] | None = field(default=None, compare=False, repr=False)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    reads: Mapping[str, int | None] | None = None
+    writes: Mapping[str, int | None] | None = None
 
     @property
     def flops(self) -> int | None:
@@ -123,8 +122,7 @@ class StaticLayer:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
 
-@dataclass(frozen=True, slots=True)
-class LayerType:
+class LayerType(Struct, frozen=True):
     """All layers of one operator together; or, of what runs beside the layers, only its time.
 
     `ns` is None where no time was measured for any of them, as for those that always run inside
@@ -152,8 +150,7 @@ class LayerType:
         return None if self.ns is None else self.ns / 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRow:
+class LayerRow(Struct, frozen=True):
     """A layer of the model and its time in one inference, or a time that belongs to no layer.
 
     `fused` are the layers that ran in the same kernel and have no time of their own; each of
@@ -188,8 +185,7 @@ class LayerRow:
         return macs / self.ns if macs and self.ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class Uncounted:
+class Uncounted(Struct, frozen=True):
     """Layers of one operator that could not be counted, and why."""
 
     op_type: str
@@ -202,8 +198,7 @@ class Uncounted:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StaticProfile:
+class StaticProfile(Struct, frozen=True):
     """What follows from the graph alone, at one set of input shapes.
 
     Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
@@ -223,7 +218,7 @@ class StaticProfile:
     uncounted: tuple[Uncounted, ...] = ()
     notes: tuple[str, ...] = ()
     undecided: int = 0
-    graph_alone: StaticProfile | None = field(default=None, compare=False)
+    graph_alone: StaticProfile | None = None
     chance: str | None = None
     scalar_params: int | None = None
 
@@ -301,8 +296,7 @@ class StaticProfile:
         return {op: _layer_type(layers) for op, layers in groups.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One model at one batch size and one core count, with its other dimensions bound.
 
     `engine` is named only where a request has several.
@@ -327,8 +321,7 @@ class Outcome(enum.Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CaseProfile:
+class CaseProfile(Struct, frozen=True):
     """Everything known about one case.
 
     `counted` is None for what has no graph, a Python function. `measured` is None where nothing
@@ -424,8 +417,7 @@ class CaseProfile:
         return self.measured
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """The profile of a model: its cases, in the order asked for.
 
     A static profile is the same on every machine, so it says which only where that is asked.
@@ -461,8 +453,7 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredInputs:
+class StoredInputs(Struct, frozen=True, kw_only=True):
     """What a user gave of the inputs that a case runs on; the others are made.
 
     `specs` has the type, the shape and at most a few values of each by its name, as it is typed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRequest:
+class ProfileRequest(Struct, frozen=True):
     """What to profile: a model at every combination of these values.
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.engines.source import (
     BUILT_IN,
@@ -59,8 +60,7 @@ _BESIDE = " beside"
 Watch = Callable[[SamplingProgress], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class Setup(Struct, frozen=True, kw_only=True):
     """How cases are measured: on which engine, where, and for how long.
 
     `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
@@ -75,8 +75,7 @@ class Setup:
     stretch_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(Struct, frozen=True, kw_only=True):
     """What is run: a file or a function, at one batch size, with what it is fed.
 
     `folder` is where external data lies, if that is not beside the file.
@@ -93,8 +92,7 @@ class Subject:
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
 
-@dataclass(slots=True)
-class Rig:
+class Rig(Struct):
     """A worker with its engine and the inputs in place: what a model is measured on.
 
     `side` tells apart the sessions that share a worker, `feed` what they are fed; `streams` is how
@@ -297,8 +295,7 @@ def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> 
     return None if runs is None else runs[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Profiled:
+class Profiled(Struct, frozen=True):
     """A model whose kernels are to be timed: how large it is, and its copy with names, if any."""
 
     rig: Rig

@@ -9,9 +9,10 @@ import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
@@ -127,8 +128,7 @@ def _shuffled(
     return [key for members in groups.values() for key in members]
 
 
-@dataclass(slots=True)
-class _Stopwatch:
+class _Stopwatch(Struct):
     """A clock that stands still unless it is `running`."""
 
     clock: Clock

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingPolicy:
+class SamplingPolicy(Struct, frozen=True, kw_only=True):
     """How long to measure, and what for.
 
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and

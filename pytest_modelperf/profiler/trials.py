@@ -9,8 +9,10 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Load
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
@@ -27,8 +29,7 @@ _SHORTEST_BLOCK_NS = 1_000_000
 _Taken = TypeVar("_Taken")
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingProgress:
+class SamplingProgress(Struct, frozen=True):
     """What is about to happen, what is known so far, and how much longer it may take.
 
     `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
@@ -44,8 +45,7 @@ class SamplingProgress:
 Watch: TypeAlias = Callable[[SamplingProgress], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject(Generic[_Taken]):
+class Subject(Struct, Generic[_Taken], frozen=True, kw_only=True):
     """What is sampled. `turns_ns` is what a block cost, `figures` what it is measured for.
 
     `median_samples` are those without which there is no median.
@@ -62,8 +62,7 @@ class Subject(Generic[_Taken]):
     sides: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial(Generic[_Taken]):
+class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
     """A round that was taken, and what the next ones are planned by.
 
     `prepare_ns` is all of it but the block; `centre` and `spread` are those of its figures.
@@ -81,8 +80,7 @@ class Trial(Generic[_Taken]):
     spread: float
 
 
-@dataclass(frozen=True, slots=True)
-class Warmup(Generic[_Taken]):
+class Warmup(Struct, Generic[_Taken], frozen=True):
     """How a warm-up went; `turn_ns` is the median of its last window.
 
     `ends` are its first window and its last, which can be the same.

@@ -11,8 +11,9 @@ import datetime as dt
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.decode import read_machine_facts
 from pytest_modelperf.baselines.upgrades import upgrade
@@ -128,7 +129,7 @@ def _rooflines(field: Field, profile: Profile) -> dict[str, Roofline]:
 
 
 def _machine(field: Field) -> MachineFacts:
-    return read_machine_facts(with_keys(field, *MachineFacts.__dataclass_fields__))
+    return read_machine_facts(with_keys(field, *MachineFacts.__struct_fields__))
 
 
 # -- a case
@@ -277,7 +278,7 @@ def _round(field: Field) -> Round:
     entries = with_keys(
         field, "load_ms", "first_ms", "warmup_runs", "is_steady", "noise", "times_ns"
     )
-    noise = with_keys(entries["noise"], *Noise.__dataclass_fields__)
+    noise = with_keys(entries["noise"], *Noise.__struct_fields__)
     some_items(entries["times_ns"])
     return Round(
         load_ns=round(nanoseconds(entries["load_ms"])),

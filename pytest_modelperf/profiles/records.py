@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
@@ -16,8 +17,7 @@ FLOPS = "flops"
 MODEL_FILE, ENGINE = "model file", "engine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedProfile:
+class NamedProfile(Struct, frozen=True, kw_only=True):
     """A profile and the name that it is kept under; what is counted now has no `date`.
 
     `rooflines` are those of its cases that have one, by their ids.
@@ -33,16 +33,14 @@ class NamedProfile:
         return self.date is None
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(Struct, frozen=True):
     """What was to be listed and cannot be, and why."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileList:
+class ProfileList(Struct, frozen=True, kw_only=True):
     """All that there is of a model.
 
     `older` names the profiles that were measured of another file than the model is now; it is
@@ -59,8 +57,7 @@ class ProfileList:
     folder: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unlike:
+class Unlike(Struct, frozen=True, kw_only=True):
     """Something that was not the same when two profiles were measured."""
 
     what: str
@@ -68,8 +65,7 @@ class Unlike:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CasePair:
+class CasePair(Struct, frozen=True, kw_only=True):
     """One case in both profiles, and what its layers took more in the second.
 
     The times come from two runs that did not take turns, so no change has an interval or a share.
@@ -93,8 +89,7 @@ class CasePair:
         return after / before if before and after is not None else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
+class SideBySide(Struct, frozen=True, kw_only=True):
     """Two profiles of one model that were measured at different times.
 
     `single` are the cases that only one of them has, or that did not run in both.
@@ -107,8 +102,7 @@ class SideBySide:
     unlike: tuple[Unlike, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkAndTime:
+class WorkAndTime(Struct, frozen=True, kw_only=True):
     """What a profile counted against what it measured, in every case that has times of layers."""
 
     kept: NamedProfile

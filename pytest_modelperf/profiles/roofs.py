@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
@@ -13,8 +14,7 @@ from pytest_modelperf.roofline.records import Peaks, Roofline, theoretical_roofs
 from pytest_modelperf.roofline.store import find_peaks
 
 
-@dataclass(frozen=True, slots=True)
-class TheoreticalRooflines:
+class TheoreticalRooflines(Struct, frozen=True):
     """The roofline of each case, by its id, and why some have none."""
 
     by_case: Mapping[str, Roofline] = field(default_factory=dict)

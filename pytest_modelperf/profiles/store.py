@@ -12,8 +12,9 @@ import datetime as dt
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
 from pytest_modelperf.files.strict_json import Advice
@@ -29,16 +30,14 @@ SUFFIX = ".json"
 _MAX_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """The profiles of a model that can be read, the first kept first; and those that cannot."""
 
     kept: tuple[NamedProfile, ...]
     unusable: tuple[Unusable, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileStore:
+class ProfileStore(Struct, frozen=True):
     """The profiles of one model, which need not have a folder yet.
 
     `model` is how it was typed, and `is_elsewhere` that the folder of all was typed too: messages

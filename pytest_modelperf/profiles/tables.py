@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import CaseComparison, LayerChange
 from pytest_modelperf.comparing.tables import layer_type_time_tables

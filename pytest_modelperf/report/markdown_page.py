@@ -6,15 +6,16 @@ Names come from model files, so all text is escaped: see `report.markdown`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.report.markdown import escape_markdown, markdown_table
 from pytest_modelperf.report.page import NO_BREAK, UNLIMITED_WIDTH, Page, TextStyle
 from pytest_modelperf.report.tables import Table
 
 
-@dataclass(frozen=True, slots=True)
-class MarkdownStyle:
+class MarkdownStyle(Struct, frozen=True):
     """Markdown has neither colours nor a width."""
 
     def page(self) -> Page:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import StringIO
 from typing import Protocol
 
+from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
@@ -30,8 +30,7 @@ _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
 _WORD = re.compile(r" *[^ ]+")
 
 
-@dataclass(frozen=True, slots=True)
-class TextStyle:
+class TextStyle(Struct, frozen=True):
     """How text is written: its width in columns (None: as wide as needed), and in colour or not."""
 
     width: int | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.text.words import display_width
 
@@ -14,8 +16,7 @@ Cell: TypeAlias = "str | int | float | None"
 MIN_TEXT = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
     Names are cut in their middle, for both ends tell them apart; other text at its end. Less than
@@ -30,8 +31,7 @@ class Column:
     is_spare: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table whose cells are already formatted."""
 
     title: str

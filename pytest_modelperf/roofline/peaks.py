@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.kernels import read_plan
@@ -57,8 +58,7 @@ _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class Effort(Struct, frozen=True, kw_only=True):
     """What is run to measure peaks.
 
     `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
@@ -77,8 +77,7 @@ EFFORT = Effort()
 MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
 
 
-@dataclass(frozen=True, slots=True)
-class Rooflines:
+class Rooflines(Struct, frozen=True):
     """The roofline of each case that has one, by its id, and what is to be said of the rest."""
 
     by_case: Mapping[str, Roofline] = field(default_factory=dict)
@@ -127,8 +126,7 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
     return Rooflines(found, tuple(notes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     peaks: Peaks
     notes: tuple[str, ...] = ()
 
@@ -207,8 +205,7 @@ def _precision(kernel: KernelWork) -> str:
     return kernel.precision or same_precision(kernel.layer.precision) or ""
 
 
-@dataclass(slots=True)
-class _Products:
+class _Products(Struct):
     """The products that tell a peak, and what the engine computes each precision in."""
 
     products: list[_Loaded] = field(default_factory=list)
@@ -242,8 +239,7 @@ def _find_products(bench: _Bench, effort: Effort) -> _Products:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     """A model that the worker has the file of, and the inputs under this name."""
 
     model: Model
@@ -251,8 +247,7 @@ class _Loaded:
     feed: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """How long a run took on average, and what its kernels did."""
 
     mean_ns: float

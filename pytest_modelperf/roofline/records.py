@@ -11,9 +11,10 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime
 from pytest_modelperf.profiler.records import CaseProfile, StaticLayer, StaticProfile
@@ -31,16 +32,14 @@ class Bound(str, Enum):
     MEMORY = "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(Struct, frozen=True):
     """The most bytes a second that were seen to be moved, of so many that were moved in all."""
 
     nbytes: int
     bytes_per_second: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
+class Peaks(Struct, frozen=True, kw_only=True):
     """The most that an engine got out of a machine, on so many cores.
 
     `macs_per_second` is by the precision that the engine computed in, `runs_as` which that is of a
@@ -112,8 +111,7 @@ def _rising(bandwidths: Sequence[Bandwidth]) -> list[Bandwidth]:
     return made[::-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What one kernel has to do, for its layer and those that are fused with it."""
 
     macs: int
@@ -126,8 +124,7 @@ class Work:
         return self.macs or self.elementwise_ops
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerRoof:
+class LayerRoof(Struct, frozen=True, kw_only=True):
     """A layer under its roof. Rates are MACs a second, or elementwise operations without MACs.
 
     `ns` is what it takes, None where nothing ran; `least_ns` what it would take at the roof.
@@ -176,8 +173,7 @@ class LayerRoof:
         return self.ns is not None and self.ns < self.least_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
+class Roofline(Struct, frozen=True, kw_only=True):
     """The layers of a case under the peaks of its machine, and how many have no roof and why.
 
     Those of a run stand in the order of what there is to gain, others in that of the graph.
@@ -199,8 +195,7 @@ class Roofline:
         return math.fsum(gains) if gains else None
 
 
-@dataclass(frozen=True, slots=True)
-class KernelWork:
+class KernelWork(Struct, frozen=True):
     """The layer that a kernel's time is shown at, what the kernel did, and how long it took.
 
     `work` is None where it is not known, `precision` where the engine does not tell.

@@ -12,8 +12,9 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
@@ -29,8 +30,7 @@ _MOST_BYTES = 1 << 20
 _MOST = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPeaks:
+class KeptPeaks(Struct, frozen=True):
     """The peaks in a file, and why there are none where there should be some."""
 
     peaks: tuple[Peaks, ...] = ()

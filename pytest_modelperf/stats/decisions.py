@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
 class Answer(enum.Enum):
@@ -19,8 +20,7 @@ class Answer(enum.Enum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The answer for one ratio, after over before, and what it rests on.
 
     `low` and `high` hold the ratio with `confidence`, however often it was looked at; None where
@@ -54,8 +54,7 @@ class Fit(enum.Enum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetDecision:
+class BudgetDecision(Struct, frozen=True, kw_only=True):
     """The answer for one absolute limit; the figures have the unit of the limit.
 
     `value` is None where the samples do not support it: then `samples_needed` says how many would.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from pytest_modelperf.stats.decisions import Answer, Decision
 from pytest_modelperf.stats.estimates import (
@@ -45,8 +45,7 @@ _MODES_LEVEL = 0.05
 _MOST_ROUNDS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DuetRule:
+class DuetRule(Struct, frozen=True, kw_only=True):
     """The tolerance, the error levels of both answers, and the rounds after which to look.
 
     `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any of the
@@ -77,8 +76,7 @@ class DuetRule:
         return plan_early_looks(self.looks[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """The looks of both questions: is it worse, and is it not worse.
 
     `patience` is the number of rounds before which a ratio that looks improved does not pass: so
@@ -98,8 +96,7 @@ class Schedule:
         return sorted(looks, key=lambda each: each[0].rounds)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Centres of differences with the bounds that each keeps at its level."""
 
     centre: Floats
@@ -107,8 +104,7 @@ class Bounds:
     high: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Sequences:
+class Sequences(Struct, frozen=True):
     """How comparisons ended: what was shown, at which look, and the bounds at that look.
 
     `answer` is 1 where it is worse, -1 not worse, -2 better, and 0 open. `rounds`, `units` and
@@ -249,8 +245,7 @@ def _critical_rank_sum(count: int, level: float) -> int:
     return int(np.count_nonzero(reached > level))
 
 
-@dataclass(frozen=True, slots=True)
-class _Differences:
+class _Differences(Struct, frozen=True):
     """The differences of logs, and after how many rounds each of them was known."""
 
     values: Floats

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import scipy
+from msgspec import Struct
 
 from pytest_modelperf.stats.allowed_rounds import USUAL_ROUNDS
 from pytest_modelperf.stats.estimates import Floats
@@ -33,8 +33,7 @@ _FAR = 9.0
 _NODES = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """One test on the first `units` differences, known after `rounds`, at its own level."""
 
     rounds: int

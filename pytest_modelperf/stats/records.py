@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 _NS_PER_MS = 1e6
 
@@ -10,8 +10,7 @@ _NS_PER_MS = 1e6
 PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class Turns(Struct, frozen=True, kw_only=True):
     """The inferences of one side of a round, and what disturbed each of them.
 
     `switches` counts how often another process took a processor away during the inference.
@@ -20,12 +19,11 @@ class Turns:
     """
 
     times_ns: tuple[int, ...]
-    switches: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
-    running_ns: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    switches: tuple[int, ...] | None = None
+    running_ns: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Percentile:
+class Percentile(Struct, frozen=True, kw_only=True):
     """A percentile of the latency, with its interval.
 
     `value_ns` is None where there are fewer than `needed` samples; the interval is None there,
@@ -51,8 +49,7 @@ class Percentile:
         return max(self.high_ns - self.value_ns, self.value_ns - self.low_ns) / self.value_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Latency:
+class Latency(Struct, frozen=True, kw_only=True):
     """How long an inference takes in steady state: `latency.p99_ms`, None where unsupported."""
 
     batch_size: int
@@ -123,8 +120,7 @@ class Latency:
         return None if value is None else value / _NS_PER_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSpread:
+class RoundSpread(Struct, frozen=True, kw_only=True):
     """How the times of one round spread: extremes, the 5th and 95th percentile, quartiles."""
 
     samples: int
@@ -137,8 +133,7 @@ class RoundSpread:
     max_ns: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True):
     """How many times as long the second side took. One round has no interval."""
 
     value: float
@@ -146,8 +141,7 @@ class Ratio:
     high: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Spread(Struct, frozen=True, kw_only=True):
     """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
 
     inferences: float | None

@@ -11,7 +11,9 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.by_duet import Side, compare_models
 from pytest_modelperf.comparing.gates import Gate
@@ -72,8 +74,7 @@ from pytest_modelperf.sweep.records import (
 _PRECISION = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class SweepSource:
+class SweepSource(Struct, frozen=True):
     """One of the models of a sweep, and how it is run."""
 
     source: ModelSource
@@ -121,8 +122,7 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     return replace(swept, seconds=time.monotonic() - begun)
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """One model, at every set of dimensions."""
 
     index: int
@@ -160,16 +160,14 @@ def _coarser(setup: Setup) -> Setup:
 # -- measured
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(Struct, frozen=True):
     """One configuration of one side."""
 
     side: int
     configuration: Configuration
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """What the passes told: the rounds of each, or why there are none."""
 
     rounds: Mapping[_Key, tuple[Round, ...]]
@@ -228,8 +226,7 @@ def _too_few_cores(case: Case, setup: Setup) -> TooFewCoresError | None:
     return None
 
 
-@dataclass(slots=True)
-class _Workers:
+class _Workers(Struct):
     """The workers of a sweep: one for each number of cores and each way to run a model.
 
     They stay while others measure, with no session open. One in which something failed is ended,
@@ -295,8 +292,7 @@ class _Workers:
         return first, key.configuration.case.cores
 
 
-@dataclass(slots=True)
-class _Bench:
+class _Bench(Struct):
     """One configuration as what is sampled; its worker is started when it is first needed."""
 
     workers: _Workers

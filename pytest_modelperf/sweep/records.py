@@ -7,7 +7,8 @@ second while the median latency is surely within a threshold.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.records import Comparison
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -21,8 +22,7 @@ BATCH, CORES, STREAMS = "batch", "cores", "streams"
 _NS_PER_MS = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """A case, and how many requests run at once on one session of it."""
 
     case: Case
@@ -34,8 +34,7 @@ class Configuration:
         return self.case.id if self.streams == 1 else f"{self.case.id}-s{self.streams}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPoint:
+class SweepPoint(Struct, frozen=True, kw_only=True):
     """What one configuration does; where it was not measured, `outcome` and `reason` say why.
 
     `throughput` is in items a second.
@@ -67,8 +66,7 @@ class SweepPoint:
         return median.low_ns / _NS_PER_MS, median.high_ns / _NS_PER_MS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweetSpot:
+class SweetSpot(Struct, frozen=True, kw_only=True):
     """The best configuration within a threshold, by their ids.
 
     `best` is None where none is surely within. `equals` are those whose throughput cannot be told
@@ -80,8 +78,7 @@ class SweetSpot:
     undecided: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scaling:
+class Scaling(Struct, frozen=True, kw_only=True):
     """What more of one thing brings, all else equal: from one configuration to another.
 
     `factor` is how many times as much of it there is, `gain` how many times the throughput.
@@ -99,8 +96,7 @@ class Scaling:
         return self.gain.value / self.factor if self.of == CORES else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSide:
+class SweepSide(Struct, frozen=True, kw_only=True):
     """All configurations of one model, and the best of them."""
 
     model: ModelFacts
@@ -113,8 +109,7 @@ class SweepSide:
         return next(point for point in self.points if point.id == config_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointChange:
+class PointChange(Struct, frozen=True, kw_only=True):
     """One configuration of the second model against the same of the first, in the same passes."""
 
     id: str
@@ -122,8 +117,7 @@ class PointChange:
     throughput: Ratio
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class Sweep(Struct, frozen=True, kw_only=True):
     """One model or two, at every configuration.
 
     Intervals are of `confidence`, each by itself. `threshold_ms` is None where any latency will do.

@@ -10,7 +10,8 @@ import json
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
@@ -89,8 +90,7 @@ def _without_folders(test: str) -> str:
     return f"{function.rpartition('/')[2]}{bracket}{rest}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fence:
+class _Fence(Struct, frozen=True):
     """Two bounds in nanoseconds; what lies beyond is an outlier."""
 
     low: float

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.gates import LIMIT_PASS_LEVEL, LatencyLimit
@@ -26,8 +28,7 @@ _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The figures of a case that budgets limit. A Python function has no counts.
 
     `observed` is what an earlier run of this very case completed of its counts.
@@ -61,8 +62,7 @@ def timed_budget_metrics(budgets: Sequence[Budget], held: Held, level: float) ->
     return tuple(_timed(budgets, held, held.measured, level))
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
+class _Figure(Struct, frozen=True):
     """A count: `is_least` says that the model takes no less, `is_most` that it takes no more."""
 
     value: int | None

@@ -6,9 +6,11 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
 from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
@@ -64,8 +66,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 _NOT_RUN = "budgets of what a run tells are not judged: nothing ran"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseCheck:
+class CaseCheck(Struct, frozen=True, kw_only=True):
     """One case that is to be checked.
 
     `request` makes exactly one case. `gate` has the level of one judged figure. `baseline` names
@@ -95,8 +96,7 @@ class CaseCheck:
         return self.model
 
 
-@dataclass(slots=True)
-class Checker:
+class Checker(Struct):
     """What all checks of a run share: the baselines, what they are held against, who is watching.
 
     `against` is a path or a git ref that stands for the baseline; `baseline_python` is the
@@ -202,8 +202,7 @@ class Checker:
         )
 
 
-@dataclass(slots=True)
-class _Waits:
+class _Waits(Struct):
     """Passes on what is told of a check, and adds up how long it waits for others to measure."""
 
     watch: Watch
@@ -218,8 +217,7 @@ class _Waits:
         self.watch(progress)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """A case checked, and what running it told, where it ran; `before` is the other side's."""
 
     outcome: CaseOutcome
@@ -227,8 +225,7 @@ class Checked:
     before: Measurement | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(Struct, frozen=True):
     """A case judged or recorded."""
 
     comparison: CaseComparison
@@ -248,8 +245,7 @@ class _Done:
         return store_static(counted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """One check on its way: the model is bound, and nothing has run yet."""
 
     run_of: Checker
@@ -505,8 +501,7 @@ class _Work:
         return _outcome(self.run_of, self.check, self.facts, done)
 
 
-@dataclass(frozen=True, slots=True)
-class _Acceptance:
+class _Acceptance(Struct, frozen=True):
     """How what a case says is accepted: by the command that records it, by something else."""
 
     accept: str | None

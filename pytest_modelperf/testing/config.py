@@ -8,10 +8,12 @@ where another engine is typed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing import options
@@ -57,8 +59,7 @@ MODEL_KEYS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """The sizes that make the cases of a model, how it is run, and what is demanded of it.
 
     What is None is as the run says. `baseline` is the path that its baseline is named by, where
@@ -78,8 +79,7 @@ class Terms:
     baseline: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ModelTable(Terms):
+class ModelTable(Terms, frozen=True, kw_only=True):
     """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
 
     pattern: str
@@ -114,8 +114,7 @@ class ModelTables:
         return [table for table in self._globs if table.matches(path)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True, eq=False):
     """All that a run was told. `typed` has the keys of the options that the command line gave.
 
     `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.errors import UsageError
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
 Subject: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared(Terms):
+class Declared(Terms, frozen=True, kw_only=True):
     """What is said of one model: each combination of its sizes is a case."""
 
     model: Subject
@@ -91,8 +92,7 @@ class Declared(Terms):
         return batch_sizes_of(self.model, request)
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredCase:
+class DeclaredCase(Struct, frozen=True):
     """One case of what is declared; `id` tells it from the others."""
 
     declared: Declared
@@ -111,7 +111,7 @@ def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Decl
     """What the configuration says of a model; without a table, one case with what is usual."""
     if table is None:
         return Declared(model=model)
-    terms = {each.name: getattr(table, each.name) for each in fields(Terms)}
+    terms = {name: getattr(table, name) for name in Terms.__struct_fields__}
     declared = Declared(model=model, **terms)
     if declared.input_file is None:
         return declared

@@ -6,11 +6,11 @@ import datetime as dt
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
@@ -39,8 +39,7 @@ _NO_MODEL = (
 _MOST_NAMED = 3
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Struct):
     """Which cases the tests of a run are about, whether they ran or not.
 
     `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
@@ -100,8 +99,7 @@ class Known:
         self.projects |= set(message["projects"])
 
 
-@dataclass(slots=True)
-class Ending:
+class Ending(Struct):
     """What is left to do when all tests have ended."""
 
     run: Run
@@ -313,8 +311,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused:
+class _Unused(Struct, frozen=True):
     """The cases of baselines that no test is about."""
 
     cases: Sequence[tuple[Baseline, Sequence[str]]]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
 from pytest_modelperf.testing.declared import DeclaredCase, Subject, read_declared

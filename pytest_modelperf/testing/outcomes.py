@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Plan, Recording, StoredStatic
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
@@ -12,16 +14,14 @@ from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Struct, frozen=True, kw_only=True):
     """The line that a test is defined at, as it is shown: relative to the project, from 1."""
 
     path: str
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CaseOutcome:
+class CaseOutcome(Struct, frozen=True, kw_only=True):
     """What became of one case in a test run.
 
     `test` is the id of the test, `model` what is said of the model now, `baseline` the folder of
@@ -90,8 +90,7 @@ class CaseOutcome:
         return replace(self, comparison=replace(self.comparison, failure=problem))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RunReport:
+class RunReport(Struct, frozen=True, kw_only=True):
     """A whole run: its cases in the order that they ended, and what it did to the baselines.
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the

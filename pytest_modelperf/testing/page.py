@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict

@@ -7,12 +7,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import OutputError, UsageError
@@ -37,8 +38,7 @@ _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
 OUTCOMES = pytest.StashKey["list[CaseOutcome]"]()
 
 
-@dataclass(slots=True)
-class Run:
+class Run(Struct):
     """What all tests of a run share.
 
     `judged` is how many figures the whole run judges, among which its chance of a false alarm is

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.comparing.case_text import (

@@ -6,11 +6,11 @@ import importlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE, DEFAULT_ENGINE
@@ -18,8 +18,7 @@ from pytest_modelperf.profiler.engines.watched import WatchedSession
 from pytest_modelperf.tracing.recorder import Recorder
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(Struct, frozen=True):
     """A model as the module of an engine takes it."""
 
     path: Any

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.operators import Calls, OperatorPlacer
@@ -35,8 +36,7 @@ _NS_PER_US = 1000
 _NOTHING: Mapping[str, Argument] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A remark on a recording; `is_loss` says that something is missing from the recording."""
 
     text: str

@@ -8,8 +8,9 @@ package.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.files.output import cannot_write, written_text
@@ -34,8 +35,7 @@ _ADVICE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HookStatus:
+class HookStatus(Struct, frozen=True):
     """Where the hook of an environment belongs, whether it is there, and which version wrote it.
 
     `version` is None for a file that does not say.

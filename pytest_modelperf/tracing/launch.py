@@ -10,9 +10,10 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import STDOUT, check_output, has_folder
@@ -29,16 +30,14 @@ _FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 _FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT})
 
 
-@dataclass(frozen=True, slots=True)
-class StartedPython:
+class StartedPython(Struct, frozen=True):
     """A Python that loaded the startup module; `problem` says why it is not traced, or is empty."""
 
     executable: str
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A program that was run: its exit code, the traces written meanwhile, the Pythons in it."""
 
     exit_code: int

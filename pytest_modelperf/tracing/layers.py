@@ -6,8 +6,9 @@ A session may run at many shapes; for each, the model is bound as for a profile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.binding import Binding, InputSpec
@@ -34,8 +35,7 @@ _NOTHING: Mapping[str, Argument] = {}
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorKey:
+class OperatorKey(Struct, frozen=True):
     """The identity of an operator in its session."""
 
     name: str
@@ -71,8 +71,7 @@ def is_filled_up(kernel: str, model: str) -> bool:
     return is_alike and 0 < int(theirs[1]) - int(own[1]) < _MAX_BLOCK
 
 
-@dataclass(slots=True)
-class _Bound:
+class _Bound(Struct):
     """A model at one set of shapes, and the facts of each operator that was looked up."""
 
     places: Places

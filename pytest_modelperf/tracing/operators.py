@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.tracing.records import Category, Counter, Event, Span
@@ -23,8 +23,7 @@ _SLACK_NS = 20_000
 _ROUNDING_NS = 1_500
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """The operators and counters of a recorded inference; `shapes` is the number of its shapes."""
 
     shapes: int
@@ -32,8 +31,7 @@ class Placed:
     counters: tuple[Counter, ...]
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(Struct):
     """The calls of one session on one thread, in order, as columns.
 
     `shapes` are the numbers of their input shapes, -1 if unknown. A call that `failed` may have
@@ -58,8 +56,7 @@ class Calls:
         self.hidden.append(record[KIND] == HIDDEN)
 
 
-@dataclass(slots=True)
-class _Clock:
+class _Clock(Struct):
     """The offset between two clocks, corrected by intervals that must lie within others."""
 
     offset_ns: int

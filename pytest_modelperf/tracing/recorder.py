@@ -11,10 +11,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.profiler.working_folder import leave_inherited
@@ -73,8 +73,7 @@ class _Label:
         self.overlaps = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Inferences:
+class _Inferences(Struct, frozen=True):
     """What inferences of one kind share; `session` and `shapes` are numbers in the recorder."""
 
     arguments: dict[str, Argument]

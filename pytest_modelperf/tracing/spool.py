@@ -6,9 +6,10 @@ import heapq
 import marshal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
+
+from msgspec import Struct
 
 # How many records are sorted and written together, and how many are read together.
 RUN_RECORDS = 8192
@@ -19,16 +20,14 @@ PIECE_RECORDS = 256
 Record: TypeAlias = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """The place of some records in the file."""
 
     offset: int
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """A sorted run of records: its first record, and the pieces of the file that hold it."""
 
     first: Record

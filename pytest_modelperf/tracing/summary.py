@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.tracing.records import Argument, Category, Counter, Event, Span
@@ -61,8 +62,7 @@ class TraceSummarizer:
         )
 
 
-@dataclass(slots=True)
-class _Time:
+class _Time(Struct):
     """An `OperatorTime` that is still being added up."""
 
     name: str
@@ -101,8 +101,7 @@ class _Time:
         )
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """A `TraceSummary` that is still being added up."""
 
     inferences: dict[str, list[int]] = field(default_factory=dict)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import Column, Table, transpose_table
@@ -17,8 +18,7 @@ _NO_NAME = "(none)"
 _OF_SELF = "times are without what ran inside of a Loop, an If or a Scan"
 
 
-@dataclass(frozen=True, slots=True)
-class TraceView:
+class TraceView(Struct, frozen=True):
     """How to show a trace: the grouping of its operators, and how many to show (None: all)."""
 
     grouping: Grouping

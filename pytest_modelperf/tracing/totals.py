@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.stats.records import Latency
 
@@ -26,8 +27,7 @@ class Order(enum.Enum):
     NAME = "name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTime:
+class OperatorTime(Struct, frozen=True, kw_only=True):
     """The self times of all operators of one name, type or layer, added up.
 
     A fact that differs among these operators is None.
@@ -47,16 +47,14 @@ class OperatorTime:
         return self.total_ns / self.calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceTimes:
+class InferenceTimes(Struct, frozen=True, kw_only=True):
     """The times of all inferences of one name."""
 
     name: str
     latency: Latency
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSummary:
+class TraceSummary(Struct, frozen=True, kw_only=True):
     """The totals of one process of a trace, or of one session in it.
 
     `between_ns` is the time of its inferences outside operators; None if operators ran on other

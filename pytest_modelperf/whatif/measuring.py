@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.limits import Tolerances
@@ -102,8 +104,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
+class _Base(Struct, frozen=True):
     """The model that variants are made of and run against.
 
     `stored` is a file with all of its weights, which a quantizer can read; None where no variant
@@ -117,8 +118,7 @@ class _Base:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(Struct, frozen=True):
     """A variant that is ready to run: a model of its own or the same, and options of the engine."""
 
     model: Model
@@ -128,8 +128,7 @@ class _Made:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Trial:
+class _Trial(Struct):
     """All variants at all cases, one after the other."""
 
     setup: Setup

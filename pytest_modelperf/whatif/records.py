@@ -8,8 +8,9 @@ is, and its times are those of the model times the ratio that the two had.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import Struct, field
 
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -34,8 +35,7 @@ class VariantKind(str, Enum):
 _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """One thing that is tried: `level` is the share of weights or channels that goes.
 
     `form` is which quantization, `dynamic` or `static`, or which precision, `bf16`.
@@ -58,8 +58,7 @@ class Variant:
         return self.title.lower().replace(" ", "-")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """What one column of the summaries says; None is what could not be had.
 
     `ms` is the median for a batch. `speedup` is how many times as fast as the model as it is, with
@@ -104,8 +103,7 @@ def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | No
     return before_ms / after_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfCase:
+class WhatIfCase(Struct, frozen=True, kw_only=True):
     """One case: the model as it is, and beside it every variant and estimate.
 
     `levels` begins with the model as it is; `baseline` has its layers.
@@ -128,8 +126,7 @@ class WhatIfCase:
         return None if not level.ms else self.case.batch_size * 1e3 / level.ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True, kw_only=True):
     """A model and what could be made of it, at every case."""
 
     model: ModelFacts

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.comparing.records import OutputChange
@@ -20,8 +22,7 @@ _NO_GAIN = 1.1
 _OVERHEAD = RowKind.OVERHEAD.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class Tried(Struct, frozen=True, kw_only=True):
     """A variant that was tried: what its duet told, or why there was none.
 
     `ratio` is how many times as long as the model as it is the variant took.
@@ -39,8 +40,7 @@ class Tried:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """The levels of a case, and of all duets the model as it is where that was most typical."""
 
     baseline: CaseProfile
@@ -197,8 +197,7 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
     return {op: kind.ms * scale for op, kind in profile.layer_types.items() if kind.ms is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
+class _Times(Struct, frozen=True):
     """The times of a variant, in milliseconds: by operator, and by layer of the model as it is."""
 
     by_type: Mapping[str, float]
@@ -326,8 +325,7 @@ def estimate_level(known: Sequence[Level], share: float) -> Level:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Between:
+class _Between(Struct, frozen=True):
     """Two levels that were measured, and how far it is from one to the other."""
 
     low: Level

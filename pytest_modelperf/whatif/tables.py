@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.report.tables import Column, Table, least_width, table_width
@@ -159,8 +161,7 @@ def verdict_of(level: Level) -> str:
 # -- what layer types and layers take
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """One row of times: what stands before them, and the time at each level, None for no time."""
 
     head: tuple[str, ...]
@@ -179,8 +180,7 @@ class _Row:
         return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
+class _Grid(Struct, frozen=True):
     """A table of times that can be parted by levels."""
 
     title: str

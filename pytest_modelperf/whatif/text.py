@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.case_text import write_fact
 from pytest_modelperf.profiler.conditions import describe_engine, describe_machine_line
@@ -29,8 +30,7 @@ _CHANGED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIfView:
+class WhatIfView(Struct, frozen=True):
     """What is shown of the layers: how many, and what of their times."""
 
     top: int | None = None

@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 import pytest_modelperf
 from pytest_modelperf.baselines.decode import decode_machine, decode_model

@@ -7,13 +7,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.roofline.records import Bandwidth

@@ -7,12 +7,12 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import PROCESSES, record_baseline

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
@@ -54,7 +54,7 @@ def layer(op: str = "Conv", macs: int | None = 100, **figures: int | None) -> St
         input_shape=(1,),
         output_shape=(1,),
     )
-    return replace(known, **figures)  # type: ignore[arg-type]  # all figures are numbers
+    return replace(known, **figures)
 
 
 def static(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
@@ -35,8 +36,7 @@ PLACE = Place(Case(1, 1), 1, 1, lambda _: None)
 DAY = dt.date(2026, 1, 31)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
+class Way(Struct, frozen=True, kw_only=True):
     """How the model is run: what is given of its inputs, and the options of its engine."""
 
     inputs: tuple[str, ...] = ("x:f32:1x8x8", "k:i64:1:5")

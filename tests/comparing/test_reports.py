@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.document import dump_comparison

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import onnx
 # and numpy and its like cannot be loaded twice in a process.
 import onnxruntime  # noqa: F401  # as said above
 import pytest
+from msgspec.structs import replace
 
 import pytest_modelperf.testing.checking  # noqa: F401  # as said above
 from pytest_modelperf import operators
@@ -425,7 +425,7 @@ def test_every_verdict_has_a_row_and_the_worst_is_named_first() -> None:
 
 
 def attributes(kind: type) -> set[str]:
-    stored = {field.name for field in fields(kind)} if hasattr(kind, "__slots__") else set[str]()
+    stored = set(getattr(kind, "__struct_fields__", ()))
     return {name for name in {*dir(kind), *stored} if not name.startswith("_")}
 
 
@@ -447,7 +447,7 @@ def test_every_attribute_on_the_page_is_there(heading: str, kind: type) -> None:
     assert names
     known = {name for name in dir(kind) if not name.startswith("_")}
     if kind is not PerfProfile:
-        known |= {field.name for field in fields(kind)}
+        known |= attributes(kind)
     assert names <= known
 
 

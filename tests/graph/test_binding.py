@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import BindingError, UsageError
 from pytest_modelperf.graph.binding import (

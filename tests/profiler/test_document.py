@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.document import comparison_to_json, dump_comparison

@@ -8,13 +8,13 @@ import csv
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.conditions import describe_machine_line, doubt_lines
 from pytest_modelperf.profiler.csv import render_csv

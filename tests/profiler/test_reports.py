@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import replace
 from io import StringIO
 
 import numpy as np
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.text import render_comparison

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.profiler.conditions import describe_instruction_sets

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_cases
@@ -500,7 +500,7 @@ def test_the_page_of_a_run_has_the_worst_first_and_the_command_that_accepts_it()
     words = ("encoder.onnx::b8-c2 regressed", "b64-c2 failed", "b1-c2 unchanged")
     assert sorted(words, key=text.index) == list(words)
     accept = 'To accept it: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::'
-    assert text.count(accept) == sum(case in {SLOWER, EVERYWHERE} for case in ALL) == 2
+    assert text.count(accept) == sum(case in (SLOWER, EVERYWHERE) for case in ALL) == 2
     assert text.count("there is no baseline of b2-c2") == 1
     assert "False-alarm bound for this run: 1 %." in text
     assert "opset" not in text

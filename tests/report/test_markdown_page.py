@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.profiler.tables.layers import LayerView

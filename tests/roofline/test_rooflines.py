@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.document import dump_profile, profile_to_json
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind

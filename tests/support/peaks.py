@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from tests.support.profiles import ENGINE, MACHINE

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind

@@ -6,12 +6,12 @@ import csv
 import json
 import math
 import re
-from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import (
     CaseComparison,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import Outcome
 from pytest_modelperf.sweep.records import Sweep, SweepPoint, find_sweet_spot

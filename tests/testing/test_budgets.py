@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.limits import Budget, read_budgets

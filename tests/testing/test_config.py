@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -164,7 +164,7 @@ def test_a_file_that_says_false_is_not_a_file_that_says_nothing(option: Option[o
 def test_without_any_source_all_settings_are_those_of_the_documentation() -> None:
     settings = _settings()
 
-    found = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    found = {name: getattr(settings, name) for name in settings.__struct_fields__}
     found["models"] = list(settings.models)
     assert found == {
         "root": _ROOT,
@@ -715,7 +715,7 @@ def test_tables_that_name_one_model_each_are_looked_up() -> None:
     """However many there are: to match each would take the square of their number."""
     matched: list[str] = []
 
-    class NotedTable(ModelTable):
+    class NotedTable(ModelTable, frozen=True):
         def matches(self, _: str) -> bool:
             matched.append(self.pattern)
             return False

@@ -11,11 +11,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import onnx
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Recording
 from pytest_modelperf.errors import MeasureError

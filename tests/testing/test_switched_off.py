@@ -85,8 +85,16 @@ def test_a_broken_table_disturbs_nobody(run: pytest.Pytester) -> None:
 def test_nothing_heavy_is_imported(run: pytest.Pytester, source: str) -> None:
     run.makeconftest(SHOWS_MODULES)
     run.makepyfile(test_it=source)
-    result = run.runpytest_subprocess("-s", "test_it.py", "dense.onnx")
+    result = run.runpytest_subprocess("-s", "test_it.py")
     result.stdout.fnmatch_lines(["plugin: True", "heavy: [[][]]"])
+
+
+def test_a_model_that_is_named_costs_no_more_than_the_records_of_its_test(
+    run: pytest.Pytester,
+) -> None:
+    run.makeconftest(SHOWS_MODULES)
+    result = run.runpytest_subprocess("-s", "dense.onnx")
+    result.stdout.fnmatch_lines(["heavy: [[]'msgspec'[]]"])
 
 
 def test_with_the_option_the_same_list_is_not_empty(run: pytest.Pytester) -> None:

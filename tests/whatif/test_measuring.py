@@ -6,13 +6,14 @@ import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
 from pytest_modelperf.profiler.hookspecs import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.page import render_profile_page
@@ -48,7 +48,7 @@ def text_of(whatif: WhatIf) -> str:
 
 def with_level(case: WhatIfCase, index: int, **fields: object) -> WhatIfCase:
     levels = list(case.levels)
-    levels[index] = replace(levels[index], **fields)  # type: ignore[arg-type]  # those of a level
+    levels[index] = replace(levels[index], **fields)
     return replace(case, levels=tuple(levels))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 from io import StringIO
 
 import pytest
 from inline_snapshot import snapshot
+from msgspec.structs import replace
 
 from pytest_modelperf.comparing.records import OutputChange
 from pytest_modelperf.profiler.records import Case

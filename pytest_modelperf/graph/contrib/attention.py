@@ -7,7 +7,8 @@ Dimensions are called as in ONNX Runtime's operator documentation: a cache is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.shape_arithmetic import Dim, dim, product, quotient, total
 from pytest_modelperf.graph.shape_rule import (
@@ -65,8 +66,7 @@ def _attention(past: int, dtype: int = 0) -> ShapeRule:
     return rule
 
 
-@dataclass(frozen=True, slots=True)
-class _KeysAndValues:
+class _KeysAndValues(Struct, frozen=True):
     """What the query, key and value inputs, in their many layouts, say together."""
 
     length: Dim

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from pytest_modelperf.graph.narrowing.dimensions import Dim, Dimensions
 from pytest_modelperf.graph.structure import Node, Tensor
@@ -16,31 +16,27 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.narrowing.dimensions import Places
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """An axis of a weight whose places each make one channel, and the layer that it is of."""
 
     layer: str
     weight: Dim
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """An axis in equal blocks that have to stay equal: the channels of a grouped convolution."""
 
     dim: Dim
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockColumns:
+class BlockColumns(Struct, frozen=True):
     """A weight whose columns are, for each block of its rows, the channels of another block."""
 
     channels: Blocks
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """What the rules said of a whole graph."""
 
     dimensions: Dimensions

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
@@ -22,16 +22,14 @@ from pytest_modelperf.text.escaping import printable
 _SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A layer that keeps all of its channels, and why."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Narrowed:
+class Narrowed(Struct, frozen=True):
     """What was removed: channels of the groups that lost some, and of how many layers.
 
     A group are channels that can only go together, and count once: those of all layers that a
@@ -71,8 +69,7 @@ def write_narrowed(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Choice(Struct, frozen=True, eq=False):
     """What would go of a model, before anything is written."""
 
     plan: Plan

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import onnx
+from msgspec import Struct
 from onnx import NodeProto, TensorProto
 
 from pytest_modelperf.graph.convert import Call, read_block
@@ -38,16 +38,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(Struct, frozen=True, eq=False):
     """A node of the model, those that make constants among them: its message and its record."""
 
     proto: NodeProto
     node: Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Related:
+class Related(Struct, frozen=True, eq=False):
     """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
 
     proto: onnx.ModelProto

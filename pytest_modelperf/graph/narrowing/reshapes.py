@@ -8,12 +8,12 @@ not both. Of the factors of an axis only one, its carrier, may lose places; all 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.graph.narrowing.dimensions import Dim
 from pytest_modelperf.graph.narrowing.links import Links, Rule
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.narrowing.dimensions import Places
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
+class _Axis(Struct, frozen=True):
     """An axis of one side, as the factors `first` to `last` of a segment."""
 
     dim: Dim
@@ -35,8 +34,7 @@ class _Axis:
         return self.first <= factor < self.last
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(Struct, frozen=True):
     """Axes that are the same elements before and after, and the factors that both consist of."""
 
     factors: tuple[int, ...]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import floor
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.graph.narrowing.balance import balanced_choice
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
@@ -33,8 +33,7 @@ LANES = 8
 MAX_SHIFT = 1 / 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Selection:
+class Selection(Struct, frozen=True, eq=False):
     """What goes: for each set whether it does; and the groups of which something does."""
 
     removed: npt.NDArray[np.bool_]
@@ -42,8 +41,7 @@ class Selection:
     uneven: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(Struct, frozen=True, eq=False):
     """Sets of places that the same weights take, the weakest first, and how many of them go.
 
     `width` is how many places of its layer each has: 64 where they are heads of that size.

@@ -5,23 +5,22 @@ from __future__ import annotations
 import importlib.util
 import tokenize
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.text.escaping import printable
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The text of a module, and the file that it comes from."""
 
     text: str
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class EngineModule:
+class EngineModule(Struct, frozen=True):
     """Which module implements an engine, and what to type where its runtime is not installed."""
 
     name: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.machine.system_files import parse_natural, read_line, read_text
 
@@ -24,16 +25,14 @@ _MAX_DEPTH = 64
 _MAX_HIERARCHIES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The tightest limits on this process; None where there is none, or none is told of."""
 
     quota_cores: float | None
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     """Where a hierarchy, or the part of it below `top`, is to be seen. Version 2 is unnamed."""
 
     controllers: frozenset[str]

@@ -8,9 +8,10 @@ import platform
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.cgroup import read_limits
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -27,16 +28,14 @@ _PRETTY_NAME = re.compile(r"^PRETTY_NAME=[ \t]*(.*)$", re.MULTILINE)
 _QUOTED = re.compile(r"""(["'])(.*)\1\s*""")
 
 
-@dataclass(frozen=True, slots=True)
-class CoreLimit:
+class CoreLimit(Struct, frozen=True):
     """How many cores this process may use at once, and what it is that sets that limit."""
 
     cores: int | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """What is asked of the interpreter, of libraries and of sysctl, and not read from files."""
 
     system: str | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 # The parts of a machine's key: lower case, nothing that a file system could take amiss.
 _SYSTEM_NAMES = {"darwin": "macos"}
@@ -12,8 +13,7 @@ _UNSAFE = re.compile(r"[^a-z0-9_]+")
 _MAX_KEY_PART = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFacts:
+class MachineFacts(Struct, frozen=True, kw_only=True):
     """A machine as this process sees it. None is what could not be had.
 
     `physical_cores` and `logical_cores` are those of the machine, `usable_cores` those that this

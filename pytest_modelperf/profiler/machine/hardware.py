@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 # Those that inference engines have kernels for, from the widely available to the rare. The names
 # are those of Linux's /proc/cpuinfo, except that the ones in `_SYNONYMS` go by their better known.
@@ -17,8 +18,7 @@ INSTRUCTION_SETS = (
 _SYNONYMS = {"asimddp": "dotprod", "asimdbf16": "bf16"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class Hardware(Struct, frozen=True, kw_only=True):
     """The processors and the memory of a machine, and how they are run.
 
     A cache has the size of one such cache, as the first processor sees it, or on macOS one of the

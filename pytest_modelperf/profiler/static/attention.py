@@ -15,10 +15,11 @@ Counting rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.structure import Node, Tensor, UnknownShapeError
 from pytest_modelperf.profiler.static.activation import SIGMOID, SOFTMAX
@@ -48,8 +49,7 @@ Operand: TypeAlias = "int | None"
 INTERNAL = (None, None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
+class Scores(Struct, frozen=True):
     """The extent of softmax(Q K^T) V: a score for each query and key of each head."""
 
     batch: int

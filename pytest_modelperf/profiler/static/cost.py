@@ -10,8 +10,9 @@ are those of onnx_tool 1.0.1 (https://github.com/ThanatosShinji/onnx-tool), so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.structure import Node
 
@@ -24,8 +25,7 @@ SIN = COS = 39
 LOG = 43
 
 
-@dataclass(frozen=True, slots=True)
-class Contraction:
+class Contraction(Struct, frozen=True):
     """MACs of one product of two operands.
 
     `operands` are the indexes of the node's inputs that are multiplied; None is a value that
@@ -37,8 +37,7 @@ class Contraction:
     operands: tuple[int | None, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """One call's contractions and weighted elementwise operations."""
 
     contractions: tuple[Contraction, ...] = ()

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter as Multiset
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.graph.structure import (
@@ -53,8 +54,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Params:
+class _Params(Struct, frozen=True):
     """What the weights of one node hold together, and the name of the largest."""
 
     count: int
@@ -68,8 +68,7 @@ _NO_PARAMS = _Params(0, 0, None)
 _MOST_RUNS = 2**63 - 1
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Struct):
     """One pass over a graph and its bodies in execution order."""
 
     params: Mapping[str, Weight]

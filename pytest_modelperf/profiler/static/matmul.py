@@ -8,10 +8,11 @@ broadcast as numpy's do. Blocks of a compressed weight count as the dense matrix
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from math import prod
+
+from msgspec import Struct
 
 from pytest_modelperf.graph.structure import Node
 from pytest_modelperf.profiler.static.activation import SOFTMAX, activation_ops
@@ -37,8 +38,7 @@ from pytest_modelperf.profiler.static.epilogue import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """The extent of a batch of matrix products [rows, inner] x [inner, columns]."""
 
     batch: int

@@ -19,11 +19,11 @@ is reported only when all of these hold:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import comb, lgamma, log, prod
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_modelperf.profiler.records import Sparsity
 
@@ -100,8 +100,7 @@ def effective_macs(macs: int, sparsity: Sparsity) -> int:
     return (2 * macs * (sparsity.size - sparsity.zeros) + sparsity.size) // (2 * sparsity.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
+class _Blocks(Struct, frozen=True):
     pattern: str
     elements: int
     covered: int

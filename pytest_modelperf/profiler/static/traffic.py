@@ -7,7 +7,8 @@ looks up rows of a table reads no more than it writes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
 from pytest_modelperf.profiler.static.memory import VIEWS
@@ -28,8 +29,7 @@ _LOOKUPS = frozenset(
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Bytes by the names of tensors and weights; None is a size that is not known."""
 
     reads: Mapping[str, int | None]
@@ -39,8 +39,7 @@ class Traffic:
 _NOTHING = Traffic({}, {})
 
 
-@dataclass(slots=True)
-class TrafficCounter:
+class TrafficCounter(Struct):
     """Counts node by node, in execution order: it has to know of what a view is one.
 
     `weights` are those that hold parameters, `used` the tensors that something takes.

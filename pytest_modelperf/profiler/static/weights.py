@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import RowKind
@@ -29,8 +30,7 @@ _MAX_LISTED = 3
 _PROVIDER = "ExecutionProvider"
 
 
-@dataclass(frozen=True, slots=True)
-class LayerContext:
+class LayerContext(Struct, frozen=True):
     """The case that a table of layers is about, and what its cells are shown in relation to."""
 
     case: CaseProfile
@@ -61,8 +61,7 @@ Formatter: TypeAlias = Callable[[Cell, LayerContext], str]
 Total: TypeAlias = Callable[[CaseProfile], Cell]
 
 
-@dataclass(frozen=True, slots=True)
-class LayerColumn:
+class LayerColumn(Struct, frozen=True):
     """One column: `read` gives its plain value (for CSV and sorting), `show` the text of it.
 
     Where the text needs more than that value, `describe` makes it of the whole row.

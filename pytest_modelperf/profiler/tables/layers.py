@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow
 from pytest_modelperf.profiler.tables.layer_columns import (
@@ -23,8 +24,7 @@ _LEAST = {"name": 14, "type": 12}
 _SPARE = ("output",)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerView:
+class LayerView(Struct, frozen=True):
     """Which layers a report shows: the columns, their order, and how many."""
 
     columns: Sequence[str] = DEFAULT_COLUMNS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, LayerType
 from pytest_modelperf.profiler.tables.layer_columns import LayerContext

@@ -16,12 +16,12 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import execnet
+from msgspec import Struct
 
 from pytest_modelperf.errors import (
     EngineError,
@@ -107,8 +107,7 @@ class Worker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRequest:
+class WorkerRequest(Struct, frozen=True, kw_only=True):
     """What a worker is started with."""
 
     spec: str = LOCAL

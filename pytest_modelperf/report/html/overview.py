@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from pytest_modelperf.report.tables import Table
 
@@ -17,8 +18,7 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part that the scripts draw, under its heading; they find their place by its id."""
 
     id: str
@@ -37,8 +37,7 @@ PARTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseSection:
+class CaseSection(Struct, frozen=True, kw_only=True):
     """One case: its verdict in a sentence, its figures, and what explains them.
 
     `facts` are pairs of a word and a text. `accept` is the command that takes it as it is.
@@ -55,8 +54,7 @@ class CaseSection:
     is_open: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Struct, frozen=True, kw_only=True):
     """The whole of it. `tones` has one for each row of `cases`; `tables` follow that one.
 
     The texts are as they are, with nothing in them escaped: the template does that.

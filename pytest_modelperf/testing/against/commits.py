@@ -12,9 +12,10 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.model_file import is_external, open_model
@@ -37,8 +38,7 @@ class UnknownCommitError(UsageError):
     """There is a repository, and no such commit in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
+class _Commit(Struct, frozen=True):
     """A commit: what the user called it, its id, and a folder of the repository that it is in."""
 
     text: str
@@ -51,8 +51,7 @@ class _Commit:
         return short if is_id else f"{printable(self.text)} ({short})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Repository:
+class _Repository(Struct, frozen=True):
     """What git says of the repository that a folder is in; `prefix` is the folder's place in it."""
 
     is_shallow: bool

@@ -8,10 +8,11 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing.options import AGAINST
@@ -32,8 +33,7 @@ _FOREIGN_VARIABLES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """How a git command ended: its output, and what it said on the side."""
 
     code: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.reading import require_file
@@ -20,8 +21,7 @@ _HEAD_CHARACTERS = 4096
 _SAVED = re.compile(r'\{\s*"traceEvents"')
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSource:
+class ProfileSource(Struct, frozen=True):
     """The events of a file, to be read once; after that, `notes` say what is missing.
 
     `about` is the kind of the file.

@@ -6,10 +6,11 @@ They are the same in each inference, so they are kept once for each kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.text.units import format_shape
 from pytest_modelperf.tracing.files.ort_profile_file import KernelTold, Told, whole
@@ -40,8 +41,7 @@ _OF_KERNEL = attrgetter("op_name", "provider", "node_index", "input_type_shape",
 MemoryTold: TypeAlias = tuple[Told, Told, Told]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """The facts of a kernel as its event has them, and as arguments of a span."""
 
     told: Sequence[object]
@@ -94,8 +94,7 @@ def _arguments(said: KernelTold) -> Iterator[tuple[str, Argument]]:
             yield ours, value
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True):
     """An input or output of a kernel, as text."""
 
     dtype: str

@@ -14,12 +14,12 @@ import json
 import mmap
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TextIO, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.reading import require_file
@@ -91,8 +91,7 @@ class RawEvent(msgspec.Struct, gc=False):
 _decode_event: Callable[[bytes], RawEvent] = msgspec.json.Decoder(RawEvent).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """The time of an inference in microseconds, and its thread."""
 
     start: int

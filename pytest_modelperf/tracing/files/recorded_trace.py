@@ -11,13 +11,13 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeGuard
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
@@ -160,8 +160,7 @@ class _Reading:
         return ()
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(Struct):
     """A thread: its open spans, the starts of its first and last span, and its latest end."""
 
     open: list[Span] = field(default_factory=list)

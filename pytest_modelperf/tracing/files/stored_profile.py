@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, count, pairwise
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.reading import require_file
@@ -46,8 +47,7 @@ _OTHERS = {
 Json = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredProfile:
+class StoredProfile(Struct, frozen=True):
     """A stored profile; `notes` say which parts of it have no spans, and why."""
 
     model: str
@@ -64,8 +64,7 @@ class StoredProfile:
             yield from case.events(self.model, process, ids, zero_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCase:
+class StoredCase(Struct, frozen=True):
     """A case that ran."""
 
     id: str
@@ -167,8 +166,7 @@ class StoredCase:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """A part of a round: its load, an inference, or its warm-up."""
 
     name: str
@@ -181,8 +179,7 @@ class _Part:
         return self.start_ns + self.duration_ns
 
 
-@dataclass(frozen=True, slots=True)
-class StoredStarts:
+class StoredStarts(Struct, frozen=True):
     """The starts of the parts of a round, and the end of its warm-up if it had one."""
 
     load_ns: int
@@ -192,8 +189,7 @@ class StoredStarts:
     block_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRound:
+class StoredRound(Struct, frozen=True):
     """The durations of one round, and their starts if these were kept."""
 
     load_ns: int
@@ -256,8 +252,7 @@ def _round_spans(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLayer:
+class StoredLayer(Struct, frozen=True):
     """A part of the typical inference: a layer, or time that belongs to no layer."""
 
     name: str
@@ -286,8 +281,7 @@ def read_stored_profile(path: str | Path) -> StoredProfile:
     return _Reader(file).profile(document)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """Reads the document; a wrong value is an error with its place."""
 
     file: Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.report.page import Page, TextStyle
 from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
@@ -43,8 +44,7 @@ _TIMES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """The title above a table, the note below it, and the columns that it shows."""
 
     title: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -11,6 +10,7 @@ import onnx.reference
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import helper
 
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor, UnknownShapeError

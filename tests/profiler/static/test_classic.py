@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Attribute
 from pytest_modelperf.profiler.static.classic import COUNTERS, PROBIT

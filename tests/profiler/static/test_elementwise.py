@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Attribute, Node, Tensor, UnknownShapeError
 from pytest_modelperf.profiler.static.cost import (

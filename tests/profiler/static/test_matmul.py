@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import helper
 
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor, UnknownShapeError

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from pytest_modelperf.profiler.static.cost import (

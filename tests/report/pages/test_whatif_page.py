@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.whatif.page import render_whatif_page
