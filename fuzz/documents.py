@@ -42,8 +42,8 @@ from pytest_modelperf.tracing.records import Event
 from pytest_modelperf.tracing.summary import TraceSummarizer
 from pytest_modelperf.tracing.text import TraceView, render_trace
 from pytest_modelperf.tracing.totals import Grouping, Order
-from tests.ort_profiles import WIDE, check_nesting
-from tests.small_models import parse
+from tests.support.ort_profiles import WIDE, check_nesting
+from tests.support.small_models import parse
 
 _FOLDER = Path("baselines/m")
 # More rows take long to be written, and say no more.

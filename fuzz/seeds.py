@@ -30,11 +30,11 @@ from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
-from tests import ort_profiles
-from tests.baseline_writer import make_recording
 from tests.graph import hostile
 from tests.graph.twin_models import MODELS
-from tests.small_models import parse
+from tests.support import ort_profiles
+from tests.support.baseline_writer import make_recording
+from tests.support.small_models import parse
 
 _ROOT = Path(__file__).resolve().parent.parent
 # Weights and text of larger ones fill the input, and no change of them says anything.

@@ -48,14 +48,16 @@ _REMOVED = ".removed-"
 # Bounds before anything is read. A machine's file has some 50 kB a case.
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
-# A reader that meets a writer starts over; more often than this it is no writer.
-_ATTEMPTS = 20
 
 
 class BaselineStore(Struct, frozen=True):
-    """The baselines below a folder, which need not be there yet."""
+    """The baselines below a folder, which need not be there yet.
+
+    A reader that meets a writer starts over; what it meets at all of its attempts is no writer.
+    """
 
     root: Path
+    attempts: int = 20
 
     def names(self) -> tuple[str, ...]:
         """The folders of all models that have a baseline."""
@@ -76,7 +78,7 @@ class BaselineStore(Struct, frozen=True):
         None where the model has no baseline. Readers take no lock and hinder nobody.
         """
         folder = self._folder(name)
-        for _ in range(_ATTEMPTS):
+        for _ in range(self.attempts):
             data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
             if data is None:
                 if _is_incomplete(folder):
