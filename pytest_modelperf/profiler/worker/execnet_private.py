@@ -5,7 +5,7 @@
 - `Gateway._io`: the pipes or the socket of a gateway. `Gateway.exit` waits for whoever reads or
   writes them, and leaves the pipes to the garbage collector, which warns of them.
 
-`tests/measuring/test_worker.py` fails where a release of execnet lacks one of them.
+`tests/profiler/worker/test_execnet_private.py` fails where a release of execnet lacks one of them.
 """
 
 from __future__ import annotations
