@@ -19,11 +19,12 @@ from pytest_modelperf.profiler.worker.gateway import Worker
 
 @dataclass
 class FakeSide:
-    """A side whose inferences take equally long; `log` is shared by both."""
+    """A side whose inferences take equally long; `log` and `loaded` are shared by both."""
 
     name: str
     infer_ns: int
     log: list[str]
+    loaded: list[str]
     running: int = 0
     started: int = 0
     fails: bool = False
@@ -41,6 +42,7 @@ class FakeSide:
             self.running -= 1
 
     def open(self) -> Load:
+        self.loaded.append(self.name)
         return Load(self.infer_ns * 3)
 
     def block(self, count: int, max_ns: int) -> Block:
@@ -53,7 +55,9 @@ class FakeSide:
 
 def make(before_ns: int = 10, after_ns: int = 20) -> tuple[SplitDuet, FakeSide, FakeSide]:
     log: list[str] = []
-    before, after = FakeSide("before", before_ns, log), FakeSide("after", after_ns, log)
+    loaded: list[str] = []
+    before = FakeSide("before", before_ns, log, loaded)
+    after = FakeSide("after", after_ns, log, loaded)
     duet = SplitDuet(cast("StartRig", before.start), cast("StartRig", after.start))
     return duet, before, after
 
@@ -106,6 +110,15 @@ def test_where_one_side_does_not_start_the_other_is_ended() -> None:
     with pytest.raises(RuntimeError, match="does not start"), closing(duet):
         duet.open()
     assert before.running == 0
+
+
+def test_in_two_workers_the_sides_are_loaded_first_by_turns() -> None:
+    duet, before, _ = make()
+    for first in ("before", "after", "before"):
+        with closing(duet):
+            assert duet.open() == (Load(30), Load(60))
+        assert before.loaded[-2] == first
+        assert sorted(before.loaded[-2:]) == ["after", "before"]
 
 
 def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
