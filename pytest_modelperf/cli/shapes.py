@@ -85,8 +85,9 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     known = written.tensors - len(written.unknown)
     # If the model goes to standard output, nothing else may.
     tell = partial(click.echo, err=not leaves_stdout)
+    name = "the model on standard output" if output == "-" else printable(output)
     tell(
-        f"{printable(output)}: {known} of {written.tensors} tensors have a shape"
+        f"{name}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
     )
     if written.left_beside:

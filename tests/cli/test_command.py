@@ -823,6 +823,16 @@ def test_shapes_makes_outputs_only_of_a_model_that_is_written() -> None:
     assert "--names is for the model that is written: give -o OUT" in result.err
 
 
+def test_shapes_on_standard_output_names_what_it_wrote() -> None:
+    """In a process of its own: a model is bytes, and goes to the stream itself."""
+    save("chain.onnx", parse("g (float[2,3] x) => (y) { y = Relu(x) }"))
+    command = [sys.executable, "-m", "pytest_modelperf", "shapes", "chain.onnx", "-o", "-"]
+    done = subprocess.run(command, check=True, capture_output=True)
+    assert onnx.load_from_string(done.stdout).graph.node[0].op_type == "Relu"
+    told = "the model on standard output: 2 of 2 tensors have a shape\n"
+    assert done.stderr.decode() == told
+
+
 def test_shapes_names_the_tensors_that_have_none() -> None:
     save("found.onnx", parse("g (float[2, 3] x) => (y) { i = NonZero(x) y = Transpose(i) }"))
     result = run("shapes", "found.onnx", "-o", "shaped.onnx")
