@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import execnet
 import pytest
@@ -27,11 +28,12 @@ def test_this_execnet_has_the_private_members_that_end_a_worker(
         channel.receive(timeout=60.0)
     group.terminate(timeout=60.0)
     close_connection(opened)
+    connection: Any = opened._io
     if kind == "pipes":
-        assert opened._io.popen.stdin.closed
-        assert opened._io.popen.stdout.closed
+        assert connection.popen.stdin.closed
+        assert connection.popen.stdout.closed
     else:
-        assert opened._io.sock.fileno() == -1
+        assert connection.sock.fileno() == -1
 
 
 def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
