@@ -29,7 +29,7 @@ from pytest_modelperf.profiler.measurements import KernelRun
 from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
 from pytest_modelperf.profiler.pair_run import Pair, run_duet
 from pytest_modelperf.profiler.preparation import Model, Place, Watch, read_facts
-from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
@@ -66,8 +66,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
         for model in models:
             known = model
             for cores in request.cores:
-                case = Case(model.bound.inputs.batch_size, cores, model.dims)
-                place = Place(case, len(parts) + 1, total, watch)
+                place = Place(model.case(cores), len(parts) + 1, total, watch)
                 recorded = record_case(name, known, twin, setup, date, place)
                 parts.append(recorded.recording)
                 known = recorded.model

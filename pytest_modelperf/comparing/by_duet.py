@@ -145,11 +145,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     old_facts = before.facts or read_facts(pairs[0].before, total, watch)
     new_facts = read_facts(pairs[0].after, total, watch)
     gate = gate.divided(total)
-    cases = [
-        (pair, Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims))
-        for pair in pairs
-        for cores in request.cores
-    ]
+    cases = [(pair, pair.after.case(cores)) for pair in pairs for cores in request.cores]
     for pair, case in cases:
         # Before the first of them runs: all of it would be lost.
         idle = cannot_run_apart(before, pair.after, after.setup, case)
@@ -163,8 +159,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         # What one run tells of the shapes holds for every number of cores.
         known = pair
         for cores in request.cores:
-            case = Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims)
-            place = Place(case, len(found) + 1, total, watch)
+            place = Place(pair.after.case(cores), len(found) + 1, total, watch)
             found.append(compare_case(known, before, gate, place, details))
             known = found[-1].pair or known
     return Comparison(

@@ -12,7 +12,6 @@ from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
 from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores, rigged
-from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
@@ -46,8 +45,7 @@ def check_machine(
         check_cores(cores, setup)
     checkups = []
     for number, cores in enumerate(request.cores, 1):
-        case = Case(model.bound.inputs.batch_size, cores)
-        place = Place(case, number, len(request.cores), watch)
+        place = Place(model.case(cores), number, len(request.cores), watch)
         checkups.append(_check(name, model, setup, place))
     return tuple(checkups)
 

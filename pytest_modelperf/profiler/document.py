@@ -45,6 +45,7 @@ def _case(case: CaseProfile, roofline: Json) -> dict[str, Json]:
         "batch_size": case.case.batch_size,
         "cores": case.case.cores,
         "dims": dict(case.case.dims),
+        "given_dims": None if case.case.given_dims is None else dict(case.case.given_dims),
         "outcome": _MEASURED if run is not None else case.outcome.value,
         "reason": None if run is not None else case.reason,
         "engine": engine_to_json(None if run is None else run.engine),

@@ -65,8 +65,7 @@ def measure_model(
         measured: list[CaseProfile] = []
         known = model
         for cores in request.cores:
-            case = Case(model.bound.inputs.batch_size, cores, model.dims)
-            place = Place(case, len(cases) + len(measured) + 1, total, watch)
+            place = Place(model.case(cores), len(cases) + len(measured) + 1, total, watch)
             found = measure_case(known, setup, place)
             measured.append(found.profile)
             known = found.model

@@ -35,7 +35,13 @@ from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
-from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_bound, with_given
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    given_dims,
+    model_facts,
+    profile_bound,
+    with_given,
+)
 from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
@@ -112,13 +118,20 @@ class Model(Struct, frozen=True):
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
+        """The dimensions that tell the cases of the request apart."""
         return self.request.varying(self.binding)
+
+    def case(self, cores: int) -> Case:
+        """The case of this model on so many cores."""
+        return Case(
+            self.bound.inputs.batch_size, cores, self.dims, given_dims=given_dims(self.binding)
+        )
 
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
     """Which files the model of a request is; reading them is a step of the first of its cases."""
-    case = Case(model.bound.inputs.batch_size, model.request.cores[0], model.dims)
-    return model_facts(model.file, reads_all=True, tell=Place(case, 1, cases, watch).tell)
+    place = Place(model.case(model.request.cores[0]), 1, cases, watch)
+    return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager

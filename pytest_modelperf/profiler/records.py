@@ -299,13 +299,15 @@ class StaticProfile(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One model at one batch size and one core count, with its other dimensions bound.
 
-    `engine` is named only where a request has several.
+    `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
+    size, None if a kept profile does not say. `engine` is named only where a request has several.
     """
 
     batch_size: int
     cores: int
     dims: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
+    given_dims: tuple[tuple[str, int], ...] | None = ()
 
     @property
     def id(self) -> str:

@@ -151,12 +151,17 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
     for binding in request.bindings():
         bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
-        dims = request.varying(binding)
+        batch_size, dims = bound.inputs.batch_size, request.varying(binding)
         cases.extend(
-            CaseProfile(Case(bound.inputs.batch_size, cores, dims), static)
+            CaseProfile(Case(batch_size, cores, dims, given_dims=given_dims(binding)), static)
             for cores in request.cores
         )
     return Profile(model_facts(file), tuple(cases))
+
+
+def given_dims(binding: Binding) -> tuple[tuple[str, int], ...]:
+    """The sizes that were given to dimensions, in the order of their names."""
+    return tuple(sorted(binding.dims.items()))
 
 
 def profile_bound(

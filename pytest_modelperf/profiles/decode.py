@@ -212,7 +212,12 @@ def _case(field: Field) -> CaseProfile:
 
 def _identity(entries: dict[str, Field]) -> Case:
     dims = tuple((name, size.integer()) for name, size in entries["dims"].mapping().items())
-    case = Case(entries["batch_size"].integer(least=1), entries["cores"].integer(least=1), dims)
+    case = Case(
+        entries["batch_size"].integer(least=1),
+        entries["cores"].integer(least=1),
+        dims,
+        given_dims=_given_dims(entries.get("given_dims")),
+    )
     found = entries["id"].text()
     if found == case.id:
         return case
@@ -221,7 +226,14 @@ def _identity(entries: dict[str, Field]) -> Case:
     if engine in {"", found}:
         shown = printable(case.id[:80])
         raise entries["id"].error(f"a case of this batch size, cores and dims is {shown}")
-    return Case(case.batch_size, case.cores, dims, engine)
+    return replace(case, engine=engine)
+
+
+def _given_dims(field: Field | None) -> tuple[tuple[str, int], ...] | None:
+    """The dimensions that were given a size; None in a profile that was kept without them."""
+    if field is None or field.value is None:
+        return None
+    return tuple((name, size.integer()) for name, size in field.mapping().items())
 
 
 def _static(field: Field, rows: Sequence[dict[str, Field]]) -> StaticProfile | None:

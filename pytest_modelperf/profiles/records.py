@@ -14,7 +14,7 @@ from pytest_modelperf.roofline.records import Roofline
 # The name of what is counted, which is always there and never kept.
 FLOPS = "flops"
 # Of what may not be the same in two profiles, what tells how to judge their difference.
-MODEL_FILE, ENGINE = "model file", "engine"
+MODEL_FILE, ENGINE, DIMENSIONS = "model file", "engine", "dimensions"
 
 
 class NamedProfile(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiles.records import (
+    DIMENSIONS,
     ENGINE,
     MODEL_FILE,
     CasePair,
@@ -109,6 +110,7 @@ def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, 
     """What may make the times of one file differ, and which file it was, as far as it is known."""
     model, machine = named.profile.model, named.profile.machine
     engines = dict.fromkeys(_engine(case.measured.engine) for case in cases if case.measured)
+    given = dict.fromkeys(_given_dims(case.case) for case in cases)
     found = {
         MODEL_FILE: None if model.sha256 is None else f"sha256 {model.sha256[:_DIGITS]}",
         "machine": None if machine is None else machine.key,
@@ -117,8 +119,16 @@ def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, 
         if machine is None or machine.instruction_sets is None
         else " ".join(machine.instruction_sets),
         ENGINE: ", ".join(engines),
+        DIMENSIONS: None if None in given else "; ".join(map(str, given)),
     }
     return {what: text for what, text in found.items() if text is not None}
+
+
+def _given_dims(case: Case) -> str | None:
+    """The sizes that were given to dimensions; None where the kept profile does not say."""
+    if case.given_dims is None:
+        return None
+    return ", ".join(f"{name}={size}" for name, size in case.given_dims) or "none given"
 
 
 def _engine(engine: EngineFacts) -> str:

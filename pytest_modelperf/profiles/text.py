@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.profiles.records import (
+    DIMENSIONS,
     ENGINE,
     FLOPS,
     MODEL_FILE,
@@ -241,7 +242,7 @@ def _what_to_type(found: SideBySide) -> str:
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
     if ENGINE in unlike:
         return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
-    if pair.before.case != case:
+    if pair.before.case.id != case.id or DIMENSIONS in unlike:
         batches, cores = (
             ",".join(dict.fromkeys(map(str, sizes)))
             for sizes in (

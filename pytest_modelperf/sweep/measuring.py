@@ -105,11 +105,7 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     require_equal_batches(
         files, [[model.bound.inputs.batch_size for model in side.models] for side in sides]
     )
-    cases = [
-        Case(m.bound.inputs.batch_size, cores, m.dims)
-        for m in sides[-1].models
-        for cores in request.cores
-    ]
+    cases = [model.case(cores) for model in sides[-1].models for cores in request.cores]
     configurations = [Configuration(case, count) for case in cases for count in streams]
     found = _measure(sides, configurations, watch)
     swept = _sum_up(found, sides, configurations, threshold_ms)

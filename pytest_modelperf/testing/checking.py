@@ -169,7 +169,7 @@ class Checker(Struct):
         facts = model_facts(file)
         (binding,), (cores,) = check.request.bindings(), check.request.cores
         model = Model.bind(file, binding, check.request, self.extensions)
-        case = Case(model.bound.inputs.batch_size, cores, model.dims)
+        case = model.case(cores)
         return _Work(self, check, check.graph, file, facts, model, Place(case, 1, 1, watch))
 
     def _measure_function(self, check: CaseCheck, watch: Watch) -> CaseProfile:

@@ -140,9 +140,7 @@ class _Trial(Struct):
 
     def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
         """The cases of a model at one set of dimensions, for every number of cores."""
-        cases = [
-            Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
-        ]
+        cases = [model.case(cores) for cores in model.request.cores]
         tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
         with working_folder("whatif") as folder:
             base = self._base(model, folder, cases[0])

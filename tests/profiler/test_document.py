@@ -108,6 +108,7 @@ def test_a_profile_as_json(linear: Profile) -> None:
       "batch_size": 1,
       "cores": 1,
       "dims": {},
+      "given_dims": {},
       "outcome": "not measured",
       "reason": "it was profiled without running it",
       "engine": {

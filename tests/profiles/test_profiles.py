@@ -607,6 +607,34 @@ def test_what_was_not_the_same_is_told() -> None:
     assert put_side_by_side(named(before, "a"), named(before, "b")).unlike == ()
 
 
+def at_dims(given: tuple[tuple[str, int], ...] | None) -> NamedProfile:
+    (case,) = timed(5).cases
+    case = replace(case, case=replace(case.case, given_dims=given))
+    return named(replace(timed(5), cases=(case,)))
+
+
+def test_dimensions_of_one_size_are_told_though_no_case_is_named_after_them() -> None:
+    short, long, own = at_dims((("seq", 64),)), at_dims((("seq", 128),)), at_dims(())
+    assert put_side_by_side(short, short).unlike == ()
+    (unlike,) = put_side_by_side(short, long).unlike
+    assert (unlike.what, unlike.before, unlike.after) == ("dimensions", "seq=64", "seq=128")
+    (unlike,) = put_side_by_side(short, own).unlike
+    assert (unlike.before, unlike.after) == ("seq=64", "none given")
+
+
+def test_given_dimensions_read_back_and_older_profiles_have_none(store: ProfileStore) -> None:
+    kept = at_dims((("seq", 64),))
+    store.keep(kept)
+    (case,) = store.read("baseline").profile.cases
+    assert case.case == kept.profile.cases[0].case
+    older = json.loads(store.read_text("baseline"))
+    del older["profile"]["cases"][0]["given_dims"]
+    write(store, json.dumps(older))
+    found = store.read("baseline")
+    assert found.profile.cases[0].case.given_dims is None
+    assert put_side_by_side(found, kept).unlike == ()
+
+
 def test_work_and_time_want_layers_with_times() -> None:
     found = put_beside_work(named(measured_cases()))
     assert [case.case.id for case in found.cases] == ["b1-c1", "b1-c2", "b8-c1", "b8-c2"]
