@@ -1,4 +1,4 @@
-"""Measuring completes a model by what its run saw, and leaves the one that it was given as it was."""
+"""Measuring completes a model by what its run saw, and leaves the one it was given as it was."""
 
 from __future__ import annotations
 
