@@ -69,7 +69,7 @@ from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pair_run import Pair, run_duet
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -423,10 +423,10 @@ def duet(
     return run_duet(pair, PrecisionRule(precision), place).rounds
 
 
-def load_pair(before: Path, after: Path, cores: int, setup: Setup) -> tuple[Pair, Place]:
+def load_pair(before: Path, after: Path, cores: int, setup: Setup) -> tuple[Pair, CasePlace]:
     request = ProfileRequest(cores=(cores,))
     old, new = (Model.load(path, request, Extensions()) for path in (before, after))
-    return Pair(old, new, setup, setup), Place(Case(1, cores), 1, 1, lambda _: None)
+    return Pair(old, new, setup, setup), CasePlace(Case(1, cores), 1, 1, lambda _: None)
 
 
 def ratio_of(rounds: Sequence[DuetRound]) -> Ratio:

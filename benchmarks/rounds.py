@@ -30,7 +30,7 @@ from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.pair_run import Pair as ModelPair
 from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -119,7 +119,7 @@ def record(setting: Setting) -> list[Pair]:
             path = Path(folder, f"{side}.onnx")
             path.write_bytes(chain(BLOCKS[setting.model], seed).SerializeToString())
             models.append(Model.load(path, request, Extensions()))
-        place = Place(Case(1, setting.cores), 1, 1, lambda _: None)
+        place = CasePlace(Case(1, setting.cores), 1, 1, lambda _: None)
         pair = ModelPair(models[0], models[1], setup, setup)
         duet = run_duet(pair, _EveryRound(), place)
     return [(each.before.block, each.after.block) for each in duet.rounds]

@@ -28,7 +28,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import KernelRun
 from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
 from pytest_modelperf.profiler.pair_run import Pair, run_duet
-from pytest_modelperf.profiler.preparation import Model, Place, Watch, read_facts
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, read_facts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.profiler.rig import Setup
@@ -66,7 +66,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
         for model in models:
             known = model
             for cores in request.cores:
-                place = Place(model.case(cores), len(parts) + 1, total, watch)
+                place = CasePlace(model.case(cores), len(parts) + 1, total, watch)
                 recorded = record_case(name, known, twin, setup, date, place)
                 parts.append(recorded.recording)
                 known = recorded.model
@@ -85,7 +85,7 @@ class Recorded(Struct, frozen=True):
 
 
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
-    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
+    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: CasePlace
 ) -> Recorded:
     """A case measured in one process, and in more where its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
@@ -125,7 +125,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     return Recorded(recording, tuple(profiles), model)
 
 
-def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
+def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> Recording:
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
@@ -190,14 +190,14 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         yield RebuiltTwin(data, open_model(path), left_out_bytes=left_out_bytes(twin))
 
 
-def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) -> MeasuredCase:
+def _measure(model: Model, setup: Setup, place: CasePlace, *, takes_layers: bool) -> MeasuredCase:
     found = measure_case(model, setup, place, takes_layers=takes_layers)
     if found.profile.measured is None:
         raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {found.profile.reason}")
     return found
 
 
-def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
+def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> Fidelity:
     """How the twin runs beside the model, and whether the engine plans both alike."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)

@@ -40,8 +40,8 @@ from pytest_modelperf.profiler.measurements import DuetRound, EngineFacts, Measu
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.pair_run import Pair, RanSide, run_pair
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     read_facts,
 )
@@ -159,7 +159,7 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
         # What one run tells of the shapes holds for every number of cores.
         known = pair
         for cores in request.cores:
-            place = Place(pair.after.case(cores), len(found) + 1, total, watch)
+            place = CasePlace(pair.after.case(cores), len(found) + 1, total, watch)
             found.append(compare_case(known, before, gate, place, details))
             known = found[-1].pair or known
     return Comparison(
@@ -188,7 +188,7 @@ class Compared(Struct, frozen=True):
 
 
 def compare_case(
-    pair: Pair, before: Side, gate: Gate, place: Place, details: Details = Details.ALWAYS
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details = Details.ALWAYS
 ) -> Compared:
     """A model as it is now against one side of before, at one case.
 
@@ -227,7 +227,7 @@ def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str 
     return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
 
 
-def _count(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison:
+def _count(pair: Pair, before: Side, gate: Gate, place: CasePlace) -> CaseComparison:
     """What both sides count, as far as it is known by now; of a baseline, what it stored."""
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
     if stored is not None and stored.is_counted:
@@ -240,7 +240,7 @@ def _count(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison
     return compare_cases(then, now, gate.tolerances)
 
 
-def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:
+def settle(before: Side, after: Model, setup: Setup, place: CasePlace) -> Compared | None:
     """What a baseline alone says of a model as it is now; None where its twin has to be looked at.
 
     To rebuild a twin takes longer than all the rest, so `before` need not have one for this.
@@ -258,7 +258,7 @@ def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared |
     return Compared(_unchanged(static), observed=stored.observed)
 
 
-def _is_one_model(pair: Pair, place: Place) -> bool:
+def _is_one_model(pair: Pair, place: CasePlace) -> bool:
     """Whether both sides are the same bytes, weights included."""
     return pair.before.file.sha256(place.tell) == pair.after.file.sha256(place.tell)
 
@@ -270,7 +270,7 @@ def _unchanged(static: CaseComparison) -> CaseComparison:
     return replace(static, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))
 
 
-def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: Place) -> bool:
+def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
     """Whether a case was recorded of the very model of today, run as it would be today."""
     engine = setup.engine.name
     packages = {} if stored.provenance is None else stored.provenance.packages
@@ -315,7 +315,7 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
 
 
 def _compare_with_samples(
-    pair: Pair, before: Side, gate: Gate, place: Place, refusal: str
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, refusal: str
 ) -> Compared:
     """The last resort, where the twin does not do: what was measured before, process by process."""
     begun = time.monotonic()
@@ -367,7 +367,7 @@ def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
 
 
 def _compare_in_turn(
-    pair: Pair, before: Side, gate: Gate, place: Place, details: Details
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details
 ) -> Compared:
     metrics: Sequence[Metric] = ()
 
@@ -441,7 +441,7 @@ def _other_shapes(pair: Pair) -> Iterator[str]:
             )
 
 
-def _machine_factor(before: Side, rounds: Sequence[DuetRound], place: Place) -> list[str]:
+def _machine_factor(before: Side, rounds: Sequence[DuetRound], place: CasePlace) -> list[str]:
     """How this machine runs the baseline, against what was recorded on one of its kind."""
     stored = None if before.machine is None else before.machine.case(place.case.id)
     if stored is None:

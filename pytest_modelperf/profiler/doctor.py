@@ -11,7 +11,7 @@ from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
-from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores, rigged
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, rigged
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
@@ -45,12 +45,12 @@ def check_machine(
         check_cores(cores, setup)
     checkups = []
     for number, cores in enumerate(request.cores, 1):
-        place = Place(model.case(cores), number, len(request.cores), watch)
+        place = CasePlace(model.case(cores), number, len(request.cores), watch)
         checkups.append(_check(name, model, setup, place))
     return tuple(checkups)
 
 
-def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
+def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
     with rigged(model, setup, place) as rig:
         begun = time.monotonic()
         duet = SharedDuet(replace(rig, side=BEFORE), replace(rig, side=AFTER))

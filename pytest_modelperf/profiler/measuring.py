@@ -16,8 +16,8 @@ from pytest_modelperf.profiler.given_inputs import make_arguments
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     add_layer_times,
     alone_at,
@@ -65,7 +65,7 @@ def measure_model(
         measured: list[CaseProfile] = []
         known = model
         for cores in request.cores:
-            place = Place(model.case(cores), len(cases) + len(measured) + 1, total, watch)
+            place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
             found = measure_case(known, setup, place)
             measured.append(found.profile)
             known = found.model
@@ -91,7 +91,7 @@ class MeasuredCase(Struct, frozen=True):
 def measure_case(
     model: Model,
     setup: Setup,
-    place: Place,
+    place: CasePlace,
     *,
     takes_layers: bool = True,
     is_enough: IsEnough | None = None,
@@ -115,7 +115,7 @@ def measure_case(
 
 
 def _time_layers(
-    model: Model, rig: Rig, measured: Measurement, place: Place
+    model: Model, rig: Rig, measured: Measurement, place: CasePlace
 ) -> tuple[Model, Measurement]:
     """The completed model, and the measurement with layer times where the engine tells them."""
     try:
@@ -156,7 +156,7 @@ def measure_function(
     sizes = [1 if size is None else size for size in request.batch_sizes]
     cases: list[CaseProfile] = []
     for size, cores in itertools.product(sizes, request.cores):
-        place = Place(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
+        place = CasePlace(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
         subject = Subject(model=name or function, batch_size=size, feeds=feeds)
         cases.append(_measure_function_case(subject, setup, place, is_enough))
@@ -164,7 +164,7 @@ def measure_function(
 
 
 def _measure_function_case(
-    subject: Subject, setup: Setup, place: Place, is_enough: IsEnough | None
+    subject: Subject, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> CaseProfile:
     case = place.case
     is_importable = isinstance(subject.model, str)

@@ -17,8 +17,8 @@ from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet,
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     add_layer_times,
     alone_at,
     check_cores,
@@ -96,7 +96,7 @@ class PairRun(Struct, frozen=True):
 WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 
 
-def run_pair(pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails) -> PairRun:
+def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails) -> PairRun:
     """The duet of a case, alone on this machine, with layers and outputs if they are wanted.
 
     `wants_details` is asked once, after the last round.
@@ -109,7 +109,7 @@ def run_pair(pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetai
 
 
 def _share_a_worker(
-    pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails
+    pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails
 ) -> PairRun:
     begun = time.monotonic()
     with _shared_worker(pair, place) as (old, new):
@@ -123,7 +123,7 @@ def _share_a_worker(
 
 
 @contextmanager
-def _shared_worker(pair: Pair, place: Place) -> Iterator[tuple[Rig, Rig]]:
+def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
     """Both sides in one worker, so that all they differ by is the model."""
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
@@ -138,7 +138,7 @@ def _shared_worker(pair: Pair, place: Place) -> Iterator[tuple[Rig, Rig]]:
 
 
 def _use_two_workers(
-    pair: Pair, rule: StopRule, place: Place, wants_details: WantsDetails
+    pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails
 ) -> PairRun:
     """Each side in workers of its own, for they need other engines or interpreters."""
     begun = time.monotonic()
@@ -181,7 +181,9 @@ class PlainDuet(Struct, frozen=True):
     kernels: tuple[KernelRun, KernelRun] | None = None
 
 
-def run_duet(pair: Pair, rule: StopRule, place: Place, *, reads_kernels: bool = False) -> PlainDuet:
+def run_duet(
+    pair: Pair, rule: StopRule, place: CasePlace, *, reads_kernels: bool = False
+) -> PlainDuet:
     """The rounds of a pair that shares a worker, alone on this machine."""
     check_cores(place.case.cores, pair.after_setup)
     with (
@@ -202,7 +204,7 @@ def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
 
 
 def _take_rounds(
-    duet: DuetBench, pair: Pair, rule: StopRule, place: Place, rigs: Sequence[Rig]
+    duet: DuetBench, pair: Pair, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
 ) -> Sequence[DuetRound]:
     """As many rounds as it takes to decide, or as there is time for."""
     setup = pair.after_setup
@@ -224,7 +226,7 @@ def _take_rounds(
 
 
 def _tell(
-    sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: Place
+    sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: CasePlace
 ) -> list[RanSide]:
     """What the sides of one worker tell: their latency, their layers, their outputs."""
     rigs = [rig for _, rig in sides]
@@ -257,7 +259,7 @@ def _tell(
     return told
 
 
-def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: Place) -> RanSide:
+def _tell_latency(model: Model, rig: Rig, rounds: Sequence[DuetRound], place: CasePlace) -> RanSide:
     known = complete_if_told(model, rig)
     return RanSide(known, CaseProfile(place.case, known.static, _sum_up(rig, rounds)))
 

@@ -57,7 +57,7 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 Watch: TypeAlias = Callable[[Progress], None]
 
 
-class Place(Struct, frozen=True):
+class CasePlace(Struct, frozen=True):
     """One case among those of a request, and who is watching."""
 
     case: Case
@@ -130,12 +130,12 @@ class Model(Struct, frozen=True):
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
     """Which files the model of a request is; reading them is a step of the first of its cases."""
-    place = Place(model.case(model.request.cores[0]), 1, cases, watch)
+    place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
     return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager
-def rigged(model: Model, setup: Setup, place: Place) -> Iterator[Rig]:
+def rigged(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
     """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
@@ -268,7 +268,7 @@ def check_cores(cores: int, setup: Setup) -> None:
 
 
 @contextmanager
-def alone_at(place: Place) -> Iterator[None]:
+def alone_at(place: CasePlace) -> Iterator[None]:
     """No other measurement on this machine for as long as this case takes."""
     with measuring_alone(lambda holder: place.tell(f"{WAITING} {holder}")):
         place.tell("starting")

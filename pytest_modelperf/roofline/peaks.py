@@ -25,8 +25,8 @@ from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     alone_at,
     make_subject,
@@ -74,7 +74,7 @@ class Effort(Struct, frozen=True, kw_only=True):
 
 
 EFFORT = Effort()
-MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
+MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, CasePlace], Peaks]
 
 
 class Rooflines(Struct, frozen=True):
@@ -110,7 +110,7 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
         engine, cores = case.measured.engine, case.case.cores
         peaks = next((p for p in known if p.are_of(machine.key, engine, cores)), None)
         if peaks is None:
-            place = Place(case.case, number, len(profile.cases), watch)
+            place = CasePlace(case.case, number, len(profile.cases), watch)
             try:
                 measure_these = partial(measure, machine.key, engine, setup, place)
                 kept = _find_or_measure(
@@ -151,7 +151,7 @@ def _find_or_measure(  # noqa: PLR0913  # whose peaks, how to measure, where to 
 
 
 def measure_peaks(
-    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: Effort = EFFORT
+    machine_key: str, engine: EngineFacts, setup: Setup, place: CasePlace, effort: Effort = EFFORT
 ) -> Peaks:
     """The most that the engine gets out of this machine; MeasureError where it runs nothing.
 

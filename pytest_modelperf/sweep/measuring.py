@@ -29,8 +29,8 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     alone_at,
     check_cores,
@@ -199,7 +199,7 @@ def _measure(
             )
         )
 
-    place = Place(configurations[0].case, 1, len(keys), watch)
+    place = CasePlace(configurations[0].case, 1, len(keys), watch)
     with alone_at(place), _Workers(sides).open() as workers:
         benches = {key: _Bench(workers, key) for key in keys if key not in refused}
         rounds, failed = sample_in_turn(

@@ -46,7 +46,7 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.measuring import measure_case, measure_function
 from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
@@ -170,7 +170,7 @@ class Checker(Struct):
         (binding,), (cores,) = check.request.bindings(), check.request.cores
         model = Model.bind(file, binding, check.request, self.extensions)
         case = model.case(cores)
-        return _Work(self, check, check.graph, file, facts, model, Place(case, 1, 1, watch))
+        return _Work(self, check, check.graph, file, facts, model, CasePlace(case, 1, 1, watch))
 
     def _measure_function(self, check: CaseCheck, watch: Watch) -> CaseProfile:
         if not callable(check.model) and not isinstance(check.model, str):
@@ -254,7 +254,7 @@ class _Work(Struct, frozen=True):
     file: ModelFile
     facts: ModelFacts
     model: Model
-    place: Place
+    place: CasePlace
 
     def run(self) -> _Done:
         update = self.run_of.update

@@ -35,8 +35,8 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.pair_run import Pair, PairRun, run_pair
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     read_facts,
     start_on,
@@ -242,7 +242,7 @@ class _Trial(Struct):
             failure=None if metric.ratio is not None else "too few inferences to tell its median",
         )
 
-    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> Place:
+    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
         """The case among all, and its variant in front of its name for who is watching."""
 
         def watch(progress: Progress) -> None:
@@ -252,7 +252,7 @@ class _Trial(Struct):
             )
 
         number = min(self.done + (is_next or variant is None), self.total)
-        return Place(case, number, self.total, watch)
+        return CasePlace(case, number, self.total, watch)
 
     def _sum_up(self, case: Case, base: _Base, tried: Sequence[Tried]) -> WhatIfCase:
         reason = next((each.failure for each in tried if each.failure), "")

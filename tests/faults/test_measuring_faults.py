@@ -33,7 +33,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model, Place, unchanged
+from pytest_modelperf.profiler.preparation import CasePlace, Model, unchanged
 from pytest_modelperf.profiler.quantizing import quantize
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -320,7 +320,7 @@ def test_weights_that_change_before_a_model_runs_are_not_those_of_its_digest(fol
 
 def test_cases_of_other_weights_are_not_recorded_as_one_model(folder: Path) -> None:
     weights = save_beside(weighted(), folder / "m.onnx")
-    place = Place(Case(1, 1), 1, 1, lambda _: None)
+    place = CasePlace(Case(1, 1), 1, 1, lambda _: None)
     parts = []
     for content in (weights.read_bytes(), bytes(weights.stat().st_size)):
         weights.write_bytes(content)

@@ -9,7 +9,7 @@ from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_case, measure_model
 from pytest_modelperf.profiler.pair_run import Pair, run_pair
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
@@ -34,8 +34,8 @@ def model() -> Model:
     return Model.load(MODEL, ProfileRequest(), Extensions())
 
 
-def place_of(model: Model) -> Place:
-    return Place(model.case(1), 1, 1, lambda _: None)
+def place_of(model: Model) -> CasePlace:
+    return CasePlace(model.case(1), 1, 1, lambda _: None)
 
 
 @pytest.mark.parametrize("takes_layers", [True, False])

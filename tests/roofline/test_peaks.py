@@ -13,7 +13,7 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
-from pytest_modelperf.profiler.preparation import Place
+from pytest_modelperf.profiler.preparation import CasePlace
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.roofline.peaks import MEASURING, Effort, find_rooflines, measure_peaks
@@ -38,12 +38,12 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
 
 
-def place(steps: list[str] | None = None) -> Place:
+def place(steps: list[str] | None = None) -> CasePlace:
     def watch(progress: Progress) -> None:
         if steps is not None:
             steps.append(progress.step)
 
-    return Place(Case(1, 1), 1, 1, watch)
+    return CasePlace(Case(1, 1), 1, 1, watch)
 
 
 def measured_by(engine: str, effort: Effort = QUICK) -> Peaks:
@@ -108,7 +108,7 @@ class FakeMeasuring:
     def __init__(self) -> None:
         self.cores: list[int] = []
 
-    def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: Place) -> Peaks:
+    def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: CasePlace) -> Peaks:
         self.cores.append(at.case.cores)
         return Peaks(
             machine_key=machine_key,
