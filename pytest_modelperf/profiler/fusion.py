@@ -34,7 +34,7 @@ _UNNAMED = re.compile(r"\w+_\d+")
 _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
 
 
-class Place(Struct, frozen=True):
+class KernelPlace(Struct, frozen=True):
     """Where a kernel belongs: the nodes that it stands for, or what kind of insertion it is."""
 
     kind: RowKind
@@ -56,7 +56,7 @@ def is_same_operator(planned: str, op_type: str) -> bool:
     return any(planned == prefix + op_type for prefix in _PREFIXES)
 
 
-class Places:
+class KernelPlaces:
     """Where each kernel of a plan belongs, and each name of the model."""
 
     def __init__(self, graph: Graph, names: Mapping[str, Node]) -> None:
@@ -68,14 +68,14 @@ class Places:
         self._tensors: dict[str, Tensor] = {}
         for tensor in self._producers:
             self._tensors.setdefault(tensor.name, tensor)
-        self._planned: dict[tuple[str, str], Place] = {}
-        self._unnamed: dict[str, list[Place]] = {}
+        self._planned: dict[tuple[str, str], KernelPlace] = {}
+        self._unnamed: dict[str, list[KernelPlace]] = {}
 
     def add_plan(self, plan: Plan, graph: Graph) -> None:
         """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
         self._add(plan, graph, {})
 
-    def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[Place, ...]:
+    def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[KernelPlace, ...]:
         """Where each kernel belongs, by what the engine tells, by the plan, or by its name."""
         # A step without a name: the engine makes one of its operator and a number of its own.
         # Kernels run in the order of the plan, so the first of an operator is the first there.
@@ -85,10 +85,10 @@ class Places:
             place = self._of_kernel(kernel)
             if place is None and _UNNAMED.fullmatch(kernel.name) and unnamed.get(kernel.op_type):
                 place = unnamed[kernel.op_type].popleft()
-            found.append(place or Place(inserted_kind(kernel.op_type)))
+            found.append(place or KernelPlace(inserted_kind(kernel.op_type)))
         return tuple(found)
 
-    def _of_kernel(self, kernel: Kernel) -> Place | None:
+    def _of_kernel(self, kernel: Kernel) -> KernelPlace | None:
         if kernel.originals is not None:
             nodes = {n for text in kernel.originals if (n := self._node(text)) is not None}
             return self._place(kernel.op_type, nodes)
@@ -106,9 +106,11 @@ class Places:
         tensor = self._tensors.get(text)
         return None if tensor is None else self._producers[tensor]
 
-    def _place(self, op_type: str, nodes: Iterable[Node]) -> Place:
+    def _place(self, op_type: str, nodes: Iterable[Node]) -> KernelPlace:
         ordered = tuple(sorted(nodes, key=self.order.__getitem__))
-        return Place(RowKind.LAYER, ordered) if ordered else Place(inserted_kind(op_type))
+        return (
+            KernelPlace(RowKind.LAYER, ordered) if ordered else KernelPlace(inserted_kind(op_type))
+        )
 
     def _add(self, plan: Plan, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         visible = dict(outer)

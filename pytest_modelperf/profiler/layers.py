@@ -17,7 +17,7 @@ from statistics import median, median_grouped
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, Plan
-from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
+from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, is_same_operator
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.records import StaticLayer
 
@@ -41,7 +41,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     """
     if names is None:
         names = {node.name: node for node in graph.walk() if node.name}
-    places = Places(graph, names)
+    places = KernelPlaces(graph, names)
     if plan is not None:
         places.add_plan(plan, graph)
     table = _Table(layers, layer_indexes(graph, layers))
@@ -155,7 +155,7 @@ class _Table:
         self._indexes = indexes
         self._rows: dict[tuple[RowKind, int | str], _Row] = {}
 
-    def add(self, kernel: Kernel, place: Place, ns: float) -> None:
+    def add(self, kernel: Kernel, place: KernelPlace, ns: float) -> None:
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = kernel.op_type if shown is None else shown
