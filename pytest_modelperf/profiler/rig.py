@@ -32,7 +32,7 @@ from pytest_modelperf.profiler.measurements import (
 )
 from pytest_modelperf.profiler.sampling import IsEnough, sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.profiler.trials import SamplingProgress
+from pytest_modelperf.profiler.trials import SamplingProgress, WatchSampling
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LOCAL,
@@ -56,8 +56,6 @@ _DISTURBED_SHARE = 0.05
 
 _NS_PER_S = 1_000_000_000
 _BESIDE = " beside"
-
-Watch = Callable[[SamplingProgress], None]
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -240,7 +238,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str
 
 def measure_rounds(
     rig: Rig,
-    watch: Watch,
+    watch: WatchSampling,
     clock: Callable[[], int] = time.perf_counter_ns,
     is_enough: IsEnough | None = None,
 ) -> Measurement:

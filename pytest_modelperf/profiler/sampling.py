@@ -17,7 +17,14 @@ from msgspec import Struct
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.profiler.trials import Clock, Loop, SamplingProgress, Subject, Trial, Watch
+from pytest_modelperf.profiler.trials import (
+    Loop,
+    SamplingProgress,
+    SamplingTarget,
+    Trial,
+    WatchSampling,
+)
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
@@ -65,14 +72,14 @@ def sample(
     bench: Bench,
     policy: SamplingPolicy,
     clock: Clock,
-    watch: Watch,
+    watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> tuple[Round, ...]:
     """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
 
     Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
     """
-    loop = Loop(_subject(bench, policy, is_enough), policy, clock, watch)
+    loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0, _itself) for trial in loop.trials())
 
 
@@ -97,7 +104,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
         def see(progress: SamplingProgress, key: _Key = key) -> None:
             watch(key, progress)
 
-        loops[key] = Loop(_subject(bench, policy, None), policy, watches[key], see).trials()
+        loops[key] = Loop(_target(bench, policy, None), policy, watches[key], see).trials()
     rounds: dict[_Key, list[Round]] = {key: [] for key in benches}
     failed: dict[_Key, MeasureError] = {}
     waiting = list(benches)
@@ -149,7 +156,9 @@ class _Stopwatch(Struct):
             self._shown_ns, self._since_ns = self(), None
 
 
-def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> Subject[Block]:
+def _target(
+    bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None
+) -> SamplingTarget[Block]:
     # scipy takes its time to load, which is nobody's measuring time.
     from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples
     from pytest_modelperf.stats.quantiles import load_quantiles
@@ -167,7 +176,7 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
             and median.half_width <= policy.precision
         )
 
-    return Subject(
+    return SamplingTarget(
         open=lambda: (bench.open(),),
         take=bench.block,
         close=bench.close,
@@ -217,13 +226,13 @@ def sample_duet(
     bench: DuetBench,
     policy: SamplingPolicy,
     clock: Clock,
-    watch: Watch,
+    watch: WatchSampling,
     is_decided: Callable[[Sequence[BlockPair]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
     from pytest_modelperf.stats.estimates import needed_samples
 
-    subject = Subject(
+    target = SamplingTarget(
         open=bench.open,
         take=bench.pair_block,
         close=bench.close,
@@ -236,7 +245,7 @@ def sample_duet(
     )
     return tuple(
         DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
-        for trial in Loop(subject, policy, clock, watch).trials()
+        for trial in Loop(target, policy, clock, watch).trials()
     )
 
 

@@ -1,6 +1,6 @@
 """The loop of sampling: fresh sessions, warm-ups and timed blocks, until enough is known.
 
-It sees neither engine nor process: what is measured is a `Subject`, and time is a function.
+It sees neither engine nor process: what is measured is a `SamplingTarget`; the clock is a function.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Load
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
-
-Clock: TypeAlias = Callable[[], int]
 
 _NS_PER_S = 1_000_000_000
 # So many rounds have to differ before it is said by how much.
@@ -42,11 +41,11 @@ class SamplingProgress(Struct, frozen=True):
     seconds_left: float
 
 
-Watch: TypeAlias = Callable[[SamplingProgress], None]
+WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
 
 
-class Subject(Struct, Generic[_Taken], frozen=True, kw_only=True):
-    """What is sampled. `turns_ns` is what a block cost, `figures` what it is measured for.
+class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
+    """A model, or a pair of models, as the loop samples it. `turns_ns` is what a block cost, `figures` what it is measured for.
 
     `median_samples` are those without which there is no median.
     """
@@ -96,9 +95,13 @@ class Loop(Generic[_Taken]):
     """Takes one trial after the other, and plans the next by those that were taken."""
 
     def __init__(
-        self, subject: Subject[_Taken], policy: SamplingPolicy, clock: Clock, watch: Watch
+        self,
+        target: SamplingTarget[_Taken],
+        policy: SamplingPolicy,
+        clock: Clock,
+        watch: WatchSampling,
     ) -> None:
-        self._subject = subject
+        self._target = target
         self._policy = policy
         self._clock = clock
         self._watch = watch
@@ -112,7 +115,7 @@ class Loop(Generic[_Taken]):
         while True:
             self._trials.append(self._take_round())
             taken = [trial.taken for trial in self._trials]
-            self._estimate = self._subject.estimate(taken)
+            self._estimate = self._target.estimate(taken)
             is_last = self._is_over() or (
                 self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough(taken)
             )
@@ -123,7 +126,7 @@ class Loop(Generic[_Taken]):
     def _is_enough(self, taken: Sequence[_Taken]) -> bool:
         if len(taken) >= self._policy.max_rounds:
             return True
-        return len(taken) >= self._policy.min_rounds and self._subject.is_enough(
+        return len(taken) >= self._policy.min_rounds and self._target.is_enough(
             taken, self._estimate
         )
 
@@ -150,32 +153,32 @@ class Loop(Generic[_Taken]):
             trial = self._take_open_round(start)
         except Exception:
             with suppress(Exception):
-                self._subject.close()
+                self._target.close()
             raise
-        self._subject.close()
+        self._target.close()
         return trial
 
     def _take_open_round(self, start: int) -> Trial[_Taken]:
         self._tell("load")
-        loads = self._subject.open()
+        loads = self._target.open()
         if self._end_ns is None:
             # The first load cannot be avoided, and what takes a minute to load is to be
             # measured, too.
             self._begun_ns = self._clock()
             self._end_ns = self._begun_ns + round(self._policy.max_seconds * _NS_PER_S)
         self._tell("warm up")
-        first = self._subject.take(1, _SHORTEST_BLOCK_NS)
+        first = self._target.take(1, _SHORTEST_BLOCK_NS)
         warm_since = self._clock()
-        warmup = self._warm_up(self._subject.turns_ns(first)[0])
+        warmup = self._warm_up(self._target.turns_ns(first)[0])
         warmup = self._warm_longer(warmup, warm_since)
         self._tell("measure")
         begun = self._clock()
         self._stretch(begun - start, warmup.turn_ns)
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
-        taken = self._subject.take(count, max_ns)
+        taken = self._target.take(count, max_ns)
         block_ns = self._clock() - begun
-        turns_ns = self._subject.turns_ns(taken)
-        figures = self._subject.figures(taken)
+        turns_ns = self._target.turns_ns(taken)
+        figures = self._target.figures(taken)
         return Trial(
             loads=loads,
             first=first,
@@ -213,7 +216,7 @@ class Loop(Generic[_Taken]):
 
         The first inference is the first window.
         """
-        policy, subject = self._policy, self._subject
+        policy, target = self._policy, self._target
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
         begun = self._clock()
         turn_ns: float = max(first_ns, 1)
@@ -223,13 +226,13 @@ class Loop(Generic[_Taken]):
             spent_ns = self._clock() - begun
             if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
                 break
-            count = round(policy.window_seconds * _NS_PER_S * subject.sides / turn_ns)
+            count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
-            taken = subject.take(
+            taken = target.take(
                 min(max(count, fewest), policy.max_block),
                 max(min(round(warmup_ns / 4), self._left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
-            times_ns = subject.turns_ns(taken)
+            times_ns = target.turns_ns(taken)
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
@@ -246,8 +249,8 @@ class Loop(Generic[_Taken]):
             self._clock() + self._left_ns() // 2,
         )
         while (missing_ns := end_ns - self._clock()) > 0:
-            taken = self._subject.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
-            times_ns = self._subject.turns_ns(taken)
+            taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
+            times_ns = self._target.turns_ns(taken)
             warmup = replace(
                 warmup,
                 runs=warmup.runs + len(times_ns),
@@ -291,7 +294,7 @@ class Loop(Generic[_Taken]):
         """
         cost = prepare_ns / turn_ns
         if len(self._trials) < _ROUNDS_TO_COMPARE:
-            usual = self._policy.block_seconds * _NS_PER_S * self._subject.sides / turn_ns
+            usual = self._policy.block_seconds * _NS_PER_S * self._target.sides / turn_ns
             return round(max(usual, math.sqrt(cost)))
         within = statistics.median(trial.spread for trial in self._trials)
         between = statistics.stdev(trial.centre for trial in self._trials)
@@ -306,7 +309,7 @@ class Loop(Generic[_Taken]):
         As many as are missing, or as still leave room for the samples that a median needs: a slow
         model is better measured in fewer rounds than not at all.
         """
-        missing = self._subject.median_samples - self._samples()
+        missing = self._target.median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
             samples = max(math.ceil(missing / rounds), 1) * rounds
             if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
@@ -314,7 +317,7 @@ class Loop(Generic[_Taken]):
         return 1
 
     def _seconds_a_side(self, turn_ns: float) -> float:
-        return turn_ns / _NS_PER_S / self._subject.sides
+        return turn_ns / _NS_PER_S / self._target.sides
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)
