@@ -11,7 +11,7 @@ from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
-from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, rigged
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, started_rig
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
@@ -51,7 +51,7 @@ def check_machine(
 
 
 def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
-    with rigged(model, setup, place) as rig:
+    with started_rig(model, setup, place) as rig:
         begun = time.monotonic()
         duet = SharedDuet(replace(rig, side=BEFORE), replace(rig, side=AFTER))
         rounds = sample_duet(

@@ -26,15 +26,15 @@ from pytest_modelperf.profiler.preparation import (
     complete_if_told,
     name_nodes,
     read_facts,
-    rigged,
     start_on,
+    started_rig,
 )
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
 from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
-    Subject,
+    Workload,
     measure_rounds,
     run_kernels,
     set_up,
@@ -99,7 +99,7 @@ def measure_case(
     """One case in one worker; where it cannot be measured, the profile says why."""
     case = place.case
     try:
-        with rigged(model, setup, place) as rig:
+        with started_rig(model, setup, place) as rig:
             measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
                 known, measured = _time_layers(model, rig, measured, place)
@@ -158,23 +158,23 @@ def measure_function(
     for size, cores in itertools.product(sizes, request.cores):
         place = CasePlace(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
-        subject = Subject(model=name or function, batch_size=size, feeds=feeds)
-        cases.append(_measure_function_case(subject, setup, place, is_enough))
+        workload = Workload(model=name or function, batch_size=size, feeds=feeds)
+        cases.append(_measure_function_case(workload, setup, place, is_enough))
     return _on_its_machine(Profile(ModelFacts(shown, None, None, None), tuple(cases)))
 
 
 def _measure_function_case(
-    subject: Subject, setup: Setup, place: CasePlace, is_enough: IsEnough | None
+    workload: Workload, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> CaseProfile:
     case = place.case
-    is_importable = isinstance(subject.model, str)
+    is_importable = isinstance(workload.model, str)
     try:
         check_cores(case.cores, setup)
         with alone_at(place):
             started = start_on(setup, case.cores) if is_importable else work_inline(case.cores)
             with started as worker:
                 place.tell("loading")
-                rig = set_up(worker, setup, case.cores, subject)
+                rig = set_up(worker, setup, case.cores, workload)
                 measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     except TooFewCoresError as error:
         return CaseProfile(case, None, None, Outcome.SKIPPED, str(error))

@@ -20,14 +20,14 @@ from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
     add_layer_times,
+    adding_notes,
     alone_at,
     check_cores,
     complete,
     complete_if_told,
-    make_subject,
+    make_workload,
     name_nodes,
     start_on,
-    telling,
     unchanged,
 )
 from pytest_modelperf.profiler.records import CaseProfile
@@ -128,9 +128,9 @@ def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
         place.tell("loading")
-        old = make_subject(pair.before, worker, BEFORE)
-        new = make_subject(pair.after, worker, AFTER)
-        with telling((*old.notes, *new.notes)):
+        old = make_workload(pair.before, worker, BEFORE)
+        new = make_workload(pair.after, worker, AFTER)
+        with adding_notes((*old.notes, *new.notes)):
             yield (
                 set_up(worker, setup, cores, old, BEFORE),
                 set_up(worker, setup, cores, new, AFTER),
@@ -148,9 +148,9 @@ def _use_two_workers(
         @contextmanager
         def start() -> Iterator[Rig]:
             with start_on(setup, place.case.cores) as worker:
-                subject = make_subject(model, worker, side)
-                with telling(subject.notes):
-                    rig = set_up(worker, setup, place.case.cores, subject, side)
+                workload = make_workload(model, worker, side)
+                with adding_notes(workload.notes):
+                    rig = set_up(worker, setup, place.case.cores, workload, side)
                     rigs.append(rig)
                     yield rig
 

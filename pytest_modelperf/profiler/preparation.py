@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.request import (
 from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
-    Subject,
+    Workload,
     observe_shapes,
     set_up,
     start_worker,
@@ -135,14 +135,14 @@ def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
 
 
 @contextmanager
-def rigged(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+def started_rig(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
     """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
         place.tell("loading")
-        subject = make_subject(model, worker)
-        with telling(subject.notes):
-            yield set_up(worker, setup, place.case.cores, subject)
+        workload = make_workload(model, worker)
+        with adding_notes(workload.notes):
+            yield set_up(worker, setup, place.case.cores, workload)
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def unchanged(*models: Model) -> Iterator[None]:
 
 
 @contextmanager
-def telling(notes: Sequence[str]) -> Iterator[None]:
+def adding_notes(notes: Sequence[str]) -> Iterator[None]:
     """Add to an error which values were made up: one of them may be what the model did not take."""
     try:
         yield
@@ -184,7 +184,7 @@ def telling(notes: Sequence[str]) -> Iterator[None]:
         raise type(error)("\n".join([str(error), *notes])) from error
 
 
-def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject:
+def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Workload:
     """The user's own file wherever it can be run as it is; `side` tells copies apart."""
     bound, file, request = model.bound, model.file, model.request
     # An engine would read whatever file the model names.
@@ -195,11 +195,11 @@ def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject
     batch_size = bound.inputs.batch_size
     if file.path is not None and not bound.inputs.rebound:
         path = worker.send_model(file.path, beside, f"model{side}")
-        return Subject(model=path, batch_size=batch_size, feeds=feeds)
+        return Workload(model=path, batch_size=batch_size, feeds=feeds)
     copy = worker.folder / f"model{side}.onnx"
     write_runnable(bound, copy)
     folder = None if file.folder is None else str(file.folder.resolve())
-    return Subject(
+    return Workload(
         model=worker.send_file(copy, copy.name), folder=folder, batch_size=batch_size, feeds=feeds
     )
 

@@ -73,7 +73,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     stretch_seconds: float | None = None
 
 
-class Subject(Struct, frozen=True, kw_only=True):
+class Workload(Struct, frozen=True, kw_only=True):
     """What is run: a file or a function, at one batch size, with what it is fed.
 
     `folder` is where external data lies, if that is not beside the file.
@@ -100,7 +100,7 @@ class Rig(Struct):
     worker: Worker
     setup: Setup
     cores: int
-    subject: Subject
+    workload: Workload
     facts: EngineFacts
     side: str = ""
     feed: str = ""
@@ -116,8 +116,8 @@ class Rig(Struct):
             "open",
             "as the model was loaded",
             side=name,
-            model=self.subject.model,
-            folder=self.subject.folder,
+            model=self.workload.model,
+            folder=self.workload.folder,
             threads=self.cores,
             options=dict(self.setup.options),
             feed=self.feed,
@@ -217,13 +217,13 @@ def _own_paths(engine: EngineModule) -> Iterator[Path]:
             yield path
 
 
-def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str = "") -> Rig:
+def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
     """Give a worker its engine and the inputs of all inferences to come."""
     described = worker.use_engine(setup.engine, setup.options)
     worker.ask(
         "inputs",
         "as the inputs were sent",
-        inputs={name: feed.to_wire() for name, feed in subject.feeds.items()},
+        inputs={name: feed.to_wire() for name, feed in workload.feeds.items()},
         feed=side,
     )
     facts = EngineFacts(
@@ -233,7 +233,7 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str
         options=described.get("options", {}),
         providers=tuple(described.get("providers", ())),
     )
-    return Rig(worker, setup, cores, subject, facts, side, side)
+    return Rig(worker, setup, cores, workload, facts, side, side)
 
 
 def measure_rounds(
@@ -268,14 +268,14 @@ def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool)
         engine=rig.facts,
         rounds=tuple(rounds),
         latency=summarize(
-            [r.times_ns for r in rounds], rig.subject.batch_size, rig.setup.policy.confidence
+            [r.times_ns for r in rounds], rig.workload.batch_size, rig.setup.policy.confidence
         ),
         seconds=seconds,
         processors=rig.worker.processors,
         machine=rig.worker.machine,
         peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
         engine_peak_bytes=memory.get("engine_peak_bytes"),
-        notes=(*rig.subject.notes, *_unpinned(rig.worker)),
+        notes=(*rig.workload.notes, *_unpinned(rig.worker)),
     )
 
 
@@ -336,10 +336,10 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
 
 
 def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
-    subject = _told_apart(model.rig, model.named)
+    workload = _told_apart(model.rig, model.named)
     return {
-        "model": str(subject.model),
-        "folder": subject.folder,
+        "model": str(workload.model),
+        "folder": workload.folder,
         "feed": model.rig.feed,
         "beside": beside,
     }
@@ -350,8 +350,8 @@ def read_kernels(rig: Rig) -> KernelRun | None:
     answer = rig.worker.ask(
         "plan",
         "as its plan was read",
-        model=str(rig.subject.model),
-        folder=rig.subject.folder,
+        model=str(rig.workload.model),
+        folder=rig.workload.folder,
         threads=rig.cores,
         options=dict(rig.setup.options),
         feed=rig.feed,
@@ -361,26 +361,26 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
     """What one run with no optimization saw of every node; None where the engine cannot tell."""
-    subject = _told_apart(rig, named)
+    workload = _told_apart(rig, named)
     found: list[dict[str, Any]] | None = rig.worker.ask(
         "shapes",
         "in a run to see its shapes",
-        model=subject.model,
-        folder=subject.folder,
+        model=workload.model,
+        folder=workload.folder,
         options=dict(rig.setup.options),
         feed=rig.feed,
     )
     return found
 
 
-def _told_apart(rig: Rig, named: Path | None) -> Subject:
+def _told_apart(rig: Rig, named: Path | None) -> Workload:
     """The copy with names, its external data where the model's is; without one, the model."""
-    subject = rig.subject
+    workload = rig.workload
     if named is None:
-        return subject
+        return workload
     copy = rig.worker.send_file(named, named.name)
     return replace(
-        subject, model=copy, folder=subject.folder or str(Path(str(subject.model)).parent)
+        workload, model=copy, folder=workload.folder or str(Path(str(workload.model)).parent)
     )
 
 

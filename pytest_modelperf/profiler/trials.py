@@ -45,9 +45,10 @@ WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
 
 
 class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
-    """A model, or a pair of models, as the loop samples it. `turns_ns` is what a block cost, `figures` what it is measured for.
+    """One model, or two that take turns, as the loop sees them.
 
-    `median_samples` are those without which there is no median.
+    `turns_ns` is the cost of each turn of a block, `figures` the values whose spread plans the next
+    blocks. A median takes `median_samples`.
     """
 
     open: Callable[[], tuple[Load, ...]]

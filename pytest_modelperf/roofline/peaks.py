@@ -29,7 +29,7 @@ from pytest_modelperf.profiler.preparation import (
     Model,
     Watch,
     alone_at,
-    make_subject,
+    make_workload,
     start_on,
 )
 from pytest_modelperf.profiler.records import Profile
@@ -269,10 +269,10 @@ class _Bench:
         self._loaded += 1
         feed = f"peak{self._loaded}"
         model = Model.load(source, ProfileRequest(), Extensions())
-        subject = make_subject(model, self._worker, feed)
-        inputs = {name: given.to_wire() for name, given in subject.feeds.items()}
+        workload = make_workload(model, self._worker, feed)
+        inputs = {name: given.to_wire() for name, given in workload.feeds.items()}
         self._worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
-        return _Loaded(model, str(subject.model), feed)
+        return _Loaded(model, str(workload.model), feed)
 
     def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
         """What each kernel did in a short block; MeasureError where the engine tells none.

@@ -32,11 +32,11 @@ from pytest_modelperf.profiler.preparation import (
     CasePlace,
     Model,
     Watch,
+    adding_notes,
     alone_at,
     check_cores,
-    make_subject,
+    make_workload,
     start_on,
-    telling,
     unchanged,
 )
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome
@@ -253,9 +253,9 @@ class _Workers(Struct):
             worker = self._worker(key)
             model = self.model(key)
             name = f"{'ab'[key.side]}{side.models.index(model)}"
-            subject = make_subject(model, worker, name)
-            with telling(subject.notes):
-                known = set_up(worker, side.setup, case.cores, subject, name)
+            workload = make_workload(model, worker, name)
+            with adding_notes(workload.notes):
+                known = set_up(worker, side.setup, case.cores, workload, name)
             self._rigs[key.side, case] = known
             self.engines[key.side] = known.facts
             self.machine = self.machine or worker.machine

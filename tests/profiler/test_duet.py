@@ -12,7 +12,7 @@ import pytest
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Noise
-from pytest_modelperf.profiler.rig import Rig, Setup, Subject, run_kernels
+from pytest_modelperf.profiler.rig import Rig, Setup, Workload, run_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
 
@@ -164,7 +164,7 @@ class Answering:
 
 
 def rig_of(worker: Answering, cores: int) -> Rig:
-    return Rig(cast("Worker", worker), Setup(), cores, Subject(model="m"), EngineFacts("e"))
+    return Rig(cast("Worker", worker), Setup(), cores, Workload(model="m"), EngineFacts("e"))
 
 
 @pytest.mark.parametrize(
@@ -210,6 +210,8 @@ def test_a_profiled_session_runs_so_often_as_time_and_the_policy_allow(
 ) -> None:
     worker = Profiling()
     policy = SamplingPolicy(max_seconds=4, min_layer_runs=5, min_slow_layer_runs=2)
-    rig = Rig(cast("Worker", worker), Setup(policy=policy), 1, Subject(model="m"), EngineFacts("e"))
+    rig = Rig(
+        cast("Worker", worker), Setup(policy=policy), 1, Workload(model="m"), EngineFacts("e")
+    )
     assert run_kernels(rig, None, nodes, weight_bytes=1) is None
     assert worker.asked["limits"] == [(2, None), (5, 4 * 10**9), (most, 10**9)]
