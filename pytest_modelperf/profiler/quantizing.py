@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.quantized import Products, read_products
-from pytest_modelperf.profiler.engines.source import Source, find_source
+from pytest_modelperf.profiler.engines.source import ModuleSource, find_source
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.rig import Setup, start_worker
@@ -30,7 +30,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.text.escaping import printable
 
-Form: TypeAlias = Literal["dynamic", "static"]
+QuantizationForm: TypeAlias = Literal["dynamic", "static"]
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
 # Its source is sent to the worker.
@@ -50,7 +50,7 @@ class Quantizer(Protocol):
         self,
         source: Path,
         target: Path,
-        form: Form,
+        form: QuantizationForm,
         feeds: Iterable[Mapping[str, Feed]],
         limit_s: float,
         /,
@@ -60,11 +60,11 @@ class Quantizer(Protocol):
 def quantize(  # noqa: PLR0913  # what of what, and by which code in which worker
     source: Path,
     target: Path,
-    form: Form,
+    form: QuantizationForm,
     feeds: Iterable[Mapping[str, Feed]],
     limit_s: float = DEFAULT_LIMIT_S,
     *,
-    code: Source | None = None,
+    code: ModuleSource | None = None,
     start: StartWorker = start_worker,
 ) -> Quantized:
     """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
@@ -119,7 +119,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
     return Quantized((*map(printable, told["notes"]), *_notes(before, after)))
 
 
-def _load(worker: Worker, code: Source, limit_s: float) -> Mapping[str, Any]:
+def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, Any]:
     """What the quantizer raised as a worker loaded it, if anything."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",

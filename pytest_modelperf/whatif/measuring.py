@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.preparation import (
     read_facts,
     start_on,
 )
-from pytest_modelperf.profiler.quantizing import Form, Quantizer, quantize
+from pytest_modelperf.profiler.quantizing import QuantizationForm, Quantizer, quantize
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -308,7 +308,7 @@ def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
 
 def _quantize(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
-    form: Form = "static" if variant.form == "static" else "dynamic"
+    form: QuantizationForm = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
     quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
     return _Made(_reopened(base.model, path), notes=quantized.notes)

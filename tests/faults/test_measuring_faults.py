@@ -31,7 +31,7 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
-from pytest_modelperf.profiler.engines.source import Source
+from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import CasePlace, Model, unchanged
 from pytest_modelperf.profiler.quantizing import quantize
@@ -222,7 +222,7 @@ def quantize_file(source, target, form, feeds, folder, *, is_large):
         open(path, "w").close()
     {line}
 """
-    quantizer = partial(quantize, code=Source(text, "quantizer.py"))
+    quantizer = partial(quantize, code=ModuleSource(text, "quantizer.py"))
     return partial(ask_what_if, quantizer=quantizer)
 
 

@@ -31,7 +31,7 @@ from pytest_modelperf.profiler.given_inputs import (
 )
 from pytest_modelperf.profiler.inputs import Feed, make_inputs
 from pytest_modelperf.profiler.number_formats import STORED_AS, name_of, to_bits
-from pytest_modelperf.profiler.worker.agent import Agent, ModelRef
+from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from tests.support.light_models import light_model
 from tests.support.runtimes import unless_1_23
 from tests.support.small_models import parse
@@ -78,7 +78,7 @@ def run(model: BoundModel, folder: Path) -> list[Any]:
     path = folder / "model.onnx"
     with model.file.open_bytes() as file:
         path.write_bytes(file.read())
-    session = engine.load(ModelRef(str(path), None), 1, {})
+    session = engine.load(ModelLocation(str(path), None), 1, {})
     outputs: list[Any] = session.prepare(agent._feeds[""].arrays, agent._feeds[""].dtypes)()
     session.close()
     return outputs

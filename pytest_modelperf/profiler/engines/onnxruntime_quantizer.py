@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[np.generic]
 
-Form: TypeAlias = Literal["dynamic", "static"]
+_Form: TypeAlias = Literal["dynamic", "static"]
 
 # Of a processor of ARM the kernels for signed activations are the fast ones, of others those for
 # unsigned ones: so says the documentation of `quantize_static`.
@@ -52,7 +52,7 @@ class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runt
 def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside what
     source: str,
     target: str,
-    form: Form,
+    form: _Form,
     feeds: Sequence[Mapping[str, Array]],
     folder: str,
     *,

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.engines.onnxruntime_methods import (
 )
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
-    Shapes,
+    InputShapes,
     WatchedSession,
     Watcher,
 )
@@ -442,7 +442,7 @@ def _keep_model(watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
 
 def _shapes(
     place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
-) -> Shapes | None:
+) -> InputShapes | None:
     """What the inputs are; None where one is no array and no value of the runtime."""
     at, name = place
     feeds: Any = arguments[at] if len(arguments) > at else named.get(name)

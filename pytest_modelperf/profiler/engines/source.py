@@ -13,7 +13,7 @@ from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.text.escaping import printable
 
 
-class Source(Struct, frozen=True):
+class ModuleSource(Struct, frozen=True):
     """The text of a module, and the file that it comes from."""
 
     text: str
@@ -46,7 +46,7 @@ BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
 )
 
 
-def find_source(module: str) -> Source:
+def find_source(module: str) -> ModuleSource:
     """The source of a module; ExtensionError where there is none to be found."""
     try:
         spec = importlib.util.find_spec(module)
@@ -62,7 +62,7 @@ def find_source(module: str) -> Source:
         )
     try:
         with tokenize.open(file) as source:
-            return Source(source.read(), file)
+            return ModuleSource(source.read(), file)
     except (OSError, SyntaxError) as error:
         raise ExtensionError(
             f"the source {printable(file)} of the engine module {printable(module)!r} cannot be "

@@ -10,7 +10,7 @@ PLAN_FILE = "plan.onnx"
 
 # Name, shape and type of each input of an inference that told them; the type is whatever has its
 # name as text, for to ask for that takes longer than all the rest.
-Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...], object], ...]
+InputShapes: TypeAlias = tuple[tuple[str, tuple[int, ...], object], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Watcher(Protocol):
         method: str,
         start_ns: int,
         end_ns: int,
-        shapes: Shapes | None,
+        shapes: InputShapes | None,
         error: str | None,
         has_waited: bool = False,  # noqa: FBT001, FBT002  # the same
     ) -> None:

@@ -26,11 +26,11 @@ from pytest_modelperf.profiler.worker.meter import Meter, available_bytes, peak_
 from pytest_modelperf.profiler.worker.process import (
     become_group_leader,
     describe_platform,
+    heartbeat,
     other_threads,
     pin,
     processors_left,
     redirect_output,
-    telling_that_python_runs,
 )
 from pytest_modelperf.profiler.worker.starter import take_module
 from pytest_modelperf.profiler.worker.timing import (
@@ -53,7 +53,7 @@ QUANTIZER_MODULE = "modelperf_quantizer"
 _PROFILE_WARMUP = 3
 
 
-class ModelRef:
+class ModelLocation:
     """Where the model is: a file, and the folder of its external data if that is another."""
 
     def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
@@ -61,7 +61,7 @@ class ModelRef:
         self.folder = folder
 
 
-class Feed:
+class FeedArrays:
     """The inputs of a model by name, and their types, which numpy may not have."""
 
     def __init__(self, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class Agent:
         self,
         clock: Clock = time.perf_counter_ns,
         meter: Meter | None = None,
-        telling: Callable[[], AbstractContextManager[None]] = nullcontext,
+        heartbeat: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._machine_clock = clock
         self._clock = clock
@@ -90,11 +90,11 @@ class Agent:
         self._engine: Engine | None = None
         self._quantize_file: Callable[..., Sequence[str]] | None = None
         # The context of what may take longer than the other side waits for an answer.
-        self._telling = telling
+        self._heartbeat = heartbeat
         self._sessions: dict[str, Session] = {}
         # One function for each request that runs at once.
         self._infer: dict[str, list[Callable[[], Any]]] = {}
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, FeedArrays] = {}
         self._meter = meter or Meter((), None)
         self._folder = ""
         self._is_child = False
@@ -208,7 +208,7 @@ class Agent:
             )
             arrays[name] = values.reshape(shape)
             dtypes[name] = dtype
-        self._feeds[feed] = Feed(arrays, dtypes)
+        self._feeds[feed] = FeedArrays(arrays, dtypes)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,
@@ -227,7 +227,7 @@ class Agent:
             chosen = {**engine.stream_options(streams, chosen), **chosen}
         gc.collect()
         start = self._clock()
-        session = engine.load(ModelRef(model, folder), threads, chosen)
+        session = engine.load(ModelLocation(model, folder), threads, chosen)
         load_ns = self._clock() - start
         self._sessions[side] = session
         if streams > 1 and not hasattr(session, "prepare_another"):
@@ -305,7 +305,7 @@ class Agent:
             return None
         profiled, infers = [], []
         for model in models:
-            ref = ModelRef(model["model"], model["folder"])
+            ref = ModelLocation(model["model"], model["folder"])
             session = engine.load_profiled(ref, threads, dict(options), self._folder)
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
@@ -337,7 +337,7 @@ class Agent:
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
-        ref = ModelRef(model, folder)
+        ref = ModelLocation(model, folder)
         session = engine.load_profiled(ref, threads, dict(options), self._folder)
         try:
             self._prepared(session, feed)()
@@ -352,7 +352,7 @@ class Agent:
         engine = self._require_engine()
         if not hasattr(engine, "observe_shapes"):
             return None
-        ref, fed = ModelRef(model, folder), self._feeds[feed]
+        ref, fed = ModelLocation(model, folder), self._feeds[feed]
         return engine.observe_shapes(ref, dict(options), fed.arrays, fed.dtypes, self._folder)
 
     def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
@@ -418,7 +418,7 @@ class Agent:
             raise RuntimeError("no quantizer was taken")
         arrays = [{**self._feeds[feeds[0]].arrays, **self._feeds[name].arrays} for name in feeds]
         try:
-            with self._telling():
+            with self._heartbeat():
                 notes = self._quantize_file(source, target, form, arrays, folder, is_large=is_large)
         except Exception as error:  # noqa: BLE001  # the same
             return {"raised": describe_error(error)}
@@ -484,7 +484,7 @@ def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
 
     None goes before an answer that takes long, as often as Python code still runs.
     """
-    agent = Agent(telling=partial(telling_that_python_runs, partial(channel.send, None)))
+    agent = Agent(heartbeat=partial(heartbeat, partial(channel.send, None)))
     for request in channel:
         channel.send(agent.handle(request))
         if request["command"] == "end":

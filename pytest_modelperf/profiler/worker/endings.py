@@ -25,7 +25,7 @@ _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current threa
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessEnding:
     """How a process ended: by a signal, or with an exit status."""
 
     signal: int | None = None
@@ -70,7 +70,7 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
     return MeasureError(f"{step}: {plain}")
 
 
-def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:
+def wait_for_end(pid: int, limit_s: float = GRACE_S) -> ProcessEnding | None:
     """How a child ended, left for its owner to collect; None where that cannot be told."""
     if not hasattr(os, "waitid"):
         return None
@@ -82,8 +82,8 @@ def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:
             return None
         if found is not None:
             if found.si_code == os.CLD_EXITED:
-                return Ending(status=found.si_status)
-            return Ending(signal=found.si_status)
+                return ProcessEnding(status=found.si_status)
+            return ProcessEnding(signal=found.si_status)
         if time.monotonic() > end:
             return None
         time.sleep(0.01)

@@ -51,7 +51,7 @@ def redirect_output(path: str) -> None:
 
 
 @contextlib.contextmanager
-def telling_that_python_runs(tell: Callable[[], None]) -> Iterator[None]:
+def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
     """Have `tell` called again and again while Python code runs, but not while native code does.
 
     For Python handles a signal between two of its instructions, and native code that hangs never
