@@ -10,14 +10,14 @@ that does to its process ends one variant and no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import MeasureError, ModelError
+from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
 from pytest_modelperf.graph.quantized import Products, read_products
 from pytest_modelperf.profiler.engines.source import ModuleSource, find_source
 from pytest_modelperf.profiler.inputs import Feed
@@ -69,14 +69,13 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
 ) -> Quantized:
     """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
 
-    `limit_s` is how long native code, such as one of these inferences, may take. Python code may
-    take as long as it likes: it does not hang, and that of the quantizer takes minutes where there
-    are many nodes.
+    `limit_s` limits native code, such as one of these inferences. Python code has no limit: it does
+    not hang, and the quantizer's takes minutes for a graph of many nodes.
 
-    `code` is sent to the worker that `start` makes; None: that of ONNX Runtime's quantizer.
+    `code` is sent to the worker that `start` makes; None: the code for ONNX Runtime's quantizer.
 
-    Its weights have to be stored: see `graph.pruned.write_stored`. Of a large model, or one with
-    external data, those of the result lie in a file beside it.
+    The weights of `source` have to be stored: see `graph.pruned.write_stored`. The result of a large
+    model, or of one with external data, has its weights in a file beside it.
     """
     before = read_products(source)
     if not before.of_floats:
@@ -88,35 +87,54 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
                 else "the model has no convolution and no matrix product."
             )
         )
-    data = target.with_name(f"{target.name}.data")
-    _remove(target, data)
     asked = {
         "source": str(source.absolute()),
         "target": str(target.absolute()),
         "form": form,
         "is_large": before.is_large,
     }
+    code = code or find_source(QUANTIZER)
+    with _removed_on_failure(target, target.with_name(f"{target.name}.data")):
+        try:
+            with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
+                notes = _run(worker, code, limit_s, asked, feeds if form == "static" else ())
+        except MeasureError as error:
+            raise MeasureError(f"{form} INT8: {error}") from error
+        after = read_products(target)
+        if after.of_integers <= before.of_integers:
+            raise ModelError(
+                f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in "
+                f"floats: {_listed(after.of_floats)}."
+            )
+    return Quantized((*map(printable, notes), *_notes(before, after)))
+
+
+@contextmanager
+def _removed_on_failure(*paths: Path) -> Iterator[None]:
+    """Remove these files before, and again where something goes wrong."""
+    _remove(*paths)
     try:
-        with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
-            told = _load(worker, code or find_source(QUANTIZER), limit_s)
-            if "raised" not in told:
-                told = _ask(worker, asked, feeds if form == "static" else ())
-    except MeasureError as error:
-        _remove(target, data)
-        raise MeasureError(f"{form} INT8: {error}") from error
+        yield
+    except ModelPerfError:
+        _remove(*paths)
+        raise
+
+
+def _run(
+    worker: Worker,
+    code: ModuleSource,
+    limit_s: float,
+    asked: Mapping[str, Any],
+    feeds: Iterable[Mapping[str, Feed]],
+) -> Sequence[str]:
+    """The notes of the quantizer; MeasureError where it raised something."""
+    told = _load(worker, code, limit_s)
+    if "raised" not in told:
+        told = _ask(worker, asked, feeds)
     if "raised" in told:
-        _remove(target, data)
-        raise MeasureError(
-            f"{form} INT8: ONNX Runtime's quantizer failed: {_described(told['raised'])}."
-        )
-    after = read_products(target)
-    if after.of_integers <= before.of_integers:
-        _remove(target, data)
-        raise ModelError(
-            f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in floats: "
-            f"{_listed(after.of_floats)}."
-        )
-    return Quantized((*map(printable, told["notes"]), *_notes(before, after)))
+        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(told['raised'])}.")
+    notes: Sequence[str] = told["notes"]
+    return notes
 
 
 def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, Any]:
