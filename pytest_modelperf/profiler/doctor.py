@@ -1,4 +1,4 @@
-"""How noisy this machine is: a model against itself, and what change that would let one detect."""
+"""How noisy this machine is: a model runs against itself, to see what could be detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytest_modelperf.stats.estimates import (
 )
 from pytest_modelperf.stats.looks import LOOKS
 
-# Those of one comparison that is gated.
+# The levels of one gated comparison.
 LEVEL = 0.01
 POWER = 0.9
 _CONFIDENCE = 0.95

@@ -17,8 +17,8 @@ BEFORE, AFTER = "before", "after"
 
 _Made = TypeVar("_Made")
 
-# Turns of one worker before the other has its own: a message between them costs as much as a
-# fast inference.
+# Inferences of one worker before the other takes over: each switch costs a message, which takes as
+# long as a fast inference.
 _CHUNK = 8
 
 

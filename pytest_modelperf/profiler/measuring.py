@@ -53,7 +53,7 @@ def measure_model(
 ) -> Profile:
     """The profile of every case of a model.
 
-    A case that cannot be measured says why, and the next one is measured.
+    If a case cannot be measured, its profile says why, and the next case is measured.
     """
     extensions = extensions or Extensions()
     file = open_model(source)
@@ -125,7 +125,7 @@ def _time_layers(
         place.tell("timing layers")
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:
-        # What was timed before stays true.
+        # The latency that was measured before stays valid.
         note = f"no layer times: {error}"
         return model, replace(measured, notes=(*measured.notes, note))
     return model, measured if run is None else add_layer_times(model, measured, run)
@@ -143,9 +143,9 @@ def measure_function(
 ) -> Profile:
     """The profile of a Python function: its latency only.
 
-    One that a worker can import, named as `module:function`, runs in a process of its own; one
-    that exists only here, as a lambda does, in this process. The inputs of the request are its
-    keyword arguments.
+    A function that a worker can import, named as `module:function`, runs in a process of its own;
+    one that exists only here, such as a lambda, runs in this process. The inputs of the request are
+    its keyword arguments.
     """
     name = function if isinstance(function, str) else importable_name(function)
     shown = name or str(getattr(function, "__qualname__", type(function).__name__))
@@ -189,7 +189,7 @@ _NOT_IMPORTABLE = "the function cannot be imported by another process, so it ran
 
 
 def importable_name(function: Callable[..., Any]) -> str | None:
-    """`module:function`, where that leads back to the very function; None elsewhere."""
+    """`module:function`, if that names this very function; None otherwise."""
     module = getattr(function, "__module__", None)
     path = getattr(function, "__qualname__", None)
     if not module or not path or module == "__main__":

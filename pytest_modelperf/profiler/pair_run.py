@@ -56,14 +56,14 @@ class StopRule(Protocol):
 
     @property
     def samples_needed(self) -> int:
-        """How many samples a side the awaited percentiles take."""
+        """How many samples of each side the awaited percentiles need."""
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether no further round is needed."""
 
 
 class Pair(Struct, frozen=True):
-    """Both models at one set of dimensions, and how each is run."""
+    """Two models at one set of dimensions, and the setup of each."""
 
     before: Model
     after: Model
@@ -76,7 +76,7 @@ class Pair(Struct, frozen=True):
 
 
 class RanSide(Struct, frozen=True):
-    """What one side told of itself; `model` has the shapes that its run saw."""
+    """The results of one side; `model` has the shapes that its run saw."""
 
     model: Model
     profile: CaseProfile
@@ -85,7 +85,7 @@ class RanSide(Struct, frozen=True):
 
 
 class PairRun(Struct, frozen=True):
-    """The rounds of a pair, what each side told beside them, and how long all of it took."""
+    """The rounds of a pair, the results of each side, and the duration of everything."""
 
     rounds: Sequence[DuetRound]
     before: RanSide
@@ -97,7 +97,7 @@ WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 
 
 def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails) -> PairRun:
-    """The duet of a case, alone on this machine, with layers and outputs if they are wanted.
+    """Run the duet of a case, alone on this machine, with layers and outputs if wanted.
 
     `wants_details` is asked once, after the last round.
     """
@@ -124,7 +124,7 @@ def _share_a_worker(
 
 @contextmanager
 def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
-    """Both sides in one worker, so that all they differ by is the model."""
+    """Both sides in one worker, so that they differ only in the model."""
     setup, cores = pair.after_setup, place.case.cores
     with start_on(setup, cores) as worker:
         place.tell("loading")
@@ -140,7 +140,7 @@ def _shared_worker(pair: Pair, place: CasePlace) -> Iterator[tuple[Rig, Rig]]:
 def _use_two_workers(
     pair: Pair, rule: StopRule, place: CasePlace, wants_details: WantsDetails
 ) -> PairRun:
-    """Each side in workers of its own, for they need other engines or interpreters."""
+    """Each side in workers of its own, because their engines, options or interpreters differ."""
     begun = time.monotonic()
     rigs: list[Rig] = []
 
@@ -175,7 +175,7 @@ def _use_two_workers(
 
 
 class PlainDuet(Struct, frozen=True):
-    """The rounds of two models, and the kernels of both where they were asked for and are told."""
+    """The rounds of two models, and the kernels of both, if requested and known."""
 
     rounds: Sequence[DuetRound]
     kernels: tuple[KernelRun, KernelRun] | None = None
@@ -184,7 +184,7 @@ class PlainDuet(Struct, frozen=True):
 def run_duet(
     pair: Pair, rule: StopRule, place: CasePlace, *, reads_kernels: bool = False
 ) -> PlainDuet:
-    """The rounds of a pair that shares a worker, alone on this machine."""
+    """Run a pair that shares a worker, alone on this machine, for its rounds only."""
     check_cores(place.case.cores, pair.after_setup)
     with (
         unchanged(pair.before, pair.after),
@@ -206,7 +206,7 @@ def _read_kernels(old: Rig, new: Rig) -> tuple[KernelRun, KernelRun] | None:
 def _take_rounds(
     duet: DuetBench, pair: Pair, rule: StopRule, place: CasePlace, rigs: Sequence[Rig]
 ) -> Sequence[DuetRound]:
-    """As many rounds as it takes to decide, or as there is time for."""
+    """Take rounds until the rule has decided or the time is over."""
     setup = pair.after_setup
     policy = replace(
         DUET_POLICY,
@@ -228,7 +228,7 @@ def _take_rounds(
 def _tell(
     sides: Sequence[tuple[Model, Rig]], rounds: Sequence[DuetRound], place: CasePlace
 ) -> list[RanSide]:
-    """What the sides of one worker tell: their latency, their layers, their outputs."""
+    """The results of the sides of one worker: latency, layers and outputs."""
     rigs = [rig for _, rig in sides]
     models = [model for model, _ in sides]
     outputs = [_read_outputs(rig) for rig in rigs]
@@ -247,7 +247,7 @@ def _tell(
         ]
         runs = run_kernels_in_turn(profiled) or runs
     except MeasureError as error:
-        # What was timed before stays true.
+        # The latency that was measured before stays valid.
         note = f"no layer times: {error}"
     told = []
     for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
@@ -272,6 +272,6 @@ def _sum_up(rig: Rig, rounds: Sequence[DuetRound]) -> Measurement:
 def _read_outputs(rig: Rig) -> Mapping[str, Sent] | None:
     rig.open()
     outputs = read_outputs(rig)
-    # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
     rig.close()
     return outputs

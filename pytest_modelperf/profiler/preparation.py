@@ -1,6 +1,6 @@
-"""A model on a rig: what every measurement of it starts from, and what its runs tell of it.
+"""The common steps of all measurements of a model: start a worker, set it up, complete the model.
 
-A measurement has this machine to itself, in a worker that ends with it.
+A measurement runs alone on this machine, in a worker that ends with it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Watch: TypeAlias = Callable[[Progress], None]
 
 
 class CasePlace(Struct, frozen=True):
-    """One case among those of a request, and who is watching."""
+    """One case among the cases of a request, and whoever watches its progress."""
 
     case: Case
     number: int
@@ -109,7 +109,7 @@ class Model(Struct, frozen=True):
         return cls(file, binding, request, extensions, bound, static)
 
     def given_inputs(self) -> StoredInputs:
-        """What the user gave of the inputs, by which two runs of a model are the same."""
+        """The inputs that the user gave, by which two runs of a model are the same."""
         request, inputs = self.request, self.bound.inputs
         made = {}
         if request.given is not None:
@@ -129,14 +129,14 @@ class Model(Struct, frozen=True):
 
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
-    """Which files the model of a request is; reading them is a step of the first of its cases."""
+    """The facts of a model's files; reading them is shown as a step of the first case."""
     place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
     return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager
 def started_rig(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
-    """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
+    """A rig in a worker of its own, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
         place.tell("loading")
@@ -147,13 +147,13 @@ def started_rig(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
 
 @contextmanager
 def unchanged(*models: Model) -> Iterator[None]:
-    """Nothing but these models: ChangedModelError where a file of one is another by the end.
+    """Raises ChangedModelError if a file of these models changes before the context ends.
 
-    Each session reads them anew, and a report must not speak of two models as of one.
+    Each session reads the files anew, and one report must not mix two models.
     """
     beside: list[SeenFile] = []
     for model in models:
-        # One that is not there is an error where it is read.
+        # A missing file is an error where it is read.
         with suppress(ModelError):
             beside += model.file.beside().values()
 
@@ -167,7 +167,7 @@ def unchanged(*models: Model) -> Iterator[None]:
     try:
         yield
     except MeasureError:
-        # That the model was changed explains whatever else went wrong.
+        # A changed model explains any other error.
         check()
         raise
     check()
@@ -175,7 +175,7 @@ def unchanged(*models: Model) -> Iterator[None]:
 
 @contextmanager
 def adding_notes(notes: Sequence[str]) -> Iterator[None]:
-    """Add to an error which values were made up: one of them may be what the model did not take."""
+    """Add to an error which values were made up: the model may have refused one of them."""
     try:
         yield
     except MeasureError as error:
@@ -185,9 +185,9 @@ def adding_notes(notes: Sequence[str]) -> Iterator[None]:
 
 
 def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Workload:
-    """The user's own file wherever it can be run as it is; `side` tells copies apart."""
+    """What a worker runs: the user's own file if it can, else a copy named by `side`."""
     bound, file, request = model.bound, model.file, model.request
-    # An engine would read whatever file the model names.
+    # Checked first: an engine would read any file that the model names.
     beside = external_files(file)
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
@@ -205,7 +205,7 @@ def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Worklo
 
 
 def name_nodes(model: Model, rig: Rig) -> Path | None:
-    """A copy of the model in which each node can be told by its name; None where it is such."""
+    """A copy of the model with a unique name for each node; None if it has such names."""
     if not needs_copy(model.bound):
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
@@ -214,7 +214,7 @@ def name_nodes(model: Model, rig: Rig) -> Path | None:
 
 
 def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Measurement:
-    """The measurement with what the kernels of a profiled session tell of the layers."""
+    """The measurement with the layer times that the kernels of a profiled session give."""
     plan = None if run.plan is None else read_plan(run.plan)
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)
@@ -224,7 +224,7 @@ def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Meas
 
 
 def complete(model: Model, rig: Rig, named: Path | None) -> Model:
-    """The model with what only a run can tell; unchanged where it is complete or no run tells."""
+    """The model with the shapes that a run tells; unchanged if complete or if no run tells."""
     if model.static.graph_alone is not None or not needs_observation(model.bound.graph):
         return model
     observed = observe_shapes(rig, named)
@@ -252,7 +252,7 @@ def _with_observed(model: Model, observed: Sequence[Mapping[str, Any]]) -> Model
 
 
 def complete_if_told(model: Model, rig: Rig) -> Model:
-    """The same for a model whose layers nobody times: unchanged where its engine fails at it."""
+    """`complete` where no layers are timed: if the engine fails, the model stays unchanged."""
     if needs_observation(model.bound.graph):
         with suppress(MeasureError):
             return complete(model, rig, name_nodes(model, rig))
@@ -260,7 +260,7 @@ def complete_if_told(model: Model, rig: Rig) -> Model:
 
 
 def check_cores(cores: int, setup: Setup) -> None:
-    """Raise TooFewCoresError where this machine does not have so many; another one tells itself."""
+    """Raise TooFewCoresError if this machine has fewer; a worker elsewhere checks by itself."""
     if is_local(setup.spec):
         limit = cores_available()
         if limit.cores is not None and cores > limit.cores:
@@ -276,6 +276,6 @@ def alone_at(place: CasePlace) -> Iterator[None]:
 
 
 def start_on(setup: Setup, cores: int) -> ProcessWorker:
-    """A worker that is yet to be entered, told where this machine counts what it throttles."""
+    """A worker, not started yet, that knows where this machine counts its throttling."""
     stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT, "cpu")]
     return start_worker(setup, cores, stats)

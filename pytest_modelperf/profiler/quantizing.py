@@ -1,11 +1,10 @@
 """A model in 8-bit integers, made by ONNX Runtime's own quantizer.
 
-`dynamic` takes the range of activations anew in each inference, `static` once, from inferences on
-the inputs that are given: a calibration. How good the result is in its answers depends on these;
-how fast it is does not.
+`dynamic` finds the range of activations anew in each inference, `static` once, by inferences on
+given inputs: a calibration. The accuracy of the result depends on these inputs; its speed does not.
 
-The quantizer runs in a worker, under this interpreter: calibrating runs the model, and whatever
-that does to its process ends one variant and no more.
+The quantizer runs in a worker, under this interpreter. Calibrating runs the model, so a crash ends
+only this variant.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
 class Quantized(Struct, frozen=True):
-    """What is to be told of a model that was quantized."""
+    """The notes on a model that was quantized."""
 
     notes: tuple[str, ...] = ()
 
@@ -74,8 +73,8 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
 
     `code` is sent to the worker that `start` makes; None: the code for ONNX Runtime's quantizer.
 
-    The weights of `source` have to be stored: see `graph.pruned.write_stored`. The result of a large
-    model, or of one with external data, has its weights in a file beside it.
+    The weights of `source` have to be stored: see `graph.pruned.write_stored`. If the model is
+    large or has external data, the weights of the result lie in a file beside it.
     """
     before = read_products(source)
     if not before.of_floats:
@@ -111,7 +110,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
 
 @contextmanager
 def _removed_on_failure(*paths: Path) -> Iterator[None]:
-    """Remove these files before, and again where something goes wrong."""
+    """Remove these files first, and once more if an error is raised."""
     _remove(*paths)
     try:
         yield
@@ -138,7 +137,7 @@ def _run(
 
 
 def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, Any]:
-    """What the quantizer raised as a worker loaded it, if anything."""
+    """Load the quantizer in a worker; returns what it raised, if anything."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
@@ -152,7 +151,7 @@ def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, An
 def _ask(
     worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]]
 ) -> Mapping[str, Any]:
-    """What a worker tells of the quantizer: its notes, or what it raised."""
+    """The quantizer's answer: its notes, or what it raised."""
     told: Mapping[str, Any] = worker.ask(
         "quantize",
         "in ONNX Runtime's quantizer",
@@ -166,7 +165,7 @@ def _ask(
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
     """Send what is fed to each inference, under these names.
 
-    An input that is the very same in all of them is sent with the first, and kept once.
+    An input that is the same in all of them is sent once, with the first.
     """
     names: list[str] = []
     first: Mapping[str, Feed] = {}

@@ -42,16 +42,16 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.stats.estimates import summarize
 
-# The most runs of a profiled session, where they cost little.
+# The most runs of a profiled session of a fast model.
 MAX_LAYER_RUNS = 100
 # Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
 MAX_KERNEL_CALLS = 200_000
 # The share of a case's time that the runs of its profiled session may take.
 _LAYER_SHARE = 0.25
-# A second session may stand beside the first where so many times its weights are free.
+# A second session may be open beside the first if so many times its weights are free.
 _SESSION_FACTOR = 3
 
-# Others have disturbed a block in which they took so much of the time of its processors.
+# A block is disturbed if others took this share of the time of its processors.
 _DISTURBED_SHARE = 0.05
 
 _NS_PER_S = 1_000_000_000
@@ -61,7 +61,7 @@ _BESIDE = " beside"
 class Setup(Struct, frozen=True, kw_only=True):
     """How cases are measured: on which engine, where, and for how long.
 
-    `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
+    `spec` describes an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
     slow model may take `stretch_seconds` in place of the policy's `max_seconds`.
     """
 
@@ -74,7 +74,7 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What is run: a file or a function, at one batch size, with what it is fed.
+    """What a worker runs: a file or a function, at one batch size, with its inputs.
 
     `folder` is where external data lies, if that is not beside the file.
     """
@@ -86,15 +86,15 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was made up of the inputs and decides how much is computed."""
+        """Notes on made inputs whose values decide how much is computed."""
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
 
 class Rig(Struct):
-    """A worker with its engine and the inputs in place: what a model is measured on.
+    """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
-    `side` tells apart the sessions that share a worker, `feed` what they are fed; `streams` is how
-    many requests run at once.
+    `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
+    requests run at once.
     """
 
     worker: Worker
@@ -108,7 +108,7 @@ class Rig(Struct):
     streams: int = 1
 
     def open(self) -> Load:
-        """A fresh session; how long it took to create."""
+        """Load a fresh session; returns how long that took."""
         return self.open_as(self.side)
 
     def open_as(self, name: str) -> Load:
@@ -132,7 +132,7 @@ class Rig(Struct):
         self.worker.ask("close", "as a session was closed", side=name)
 
     def _is_disturbed(self, noise: Noise) -> bool:
-        """Whether others ran on its processors; else a thread waited for none but our own."""
+        """Whether other processes ran on its processors, so that its threads waited for them."""
         others_ns = noise.others_ns
         if others_ns is None or self.worker.processors is None:
             return False
@@ -174,7 +174,7 @@ class Rig(Struct):
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
-    """What a worker tells of each turn; None where it tells nothing."""
+    """One number for each turn; None if the worker sends none."""
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
@@ -184,13 +184,13 @@ def _starts_ns(
     """When each inference of the only side began; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
-    # Back to back, but for the tenth of a microsecond that the loop takes.
+    # Inferences run back to back: the loop takes a tenth of a microsecond.
     spent_ns = np.cumsum(times_ns) - times_ns
     return tuple((answer["begun_ns"] + spent_ns).tolist())
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """A worker in a process of its own, on so many processors."""
+    """A worker in a process of its own, on so many cores."""
     return ProcessWorker(
         WorkerRequest(
             spec=setup.spec,
@@ -203,10 +203,10 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
 
 
 def _own_paths(engine: EngineModule) -> Iterator[Path]:
-    """Where Python finds what is the user's own, and not installed.
+    """The entries of `sys.path` that hold the user's own modules, not installed packages.
 
-    Another interpreter has its own packages, and what it lacks must not be taken from here. A
-    function that the user names may lie in the working folder.
+    Another interpreter has its own packages, and must not take missing ones from here. A function
+    that the user names may lie in the working folder.
     """
     for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
         path = Path(entry).absolute()
@@ -218,7 +218,7 @@ def _own_paths(engine: EngineModule) -> Iterator[Path]:
 
 
 def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
-    """Give a worker its engine and the inputs of all inferences to come."""
+    """Send a worker its engine and the inputs of its inferences."""
     described = worker.use_engine(setup.engine, setup.options)
     worker.ask(
         "inputs",
@@ -242,9 +242,9 @@ def measure_rounds(
     clock: Callable[[], int] = time.perf_counter_ns,
     is_enough: IsEnough | None = None,
 ) -> Measurement:
-    """All but the layers: rounds until the policy has enough, and the peak of memory.
+    """Measure everything but layers: rounds until the policy has enough, and peak memory.
 
-    `is_enough` stands for the policy's own rule where something else is to be known.
+    `is_enough` replaces the policy's own rule to stop.
     """
     begun = clock()
 
@@ -257,12 +257,12 @@ def measure_rounds(
 
 
 def step_of(progress: SamplingProgress) -> str:
-    """Where it was, should it fail."""
+    """The step that an error message names."""
     return f"in round {progress.round} ({progress.step})"
 
 
 def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
-    """What these rounds tell; the peak of memory is that of a model only if it was alone."""
+    """The measurement of these rounds; peak memory only if the model was alone in its process."""
     memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
     return Measurement(
         engine=rig.facts,
@@ -294,7 +294,7 @@ def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> 
 
 
 class Profiled(Struct, frozen=True):
-    """A model whose kernels are to be timed: how large it is, and its copy with names, if any."""
+    """A model whose kernels are to be timed, its size, and its copy with names, if any."""
 
     rig: Rig
     named: Path | None
@@ -303,7 +303,7 @@ class Profiled(Struct, frozen=True):
 
 
 def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """The same for several models in one worker, whose runs take turns."""
+    """`run_kernels` for several models in one worker, whose runs take turns."""
     rig = models[0].rig
     policy = rig.setup.policy
     short_ns, whole_ns = (
@@ -329,7 +329,7 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
             (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
         ],
     )
-    # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
     for name in beside.values():
         rig.close_as(name)
     return None if answers is None else [kernel_run_of(answer) for answer in answers]
@@ -360,7 +360,7 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
-    """What one run with no optimization saw of every node; None where the engine cannot tell."""
+    """The shapes of every node in one unoptimized run; None if the engine cannot tell."""
     workload = _told_apart(rig, named)
     found: list[dict[str, Any]] | None = rig.worker.ask(
         "shapes",
@@ -374,7 +374,7 @@ def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] 
 
 
 def _told_apart(rig: Rig, named: Path | None) -> Workload:
-    """The copy with names, its external data where the model's is; without one, the model."""
+    """The workload, with the copy that has names if there is one."""
     workload = rig.workload
     if named is None:
         return workload
@@ -391,7 +391,7 @@ def _has_room(rig: Rig, weight_bytes: int) -> bool:
 
 
 def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
-    """What a worker answers of a profiled session."""
+    """The kernel run in a worker's answer."""
     return KernelRun(
         kernels=tuple(
             Kernel(

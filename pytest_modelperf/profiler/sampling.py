@@ -1,6 +1,6 @@
-"""Rounds of one model, of two that take turns, or of many: what is asked of a bench, and when.
+"""Takes rounds of one model, of two that take turns, or of many, from a bench.
 
-A bench is whatever can load and time a model, and time is a function.
+A bench is anything that can load and time a model; the clock is a function.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def sample(
 ) -> tuple[Round, ...]:
     """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
 
-    Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
+    `is_enough` replaces that rule: it gets the times of all rounds so far.
     """
     loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0, _itself) for trial in loop.trials())
@@ -91,11 +91,11 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     choose: random.Random,
     group: Callable[[_Key], Hashable],
 ) -> tuple[dict[_Key, tuple[Round, ...]], dict[_Key, MeasureError]]:
-    """Rounds of many models, of each so many as `sample` would take, and why some have none.
+    """Rounds of many models, as many as `sample` takes, and the errors of those that failed.
 
-    They take turns: one round each, in random order, and then the next, so that none has the
-    machine at a better time; those of one `group` come right after one another. The time of each
-    is that of its own rounds. One that fails has its rounds taken from it, and the others go on.
+    They take turns: one round each, in random order, and then the next, so that no model has the
+    machine at a better time; models of one `group` come right after one another. Each model's time
+    only counts its own rounds. The rounds of a model that fails are dropped, and the others go on.
     """
     watches = {key: _Stopwatch(clock) for key in benches}
     loops: dict[_Key, Iterator[Trial[Block]]] = {}
@@ -159,7 +159,7 @@ class _Stopwatch(Struct):
 def _target(
     bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None
 ) -> SamplingTarget[Block]:
-    # scipy takes its time to load, which is nobody's measuring time.
+    # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples
     from pytest_modelperf.stats.quantiles import load_quantiles
 
@@ -192,7 +192,7 @@ def _target(
 
 
 def _round(trial: Trial[_Taken], side: int, block_of: Callable[[_Taken], Block]) -> Round:
-    """What a trial was for one of its sides."""
+    """The round of one side of a trial."""
     load, first = trial.loads[side], block_of(trial.first)
     return Round(
         load_ns=load.duration_ns,
@@ -254,7 +254,7 @@ def _turns(pair: BlockPair) -> list[tuple[int, int]]:
 
 
 def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
-    """The turns without the waiting for a processor, where both sides know it."""
+    """The times of turns, without waiting for a processor if both sides know it."""
     before, after = (block.running_ns for block in pair)
     if before is None or after is None:
         return _turns(pair)
@@ -262,5 +262,5 @@ def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
 
 
 def _log(time_ns: int) -> float:
-    # A coarse clock can see no time pass, and nothing has no logarithm.
+    # A coarse clock can measure 0, which has no logarithm.
     return math.log(max(time_ns, 0.5))

@@ -1,4 +1,4 @@
-"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until enough is known.
+"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until the rule says stop.
 
 It sees neither engine nor process: what is measured is a `SamplingTarget`; the clock is a function.
 """
@@ -20,16 +20,16 @@ from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
 _NS_PER_S = 1_000_000_000
-# So many rounds have to differ before it is said by how much.
+# The fewest rounds whose spread is estimated.
 _ROUNDS_TO_COMPARE = 3
-# A block is never told to end before it began.
+# The shortest time limit of a block.
 _SHORTEST_BLOCK_NS = 1_000_000
 
 _Taken = TypeVar("_Taken")
 
 
 class SamplingProgress(Struct, frozen=True):
-    """What is about to happen, what is known so far, and how much longer it may take.
+    """The step that begins, the estimate so far, and the time that is left.
 
     `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
     """
@@ -63,9 +63,9 @@ class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
 
 
 class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
-    """A round that was taken, and what the next ones are planned by.
+    """A finished round, and the figures that the next ones are planned by.
 
-    `prepare_ns` is all of it but the block; `centre` and `spread` are those of its figures.
+    `prepare_ns` is its time without the block; `centre` and `spread` describe its figures.
     """
 
     loads: tuple[Load, ...]
@@ -112,7 +112,7 @@ class Loop(Generic[_Taken]):
         self._end_ns: int | None = None
 
     def trials(self) -> Iterator[Trial[_Taken]]:
-        """One after the other, until they are enough."""
+        """Trials one after the other, until there are enough."""
         while True:
             self._trials.append(self._take_round())
             taken = [trial.taken for trial in self._trials]
@@ -134,8 +134,8 @@ class Loop(Generic[_Taken]):
     def _is_over(self) -> bool:
         """Whether another round would not end in time.
 
-        It has to have time for what a typical one needs before its block, and for half of the
-        shortest block so far: the rest of the block can be cut off.
+        It needs time for the typical preparation of a round, and for half of the shortest block so
+        far: the rest of the block can be cut off.
         """
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
@@ -146,8 +146,8 @@ class Loop(Generic[_Taken]):
     def _take_round(self) -> Trial[_Taken]:
         """One round. An error of the bench is raised as it is, its session closed.
 
-        After an interrupt it is not: a worker that was left in the middle of something would not
-        answer, and whoever interrupts does not want to wait for it.
+        An interrupt does not close it: a worker in the middle of something would not answer, and
+        the user does not want to wait for it.
         """
         start = self._clock()
         try:
@@ -163,7 +163,7 @@ class Loop(Generic[_Taken]):
         self._tell("load")
         loads = self._target.open()
         if self._end_ns is None:
-            # The first load cannot be avoided, and what takes a minute to load is to be
+            # The time begins after the first load, so that a model that takes a minute to load is
             # measured, too.
             self._begun_ns = self._clock()
             self._end_ns = self._begun_ns + round(self._policy.max_seconds * _NS_PER_S)
@@ -196,7 +196,7 @@ class Loop(Generic[_Taken]):
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
         """Give a slow model the time of some rounds like those so far.
 
-        It is never taken away again: the blocks of a model become longer where it varies much.
+        The time is never reduced again: if a model varies much, its blocks become longer.
         """
         policy = self._policy
         if policy.stretch_seconds is None or self._end_ns is None:
@@ -209,7 +209,7 @@ class Loop(Generic[_Taken]):
         self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
 
     def _spread(self) -> float:
-        """How much the inferences of a round vary; nothing before there is one."""
+        """How much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
     def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
@@ -237,14 +237,14 @@ class Loop(Generic[_Taken]):
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
-            # One inference is no window to compare with.
+            # A single inference is no window to compare with.
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
 
     def _warm_longer(self, warmup: Warmup[_Taken], since_ns: int) -> Warmup[_Taken]:
-        """The warm-up, with as many inferences more as make it as long as is asked for."""
-        # The block has half of the time that is left then.
+        """The warm-up, continued until it is as long as the policy asks."""
+        # Half of the remaining time is kept for the block.
         end_ns = min(
             since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
             self._clock() + self._left_ns() // 2,
@@ -269,13 +269,13 @@ class Loop(Generic[_Taken]):
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
             policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
-            # Longer blocks are the cheaper way to the samples that are wanted in any case.
+            # Longer blocks are the cheapest way to the minimum number of samples.
             math.ceil((policy.min_samples - self._samples()) / rounds),
         )
         wanted = min(wanted, policy.max_block)
         left_ns = self._left_ns()
         if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
-            # There will be no second round, so there is nothing to save time for.
+            # There will be no second round, so no time has to be saved.
             wanted = policy.max_block
         rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)
         share_ns = (left_ns - (rounds - 1) * prepare_ns) / rounds
@@ -285,13 +285,13 @@ class Loop(Generic[_Taken]):
         )
 
     def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
-        """The number of inferences a round that tells the most for the time.
+        """The number of inferences in a round that gives the most information for its time.
 
         Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013): the root of
         (cost of a session / cost of an iteration) x (variance of an iteration / variance between
-        sessions). Where sessions do not differ visibly their medians still do, by chance; so the
-        variance between is never found to be zero, and the block grows to cost what preparing it
-        does, but not beyond. Before there are rounds to compare, both are taken as equal.
+        sessions). Even if sessions do not differ, their medians do by chance. So the variance
+        between sessions is never 0, and the block grows until it takes as long as its preparation,
+        but no longer. Before there are rounds to compare, both variances are taken as equal.
         """
         cost = prepare_ns / turn_ns
         if len(self._trials) < _ROUNDS_TO_COMPARE:
@@ -307,8 +307,8 @@ class Loop(Generic[_Taken]):
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
         """How many rounds to divide the time by, this one included.
 
-        As many as are missing, or as still leave room for the samples that a median needs: a slow
-        model is better measured in fewer rounds than not at all.
+        The rounds that are missing, or fewer if only these leave time for the samples that a median
+        needs: a slow model is better measured in fewer rounds than not at all.
         """
         missing = self._target.median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):

@@ -55,7 +55,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
 
 
 class _Params(Struct, frozen=True):
-    """What the weights of one node hold together, and the name of the largest."""
+    """The totals of the weights of one node, and the name of the largest."""
 
     count: int
     nbytes: int
@@ -122,7 +122,7 @@ class _Walk(Struct):
         return max(branches, key=weight)
 
     def cost(self, node: Node) -> Cost | None:
-        """The node's cost; None where it cannot be counted, which is then listed."""
+        """The node's cost; None if it cannot be counted, which is then listed."""
         custom = self.extra.get(node.qualified_op)
         if custom is not None:
             return self.custom_cost(node, custom)
@@ -192,7 +192,7 @@ class _Walk(Struct):
         )
 
     def node_params(self, node: Node) -> _Params:
-        """What one node's own inputs hold, each weight once."""
+        """The totals of one node's own inputs, each weight once."""
         weights: dict[str, Weight] = {}
         for tensor in node.inputs:
             if tensor is not None and tensor.weights:

@@ -1,4 +1,4 @@
-"""What went wrong in a worker, or with it, said to its user."""
+"""Describes to the user what went wrong in a worker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from pytest_modelperf.errors import MeasureError, MissingModuleError, ModelPerfError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 
-# How long a worker is given to say how it ended, and to end by itself.
+# How long a worker has to end by itself, and the system to say how it ended.
 GRACE_S = 5.0
 _LOG_TAIL_BYTES = 4096
 _LOG_TAIL_LINES = 12
-# What ONNX Runtime puts before what it has to say.
+# The prefix of ONNX Runtime's messages.
 _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# Lines of a crash report that are about the worker's own code, and tell nobody anything.
+# Lines of a crash report about the worker's own code, which help nobody.
 _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
 
@@ -39,7 +39,7 @@ class ProcessEnding:
 
 
 def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
-    """What an exception in a worker is to its user."""
+    """The error to raise for an exception in a worker."""
     kind, message = told["kind"], printable_lines(str(told["message"]))
     if kind == "missing":
         where = executable or "its Python"
@@ -71,7 +71,7 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
 
 
 def wait_for_end(pid: int, limit_s: float = GRACE_S) -> ProcessEnding | None:
-    """How a child ended, left for its owner to collect; None where that cannot be told."""
+    """How a child process ended, without reaping it; None if that cannot be found out."""
     if not hasattr(os, "waitid"):
         return None
     end = time.monotonic() + limit_s
