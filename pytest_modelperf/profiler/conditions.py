@@ -188,7 +188,7 @@ def _unsteady(cases: Sequence[_Measured]) -> list[str]:
 
 
 def _noise_line(case: _Measured) -> str | None:
-    """What disturbed a case enough to matter, and what to do about it."""
+    """The disturbances of a case that matter, and what to do about them."""
     processors = len(case.measurement.processors or ()) or 1
     found = find_noise([r.block.noise for r in case.measurement.rounds], processors)
     if not found:
@@ -198,7 +198,7 @@ def _noise_line(case: _Measured) -> str | None:
 
 
 def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
-    """What disturbed these blocks enough to matter, and for each what to do about it."""
+    """The disturbances of these blocks that matter, and what to do about each."""
     wall_ns = sum(noise.wall_ns for noise in noises)
     found: dict[str, str] = {}
     if not wall_ns:

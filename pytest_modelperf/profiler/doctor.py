@@ -37,7 +37,7 @@ def check_machine(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> tuple[Checkup, ...]:
-    """What two sessions of one model, run in turn, tell of this machine, for each core count."""
+    """Run two sessions of one model in turn, for each core count, to judge this machine."""
     request = request or ProfileRequest()
     model = Model.load(source or sample_model(), request, extensions or Extensions())
     name = _SAMPLE_NAME if source is None else model_facts(model.file).name

@@ -49,7 +49,7 @@ class SharedDuet(Struct):
 def _in_turn(
     round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
 ) -> tuple[_Made, _Made]:
-    """What both return; in every other round `after` is called first.
+    """The results of both calls; in every other round `after` is called first.
 
     Of a fast model the session that is loaded second runs 1 % faster.
     """

@@ -1,4 +1,4 @@
-"""What the values of an input have to be, told by what the graph does with them.
+"""The values that an input has to have, found from its uses in the graph.
 
 An input is followed to where its values matter: as the rows of a table, as a size, as a mask, as
 a condition. On the way lie operators that hand values on as they are, sums with constants, and
@@ -27,7 +27,7 @@ _MAX_STEPS = 20_000
 
 
 class Demand(Struct, frozen=True):
-    """What the uses of an input ask for: bounds, both included, and a value that fits best.
+    """The values that uses of an input ask for: bounds, both included, and the best value.
 
     `decides` says which work depends on the value: then a value from the user is better than any
     made one.
@@ -62,7 +62,7 @@ class Demand(Struct, frozen=True):
 
 
 def demand_on(tensor: Tensor, graph: Graph, uses: Uses | None = None) -> Demand:
-    """What all uses of a tensor ask for together.
+    """The demand of all uses of a tensor together.
 
     The tightest bounds win. If two exclude each other, one of them is on a value that is only used
     in some cases (a negative index is made positive first): the demand that the input reaches
@@ -200,7 +200,7 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What was added after a sum; None where the other term is not known, or this one negated."""
+    """The total added after a sum; None if the other term is unknown, or this one negated."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":

@@ -29,7 +29,7 @@ class EngineFacts(Struct, frozen=True):
 
 
 class Noise(Struct, frozen=True, kw_only=True):
-    """What disturbed a block of inferences. None: the platform does not tell.
+    """The disturbances of a block of inferences. None: the platform does not tell.
 
     `cpu_ns` is the processor time of all threads of the worker; `others_ns` the time of everything
     else on its processors, which can be a little below 0 because their clock has ticks; `stolen_ns`
@@ -134,7 +134,7 @@ class SideRun(Struct, frozen=True, kw_only=True):
 
 
 class RowKind(enum.Enum):
-    """What a row of layer times is about."""
+    """The kind of a row of layer times."""
 
     LAYER = "layer"
     LAYOUT = "layout"

@@ -69,7 +69,7 @@ def measure_model(
             found = measure_case(known, setup, place)
             measured.append(found.profile)
             known = found.model
-        # What one run told of the shapes holds for every number of cores.
+        # The shapes that one run saw hold for every number of cores.
         cases.extend(replace(profile, counted=known.static) for profile in measured)
     return _on_its_machine(Profile(facts, tuple(cases)))
 

@@ -19,7 +19,7 @@ NARROW_INTEGERS: Mapping[str, tuple[int, int]] = {
     "int2": (-2, 1),
     "uint2": (0, 3),
 }
-# What ml_dtypes calls the types; they reach numpy with it.
+# The names of ml_dtypes, which brings these types to numpy.
 _ML_NAMES: Mapping[str, str] = {"float8e8m0fnu": "float8e8m0", "float4e2m1fn": "float4e2m1"}
 _SCALE = "float8e8m0"
 _SCALE_BIAS = 127

@@ -1,4 +1,4 @@
-"""A profile as a page: what it says without JavaScript."""
+"""A profile as a page: the part that needs no JavaScript."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
 
 
 def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
-    """What the graph tells, once for each set of shapes that it was bound to."""
+    """The counts of the graph, once for each set of shapes that it was bound to."""
     shown: set[int] = set()
     for case in cases:
         counted = case.counted

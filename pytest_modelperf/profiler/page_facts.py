@@ -1,4 +1,4 @@
-"""What a page says of the models, of the machine and of the run, as tables."""
+"""Tables of a page about the models, the machine and the run."""
 
 from __future__ import annotations
 

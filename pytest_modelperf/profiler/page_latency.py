@@ -18,7 +18,7 @@ _NS_PER_MS = 1e6
 
 
 class RanFigures(Struct, frozen=True, kw_only=True):
-    """What a page shows of one side that ran at one case."""
+    """The data of one side at one case that a page shows."""
 
     latency: Latency
     rounds: tuple[RoundSpread, ...] = ()

@@ -70,7 +70,7 @@ class Sparsity(Struct, frozen=True):
 
 
 class StaticLayer(Struct, frozen=True):
-    """What one node of the graph costs in one inference.
+    """The cost of one node of the graph in one inference.
 
     `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body of
     a Loop or Scan count `repeats` times; their own figures already hold that factor. `attributes`

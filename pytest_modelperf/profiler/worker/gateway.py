@@ -111,7 +111,7 @@ class Worker(Protocol):
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
-    """What a worker is started with."""
+    """The settings that a worker is started with."""
 
     spec: str = LOCAL
     cores: int = 1
