@@ -13,7 +13,7 @@ from pytest_modelperf.text.escaping import printable
 def compare_profiles(before: Profile, after: Profile, tolerances: Tolerances = EXACT) -> Comparison:
     """Every case of `before` against the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
-    if [case.case for case in before.cases] != [case.case for case in after.cases]:
+    if [case.case.id for case in before.cases] != [case.case.id for case in after.cases]:
         raise UsageError(
             f"{printable(before.model.name)} was profiled at {_case_ids(before)} and "
             f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared. "
