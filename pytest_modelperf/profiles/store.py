@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import Advice, DocumentFile
+from pytest_modelperf.files.documents import FileAdvice, DocumentFile
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
@@ -198,12 +198,12 @@ class ProfileStore(Struct, frozen=True):
     def _document_file(self, name: str) -> DocumentFile:
         return DocumentFile(self._file(name), self._advice(name), UsageError)
 
-    def _advice(self, name: str) -> Advice:
+    def _advice(self, name: str) -> FileAdvice:
         told = (
             f"Restore it from version control, or remove it with `{self.command} --remove "
             f"{printable(name)}` and measure again."
         )
-        return Advice(broken=told, conflict=told)
+        return FileAdvice(broken=told, conflict=told)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
