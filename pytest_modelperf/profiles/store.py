@@ -17,11 +17,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import FileAdvice, DocumentFile
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, Unusable
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
 from pytest_modelperf.text.escaping import printable
 
 SUFFIX = ".json"
@@ -33,7 +33,7 @@ class Contents(Struct, frozen=True):
     """The profiles of a model that can be read, the first kept first; and those that cannot."""
 
     kept: tuple[NamedProfile, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableProfile, ...]
 
 
 class ProfileStore(Struct, frozen=True):
@@ -73,7 +73,7 @@ class ProfileStore(Struct, frozen=True):
 
     def read_all(self) -> Contents:
         kept: list[NamedProfile] = []
-        unusable: list[Unusable] = []
+        unusable: list[UnusableProfile] = []
         for file in sorted(self._files()):
             name = file.removesuffix(SUFFIX)
             try:
@@ -84,7 +84,7 @@ class ProfileStore(Struct, frozen=True):
                     )
                 kept.append(self.read(name))
             except ModelPerfError as error:
-                unusable.append(Unusable(name, str(error)))
+                unusable.append(UnusableProfile(name, str(error)))
         kept.sort(key=lambda named: (_time(named), named.name))
         return Contents(tuple(kept), tuple(unusable))
 

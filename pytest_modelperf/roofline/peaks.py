@@ -58,7 +58,7 @@ _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
-class Effort(Struct, frozen=True, kw_only=True):
+class PeakEffort(Struct, frozen=True, kw_only=True):
     """What is run to measure peaks.
 
     `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
@@ -73,7 +73,7 @@ class Effort(Struct, frozen=True, kw_only=True):
     block_ns: int = 40_000_000
 
 
-EFFORT = Effort()
+EFFORT = PeakEffort()
 MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
 
 
@@ -158,7 +158,7 @@ class _PeakFinder:
 
 
 def measure_peaks(
-    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: Effort = EFFORT
+    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: PeakEffort = EFFORT
 ) -> Peaks:
     """The most that the engine gets out of this machine; MeasureError where it runs nothing.
 
@@ -219,7 +219,7 @@ class _Products(Struct):
     runs_as: dict[str, str] = field(default_factory=dict)
 
 
-def _find_products(bench: _Bench, effort: Effort) -> _Products:
+def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
     """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None

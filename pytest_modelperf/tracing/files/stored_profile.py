@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import (
-    FileAdvice,
     Count,
     DocumentFile,
     DurationMs,
     DurationNs,
+    FileAdvice,
     SignedMs,
 )
 from pytest_modelperf.files.reading import require_file
