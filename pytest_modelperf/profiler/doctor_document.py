@@ -1,4 +1,4 @@
-"""What the doctor found, as JSON."""
+"""The findings of `modelperf doctor` as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, nu
 
 
 def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
-    """What the doctor found, as JSON text."""
+    """The findings as JSON text."""
     return dump_document(
         {
             "schema": SCHEMA,
