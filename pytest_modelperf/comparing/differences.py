@@ -13,12 +13,16 @@ from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Tim
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
 
-# That of the intervals of all differences.
+# Confidence of the intervals of all differences.
 CONFIDENCE = 0.99
 
 
-class Side(Struct, frozen=True):
-    """One of the two cases. `heads` says of each layer which one its kernel's time is shown at."""
+class CaseLayers(Struct, frozen=True):
+    """The layers of one of the two cases, with the times of the kernels that run them.
+
+    A kernel may run several layers, and its time is shown at one of them: `heads` has that one for
+    each of them. `others` are the times that belong to no layer.
+    """
 
     profile: CaseProfile
     layers: tuple[StaticLayer, ...]
@@ -27,7 +31,7 @@ class Side(Struct, frozen=True):
     others: Mapping[tuple[RowKind, str], LayerRow]
 
     @classmethod
-    def of(cls, profile: CaseProfile) -> Side:
+    def of(cls, profile: CaseProfile) -> CaseLayers:
         layers = () if profile.counted is None else profile.counted.layers
         rows, others = profile.layers[: len(layers)], profile.layers[len(layers) :]
         heads: dict[int, int] = {}
@@ -49,14 +53,14 @@ class Side(Struct, frozen=True):
 
     @property
     def groups(self) -> dict[int, tuple[int, ...]]:
-        """The layers of each kernel, in graph order, by the one that its time is shown at."""
+        """The layers of each kernel, in graph order, by the layer that its time is shown at."""
         groups: dict[int, list[int]] = {}
         for index in sorted(self.heads):
             groups.setdefault(self.heads[index], []).append(index)
         return {head: tuple(members) for head, members in groups.items()}
 
     def times_at(self, indexes: Iterable[int]) -> list[LayerTime]:
-        """Those that are shown at one of these layers."""
+        """The times that are shown at one of these layers."""
         rows = (self.rows[index] for index in sorted(set(indexes)))
         return [row.time for row in rows if row.time is not None]
 
@@ -72,8 +76,8 @@ class Differences(Struct, frozen=True):
     nothing has one.
     """
 
-    before: Side
-    after: Side
+    before: CaseLayers
+    after: CaseLayers
     pairs: Mapping[int, int]
     total: TimeChange | None
 
@@ -84,7 +88,7 @@ class Differences(Struct, frozen=True):
         after: CaseProfile,
         ratio_interval: tuple[float, float] | None = None,
     ) -> Differences:
-        old, new = Side.of(before), Side.of(after)
+        old, new = CaseLayers.of(before), CaseLayers.of(after)
         total = None
         if old.has_times and new.has_times:
             total = _difference(old.all_times(), new.all_times(), None)
@@ -104,10 +108,14 @@ class Differences(Struct, frozen=True):
         return (spent + self.total.ns) / spent if self.total is not None and spent else None
 
     def time(self, before: Sequence[LayerTime], after: Sequence[LayerTime]) -> TimeChange | None:
-        """What these take more on one side than those on the other; None where nothing ran."""
+        """How much longer `after` takes than `before`; None where nothing ran."""
         if self.total is None or not (before or after):
             return None
         return _difference(before, after, self.total.ns if self.is_real else None)
+
+    def time_of_layers(self, before: Iterable[int], after: Iterable[int]) -> TimeChange | None:
+        """The same for the layers of each side at these indexes."""
+        return self.time(self.before.times_at(before), self.after.times_at(after))
 
     def rank(self, time: TimeChange | None) -> float:
         """A number that is smaller the more of the difference is explained."""
@@ -149,8 +157,7 @@ class Differences(Struct, frozen=True):
         )
 
     def _layer_change(self, before: LayerRow | None, after: LayerRow | None) -> LayerChange:
-        times = [[] if r is None or r.time is None else [r.time] for r in (before, after)]
-        return LayerChange(before, after, self.time(*times))
+        return LayerChange(before, after, self.time(row_times(before), row_times(after)))
 
     def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
         old, new = self.before, self.after
@@ -180,12 +187,17 @@ class Differences(Struct, frozen=True):
         return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
 
 
+def row_times(row: LayerRow | None) -> list[LayerTime]:
+    """The time of a row as a list, which is empty where there is none."""
+    return [] if row is None or row.time is None else [row.time]
+
+
 def _untimed(row: LayerRow) -> LayerRow:
     """The row of a layer whose time is already part of another change."""
     return LayerRow(row.static)
 
 
-def _times_by_type(side: Side) -> dict[str, list[LayerTime]]:
+def _times_by_type(side: CaseLayers) -> dict[str, list[LayerTime]]:
     found: dict[str, list[LayerTime]] = {}
     for row in (*side.rows, *side.others.values()):
         if row.time is not None:
