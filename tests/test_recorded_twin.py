@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import Baseline, Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing.by_duet import Side, baseline_side
+from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes

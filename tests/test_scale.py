@@ -30,8 +30,7 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.comparing import by_duet as comparing
-from pytest_modelperf.comparing import layer_pairs
+from pytest_modelperf.comparing import layer_pairs, sides
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.layer_pairs import match_layers
 from pytest_modelperf.comparing.records import Verdict
@@ -252,7 +251,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(
         gate=Gate(),
     )
     rebuilt: list[object] = []
-    monkeypatch.setattr(comparing, "rebuild", lambda twin, _: rebuilt.append(twin))
+    monkeypatch.setattr(sides, "rebuild", lambda twin, _: rebuilt.append(twin))
     for is_static, verdict in ((False, Verdict.UNCHANGED), (True, Verdict.PASSED)):
         checker = Checker(store, tmp_path, extensions, today, is_static=is_static)
         assert checker.check(check).outcome.verdict is verdict

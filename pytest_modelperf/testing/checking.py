@@ -17,22 +17,18 @@ from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
-from pytest_modelperf.comparing.by_duet import (
-    Compared,
-    Details,
-    Side,
-    baseline_side,
+from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_case import Compared, describe_engine, side_run
+from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.stored_case import (
     cannot_run_apart,
-    compare_case,
-    describe_engine,
     find_missing,
     is_same_input,
     settle,
-    side_run,
 )
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import (
     ModelFile,

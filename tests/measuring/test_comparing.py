@@ -19,7 +19,7 @@ from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
 from pytest_modelperf.baselines.records import Fidelity, Provenance, Recording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing import by_duet as comparing
+from pytest_modelperf.comparing import by_samples
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.engines.source import EngineModule
@@ -314,7 +314,7 @@ def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Pat
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """Make just that be what disturbed this machine."""
-    monkeypatch.setattr(comparing, "find_noise", lambda *_: dict.fromkeys(what, ""))
+    monkeypatch.setattr(by_samples, "find_noise", lambda *_: dict.fromkeys(what, ""))
 
 
 def test_without_a_trusted_twin_what_was_stored_decides(
@@ -475,7 +475,7 @@ def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
 def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.stored_case._installed", lambda _: "1")
     baseline = store(trusted(recording), tmp_path)
     _, same = compared(baseline, "base.onnx")
     assert same["verdict"] == "unchanged"
@@ -501,7 +501,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
 def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.stored_case._installed", lambda _: "1")
     folder, recording = beside
     baseline = store(trusted(recording), tmp_path / "baselines")
     _, same = compared(baseline, str(folder / "m.onnx"))
@@ -516,7 +516,7 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
     beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Digests did not cover external data when it was recorded."""
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.stored_case._installed", lambda _: "1")
     folder, recording = beside
     digest = hashlib.sha256((folder / "m.onnx").read_bytes()).hexdigest()
     recording = trusted(recording)

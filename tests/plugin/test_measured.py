@@ -61,7 +61,7 @@ def recorded(models: pytest.Pytester, recording: Recording) -> pytest.Pytester:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine of the tests as a package, by whose version it is known before it runs."""
-    monkeypatch.setattr("pytest_modelperf.comparing.by_duet._installed", lambda _: "1")
+    monkeypatch.setattr("pytest_modelperf.comparing.stored_case._installed", lambda _: "1")
 
 
 @pytest.fixture
