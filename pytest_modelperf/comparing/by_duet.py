@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_samples import compare_with_samples
 from pytest_modelperf.comparing.duet_notes import describe_duet
 from pytest_modelperf.comparing.gates import Gate, latency_metrics
-from pytest_modelperf.comparing.judged_case import Compared, describe_engine, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -130,7 +130,7 @@ def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
 
 def compare_case(
     pair: Pair, before: Side, gate: Gate, place: Place, details: Details = Details.ALWAYS
-) -> Compared:
+) -> JudgedCase:
     """One case of a model as it is now against the side before.
 
     Nothing runs where there is nothing to judge; the comparison says so.
@@ -141,7 +141,7 @@ def compare_case(
     if before.baseline is not None:
         refusal = before.baseline.twin_refusal(place.case.id)
     elif pair.shares_a_worker and _is_one_model(pair, place):
-        return Compared(as_unchanged(compare_counts(pair, before, gate, place)))
+        return JudgedCase(as_unchanged(compare_counts(pair, before, gate, place)))
     try:
         if refusal is not None:
             return compare_with_samples(pair, before, gate, place, refusal)
@@ -149,7 +149,7 @@ def compare_case(
         with alone_at(place):
             found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return Compared(replace(compare_counts(pair, before, gate, place), failure=str(error)))
+        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=str(error)))
     if before.baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.
@@ -165,7 +165,7 @@ def _is_one_model(pair: Pair, place: Place) -> bool:
 
 def _compare_in_turn(
     pair: Pair, before: Side, gate: Gate, place: Place, details: Details
-) -> Compared:
+) -> JudgedCase:
     """The case judged by a duet of both sides."""
     begun = time.monotonic()
     metrics: Sequence[Metric] = ()
@@ -192,7 +192,7 @@ def _compare_in_turn(
     )
     engines = (describe_engine(old), describe_engine(new))
     explained = _with_explanation(comparison, ran, metrics)
-    return Compared(explained, new, engines, old.measured)
+    return JudgedCase(explained, new, engines, old.measured)
 
 
 def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...]:

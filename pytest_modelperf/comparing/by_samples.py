@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredLatency
 from pytest_modelperf.comparing.gates import Gate, stored_metrics
-from pytest_modelperf.comparing.judged_case import Compared, describe_engine, side_run
+from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import compare_counts
@@ -24,7 +24,7 @@ from pytest_modelperf.profiler.sampling_policy import coarsened
 
 def compare_with_samples(
     pair: Pair, before: Side, gate: Gate, place: Place, refusal: str
-) -> Compared:
+) -> JudgedCase:
     """The model measured now against the recorded processes; `refusal` is why there is no duet."""
     begun = time.monotonic()
     now = _measure(pair, gate, place)
@@ -49,7 +49,7 @@ def compare_with_samples(
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )
-    return Compared(comparison, now, (describe_engine(now),))
+    return JudgedCase(comparison, now, (describe_engine(now),))
 
 
 def _measure(pair: Pair, gate: Gate, place: Place) -> CaseProfile:

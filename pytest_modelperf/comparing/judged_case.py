@@ -11,7 +11,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import spread_of_round
 
 
-class Compared(Struct, frozen=True):
+class JudgedCase(Struct, frozen=True):
     """A case with its comparison and with what was measured, where it ran.
 
     `profile` is of the new model, and `before` of the other side of a duet. `observed` are the

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.judged_case import Compared
+from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.pair_run import Pair
@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
 
 
-def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared | None:
+def settle(before: Side, after: Model, setup: Setup, place: Place) -> JudgedCase | None:
     """What a baseline alone says of a model as it is now; None where its twin is needed.
 
     Rebuilding a twin takes longer than all the rest, so this works without it.
@@ -37,15 +37,15 @@ def settle(before: Side, after: Model, setup: Setup, place: Place) -> Compared |
     if not is_same or not stored.is_counted:
         return None
     static = compare_with_stored(place.case, stored, after.static, is_same=True)
-    return Compared(as_unchanged(static), observed=stored.observed)
+    return JudgedCase(as_unchanged(static), observed=stored.observed)
 
 
-def find_missing(case: Case, stored: StoredCase | None, model: Model) -> Compared | None:
+def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
     """A new case with the reason why nothing stored fits it; None where something does."""
     reason = _missing(case.id, stored, model)
     if not reason:
         return None
-    return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+    return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
 
 
 def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
