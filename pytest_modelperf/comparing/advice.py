@@ -25,7 +25,7 @@ _LEAST_FACTOR = 1.5
 _NEAR = 0.005
 
 
-class Remedy(enum.Enum):
+class CaseRemedy(enum.Enum):
     """What would decide a case."""
 
     TIME = "time"
@@ -35,18 +35,18 @@ class Remedy(enum.Enum):
     RECORDING = "recording"
 
 
-class Advice(Struct, frozen=True):
+class CaseAdvice(Struct, frozen=True):
     """What to do about an inconclusive case, and for how many seconds, where that is known."""
 
-    remedy: Remedy
+    remedy: CaseRemedy
     seconds: int | None = None
 
     def in_words(self, options: OptionNames = OF_COMMAND) -> str:
         """The same text wherever it is given."""
-        if self.remedy is Remedy.TIME:
+        if self.remedy is CaseRemedy.TIME:
             seconds = "" if self.seconds is None else f" {self.seconds}"
             return f"give more time with {options.more_time}{seconds}"
-        if self.remedy is Remedy.TOLERANCE:
+        if self.remedy is CaseRemedy.TOLERANCE:
             return (
                 "too near to what is allowed for any run to tell: allow more with "
                 f"{options.tolerance}"
@@ -55,41 +55,41 @@ class Advice(Struct, frozen=True):
 
 
 _TEXTS = {
-    Remedy.QUIET: (
+    CaseRemedy.QUIET: (
         "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
         "doctor tells how quiet this one is)"
     ),
-    Remedy.BUDGET: "too near to its limit for any run to tell: change the budget where it is set",
+    CaseRemedy.BUDGET: "too near to its limit for any run to tell: change the budget where it is set",
     # More time does not help there: how far the recorded processes differ stays as it is.
-    Remedy.RECORDING: (
+    CaseRemedy.RECORDING: (
         "stored times tell little: record the baseline again with pytest --modelperf "
         "--modelperf-update-baseline when less else runs here, so that its twin is trusted"
     ),
 }
 
 
-def advise(case: CaseComparison) -> Advice | None:
+def advise(case: CaseComparison) -> CaseAdvice | None:
     """The advice for a case; None for one that is decided, or that nothing sampled leaves open."""
     unclear = _unclear(case)
     if not unclear:
         return None
     if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
-        return Advice(Remedy.RECORDING)
+        return CaseAdvice(CaseRemedy.RECORDING)
     needs = [(_seconds_needed(m, case), m) for m in unclear]
     known = [(seconds, m) for seconds, m in needs if seconds is not None]
     longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))
     if longest <= MAX_ADVISED_S:
         is_told = len(known) == len(needs)
-        return Advice(Remedy.TIME, rounded_up(longest) if is_told else None)
+        return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_told else None)
     distance = _distance(hardest)
     if distance is None or distance > _NEAR:
-        return Advice(Remedy.QUIET)
-    return Advice(Remedy.TOLERANCE if hardest.limit is None else Remedy.BUDGET)
+        return CaseAdvice(CaseRemedy.QUIET)
+    return CaseAdvice(CaseRemedy.TOLERANCE if hardest.limit is None else CaseRemedy.BUDGET)
 
 
-def advise_all(cases: Iterable[CaseComparison]) -> Iterator[Advice]:
+def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
     """Each remedy of several cases once; of more time the longest."""
-    found: dict[Remedy, Advice] = {}
+    found: dict[CaseRemedy, CaseAdvice] = {}
     for case in cases:
         advice = advise(case)
         if advice is None:
