@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile
-from pytest_modelperf.stats.decisions import Answer, Decision, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
@@ -35,10 +35,10 @@ _LIMIT_LOOKS = plan_looks(100)
 LIMIT_PASS_LEVEL = PASS_LEVEL / (len(_LIMIT_LOOKS) + 1)
 
 _VERDICTS = {
-    Answer.WORSE: Verdict.REGRESSED,
-    Answer.NOT_WORSE: Verdict.PASSED,
-    Answer.BETTER: Verdict.IMPROVED,
-    Answer.OPEN: Verdict.INCONCLUSIVE,
+    RatioAnswer.WORSE: Verdict.REGRESSED,
+    RatioAnswer.NOT_WORSE: Verdict.PASSED,
+    RatioAnswer.BETTER: Verdict.IMPROVED,
+    RatioAnswer.OPEN: Verdict.INCONCLUSIVE,
 }
 
 
@@ -115,10 +115,10 @@ class Gate(Struct, frozen=True, kw_only=True):
             # Nothing is answered between two looks.
             return False
         answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
-        if Answer.WORSE in answers.values():
+        if RatioAnswer.WORSE in answers.values():
             return True
         is_open = any(
-            answer is Answer.OPEN
+            answer is RatioAnswer.OPEN
             and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
             for p, answer in answers.items()
         )
@@ -134,7 +134,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             ).answer
             for limit in self.limits
         ]
-        return Fit.OVER in answers or Fit.OPEN not in answers
+        return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
@@ -177,7 +177,7 @@ def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Met
         decision = (
             # Too few samples today: nothing is shown, and that is said.
             Decision(
-                answer=Answer.OPEN,
+                answer=RatioAnswer.OPEN,
                 confidence=gate.confidence,
                 rounds=now.rounds,
                 samples_needed=latest.needed,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_modelperf.stats.decisions import BudgetDecision, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Times,
@@ -36,17 +36,20 @@ def judge_percentile(
     found = estimate_percentile(rounds, percent, confidence)
     if found.value_ns is None:
         return BudgetDecision(
-            answer=Fit.OPEN, limit=limit_ns, confidence=confidence, samples_needed=found.needed
+            answer=BudgetAnswer.OPEN,
+            limit=limit_ns,
+            confidence=confidence,
+            samples_needed=found.needed,
         )
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
     if percent == MEDIAN and len(rounds) > 1:
         low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
     answer = _compare(low_ns, high_ns, limit_ns)
-    if answer is Fit.WITHIN and percent != MEDIAN:
+    if answer is BudgetAnswer.WITHIN and percent != MEDIAN:
         share, chance = percent / 100.0, level if pass_level is None else pass_level
         needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
         if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
-            answer, high_ns = Fit.OPEN, None
+            answer, high_ns = BudgetAnswer.OPEN, None
     return BudgetDecision(
         answer=answer,
         limit=limit_ns,
@@ -54,7 +57,7 @@ def judge_percentile(
         value=found.value_ns,
         low=low_ns,
         high=high_ns,
-        samples_needed=needed if answer is Fit.OPEN else None,
+        samples_needed=needed if answer is BudgetAnswer.OPEN else None,
     )
 
 
@@ -67,7 +70,11 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
     value = float(np.median(values)) if values else None
     if value is None or len(values) < 2:
         return BudgetDecision(
-            answer=Fit.OPEN, limit=limit, confidence=confidence, value=value, samples_needed=2
+            answer=BudgetAnswer.OPEN,
+            limit=limit,
+            confidence=confidence,
+            value=value,
+            samples_needed=2,
         )
     low, high = typical_interval(values, confidence)
     low, high = min(low, value), max(high, value)
@@ -121,9 +128,9 @@ def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> flo
     return bounded_exp(float(slowest.mean()) + factor * float(slowest.std(ddof=1)))
 
 
-def _compare(low: float | None, high: float | None, limit: float) -> Fit:
+def _compare(low: float | None, high: float | None, limit: float) -> BudgetAnswer:
     if low is None or high is None or math.isnan(limit):
-        return Fit.OPEN
+        return BudgetAnswer.OPEN
     if low > limit:
-        return Fit.OVER
-    return Fit.WITHIN if high < limit else Fit.OPEN
+        return BudgetAnswer.OVER
+    return BudgetAnswer.WITHIN if high < limit else BudgetAnswer.OPEN

@@ -7,7 +7,7 @@ import enum
 from msgspec import Struct
 
 
-class Answer(enum.Enum):
+class RatioAnswer(enum.Enum):
     """Whether a ratio is above what is allowed.
 
     `BETTER` is `NOT_WORSE` and more: the ratio is below the inverse of what is allowed, so that
@@ -31,7 +31,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     percentile needs, None where it has them.
     """
 
-    answer: Answer
+    answer: RatioAnswer
     confidence: float
     rounds: int
     ratio: float | None = None
@@ -43,10 +43,10 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        return self.answer is Answer.OPEN
+        return self.answer is RatioAnswer.OPEN
 
 
-class Fit(enum.Enum):
+class BudgetAnswer(enum.Enum):
     """Whether a figure keeps to its budget."""
 
     OVER = "over budget"
@@ -60,7 +60,7 @@ class BudgetDecision(Struct, frozen=True, kw_only=True):
     `value` is None where the samples do not support it: then `samples_needed` says how many would.
     """
 
-    answer: Fit
+    answer: BudgetAnswer
     limit: float
     confidence: float
     value: float | None = None

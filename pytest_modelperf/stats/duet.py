@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Floats,
@@ -120,10 +120,10 @@ class Sequences(Struct, frozen=True):
 
 _WORSE, _NOT_WORSE, _BETTER = 1, -1, -2
 _ANSWERS = {
-    _WORSE: Answer.WORSE,
-    0: Answer.OPEN,
-    _NOT_WORSE: Answer.NOT_WORSE,
-    _BETTER: Answer.BETTER,
+    _WORSE: RatioAnswer.WORSE,
+    0: RatioAnswer.OPEN,
+    _NOT_WORSE: RatioAnswer.NOT_WORSE,
+    _BETTER: RatioAnswer.BETTER,
 }
 
 
@@ -374,7 +374,7 @@ def _undecided(
     else:
         rounds_needed = next((look for look in rule.pass_looks if look > len(pairs)), None)
     return Decision(
-        answer=Answer.OPEN,
+        answer=RatioAnswer.OPEN,
         confidence=rule.confidence,
         rounds=len(pairs),
         ratio=bounded_exp(float(values.mean())) if values.size and not needed else None,
@@ -394,12 +394,12 @@ def _describe(ended: Sequences, schedule: Schedule, rule: DuetRule) -> Decision:
     # which the disturbed rounds do not count.
     critical = float(t_critical(level, units - 1))
     spread = (high - low) / 2.0 / critical * math.sqrt(units)
-    has_passed = answer is Answer.NOT_WORSE
+    has_passed = answer is RatioAnswer.NOT_WORSE
     # An interval at the level of passes cannot say why nothing was called worse.
-    has_interval = answer is not Answer.OPEN or bool(schedule.alarms)
+    has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
     seen = _shift(spread, rule.level if has_passed or not has_interval else level, units)
     needed = None
-    if answer is Answer.OPEN:
+    if answer is RatioAnswer.OPEN:
         nearest = schedule.passes[-1].level if centre < rule.margin and schedule.passes else level
         found = _units_to_decide(spread, units, nearest, abs(centre - rule.margin))
         needed = None if found is None else math.ceil(found * rounds / units)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import scipy
 
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import POWER
 from pytest_modelperf.stats.estimates import bounded_exp, logs
 from pytest_modelperf.stats.quantiles import t_critical
@@ -35,7 +35,7 @@ def judge_stored(
     confidence = 1.0 - 2.0 * level
     if count < FEWEST_PROCESSES:
         return Decision(
-            answer=Answer.OPEN,
+            answer=RatioAnswer.OPEN,
             confidence=confidence,
             rounds=count,
             rounds_needed=FEWEST_PROCESSES,
@@ -46,13 +46,13 @@ def judge_stored(
     critical = float(t_critical(level, count - 1))
     margin = math.log1p(tolerance)
     low, high = centre - critical * spread, centre + critical * spread
-    answer = Answer.OPEN
+    answer = RatioAnswer.OPEN
     if low > margin:
-        answer = Answer.WORSE
+        answer = RatioAnswer.WORSE
     elif high < -margin:
-        answer = Answer.BETTER
+        answer = RatioAnswer.BETTER
     elif high < margin:
-        answer = Answer.NOT_WORSE
+        answer = RatioAnswer.NOT_WORSE
     seen = float(scipy.special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
     return Decision(
         answer=answer,

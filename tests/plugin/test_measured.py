@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Recording
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from tests.plugin.project import assert_says_no_internals, write_table
 from tests.plugin.timed_models import (
     JSON,
@@ -357,7 +357,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def judge(*_: object, **__: object) -> Decision:
         return Decision(
-            answer=Answer.OPEN,
+            answer=RatioAnswer.OPEN,
             confidence=0.99,
             rounds=6,
             ratio=1.02,
