@@ -26,10 +26,10 @@ from pytest_modelperf.stats.quantiles import (
 from pytest_modelperf.stats.records import (
     PERCENTS,
     Latency,
+    LatencySpread,
     Percentile,
     Ratio,
     RoundSpread,
-    Spread,
     Turns,
 )
 
@@ -142,11 +142,11 @@ def rounds_to_detect(
     return int(enough[0]) if enough.size else None
 
 
-def describe_spread(rounds: Sequence[Times]) -> Spread:
+def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
     """How far inferences of one session lie apart, and how far the medians of sessions do."""
     medians = logs([float(np.median(times)) for times in rounds])
     within = [float(logs(times).std(ddof=1)) for times in rounds if len(times) > 1]
-    return Spread(
+    return LatencySpread(
         inferences=float(np.median(within)) if within else None,
         sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
     )

@@ -141,7 +141,7 @@ class Ratio(Struct, frozen=True):
     high: float | None
 
 
-class Spread(Struct, frozen=True, kw_only=True):
+class LatencySpread(Struct, frozen=True, kw_only=True):
     """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
 
     inferences: float | None
