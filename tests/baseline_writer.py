@@ -27,7 +27,6 @@ from pytest_modelperf.baselines.records import (
     Baseline,
     Fidelity,
     MachineBaseline,
-    Plan,
     Provenance,
     Recording,
     StoredCase,
@@ -35,6 +34,7 @@ from pytest_modelperf.baselines.records import (
     StoredProcess,
     StoredRound,
     StoredStatic,
+    UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -138,11 +138,11 @@ class Scenario:
 
     name: str
     stored: Recording | None
-    plan: Callable[[Baseline | None], Plan]
+    plan: Callable[[Baseline | None], UpdatePlan]
 
 
-def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], Plan]:
-    def plan(stored: Baseline | None) -> Plan:
+def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], UpdatePlan]:
+    def plan(stored: Baseline | None) -> UpdatePlan:
         assert stored is not None
         return plan_removal(stored, case_ids)
 

@@ -35,7 +35,6 @@ from pytest_modelperf.baselines.records import (
     Fidelity,
     MachineBaseline,
     ModelBaseline,
-    Plan,
     Provenance,
     Recording,
     StoredCase,
@@ -44,6 +43,7 @@ from pytest_modelperf.baselines.records import (
     StoredRound,
     StoredStatic,
     StoredTwin,
+    UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case, store_latency, thin
@@ -1181,7 +1181,7 @@ class Refusing:
         return refusing
 
 
-def _planned(root: Path) -> tuple[Baseline, Plan]:
+def _planned(root: Path) -> tuple[Baseline, UpdatePlan]:
     before = store_recording(root, make_recording(("b1-c1", "b8-c2")))
     return before, plan_update(before, make_recording(("b1-c1",), version=2))
 

@@ -25,9 +25,9 @@ from pytest_modelperf.baselines.records import (
     Baseline,
     Change,
     ModelBaseline,
-    Plan,
     Recording,
     StoredStatic,
+    UpdatePlan,
 )
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
@@ -745,9 +745,9 @@ def baseline(name: str, *case_ids: str) -> Baseline:
     return Baseline(name=name, model=model, twin=name.encode())
 
 
-def plan(name: str, *, before: Baseline | None = None, removes: bool = False) -> Plan:
+def plan(name: str, *, before: Baseline | None = None, removes: bool = False) -> UpdatePlan:
     after = None if removes else replace(baseline(name), twin=b"new")
-    return Plan(
+    return UpdatePlan(
         name=name,
         recording=Recording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
         removed=(),

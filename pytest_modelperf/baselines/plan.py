@@ -16,13 +16,13 @@ from pytest_modelperf.baselines.records import (
     Change,
     MachineBaseline,
     ModelBaseline,
-    Plan,
     Provenance,
     Recording,
     StoredCase,
     StoredLatency,
     StoredStatic,
     StoredTwin,
+    UpdatePlan,
     Value,
 )
 from pytest_modelperf.files.fields import rounded
@@ -38,7 +38,7 @@ _MAIN_FIGURES = frozenset({"macs", "params", "latency_p50_ns", "latency_p95_ns"}
 _SHORT = 12
 
 
-def plan_update(stored: Baseline | None, recording: Recording) -> Plan:
+def plan_update(stored: Baseline | None, recording: Recording) -> UpdatePlan:
     """What storing a recording would change."""
     old = stored.model if stored is not None else None
     model = _merge_models(old, recording)
@@ -54,7 +54,7 @@ def plan_update(stored: Baseline | None, recording: Recording) -> Plan:
     return _plan(recording.name, recording, (), stored, after)
 
 
-def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> Plan:
+def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> UpdatePlan:
     """What removing these cases, or with None the whole model, would change on every machine."""
     gone = {case.id for case in stored.model.cases} if case_ids is None else set(case_ids)
     cases = tuple(case for case in stored.model.cases if case.id not in gone)
@@ -78,8 +78,8 @@ def _plan(
     removed: tuple[str, ...],
     before: Baseline | None,
     after: Baseline | None,
-) -> Plan:
-    return Plan(
+) -> UpdatePlan:
+    return UpdatePlan(
         name=name,
         recording=recording,
         removed=removed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.baselines.records import Change, Plan, Value
+from pytest_modelperf.baselines.records import Change, UpdatePlan, Value
 from pytest_modelperf.report.tables import CUT, Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms
@@ -31,7 +31,7 @@ _TIME = "_ns"
 _SIZE = "_bytes"
 
 
-def plan_table(plan: Plan) -> Table:
+def plan_table(plan: UpdatePlan) -> Table:
     """One row per figure that changes; the title names the model, the caption says the notes."""
     machines = {change.machine for change in plan.changes if change.machine is not None}
     columns = (

@@ -279,7 +279,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return new / old
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class UpdatePlan(Struct, frozen=True, kw_only=True):
     """An update that was decided and not yet done: the baseline before and after it.
 
     `after` is None where nothing of the model is left. `notes` say what whoever reads the plan

@@ -23,7 +23,7 @@ from msgspec import Struct
 from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
 from pytest_modelperf.baselines.encode import encode_machine, encode_model
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
-from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, Plan
+from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, UpdatePlan
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.writing import (
@@ -92,7 +92,7 @@ class BaselineStore(Struct, frozen=True):
             )
         raise _wrong_twin(folder)
 
-    def apply(self, plan: Plan) -> Plan:
+    def apply(self, plan: UpdatePlan) -> UpdatePlan:
         """Write what was planned, and return what that changed.
 
         It is planned again on what is stored by then, so that writers who work on other cases
@@ -113,7 +113,7 @@ class BaselineStore(Struct, frozen=True):
                 "writable, or give another with --modelperf-baseline-dir."
             ) from error
 
-    def _apply(self, plan: Plan, folder: Path) -> Plan:
+    def _apply(self, plan: UpdatePlan, folder: Path) -> UpdatePlan:
         self._remove_remains()
         _settle(folder)
         recording = plan.recording
