@@ -25,10 +25,10 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineRecording,
     Fidelity,
     MachineBaseline,
     Provenance,
-    Recording,
     StoredCase,
     StoredLatency,
     StoredProcess,
@@ -70,10 +70,10 @@ def make_recording(
     *,
     twin: bytes | None = b"twin",
     key: str = MACHINE.key,
-) -> Recording:
+) -> BaselineRecording:
     """What a run would store of such cases; every version of the model is another one."""
     digest = hashlib.sha256(str(version).encode()).hexdigest()
-    return Recording(
+    return BaselineRecording(
         name=NAME,
         model=ModelFacts("encoder.onnx", None, digest, 1000 + version, {"ai.onnx": 17}, "torch"),
         cases=tuple(make_case(case_id, digest, version) for case_id in case_ids),
@@ -137,7 +137,7 @@ class Scenario:
     """What is there, and what is then planned."""
 
     name: str
-    stored: Recording | None
+    stored: BaselineRecording | None
     plan: Callable[[Baseline | None], UpdatePlan]
 
 

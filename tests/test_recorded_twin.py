@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import Baseline, Fidelity, Provenance, Recording
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, Provenance
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
@@ -47,7 +47,7 @@ def recorded(model: onnx.ModelProto) -> Baseline:
     origin = Provenance(date=dt.date(2026, 1, 31))
     cases = tuple(store_case(case, facts, origin, TRUSTED) for case in profile.cases)
     twin = make_twin(open_model(model))
-    recording = Recording(
+    recording = BaselineRecording(
         name="dense",
         model=facts,
         cases=cases,

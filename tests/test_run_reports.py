@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineRecording,
     Change,
     ModelBaseline,
-    Recording,
     StoredStatic,
     UpdatePlan,
 )
@@ -749,7 +749,7 @@ def plan(name: str, *, before: Baseline | None = None, removes: bool = False) ->
     after = None if removes else replace(baseline(name), twin=b"new")
     return UpdatePlan(
         name=name,
-        recording=Recording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
+        recording=BaselineRecording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
         removed=(),
         before=before,
         after=after,
@@ -762,7 +762,7 @@ def plan(name: str, *, before: Baseline | None = None, removes: bool = False) ->
 
 
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
-    recording = Recording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
+    recording = BaselineRecording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
     recorded = outcome(FRESH, recording=recording)
     report = run(recorded, plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineRecording,
     Change,
     MachineBaseline,
     ModelBaseline,
     Provenance,
-    Recording,
     StoredCase,
     StoredLatency,
     StoredStatic,
@@ -38,7 +38,7 @@ _MAIN_FIGURES = frozenset({"macs", "params", "latency_p50_ns", "latency_p95_ns"}
 _SHORT = 12
 
 
-def plan_update(stored: Baseline | None, recording: Recording) -> UpdatePlan:
+def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
     """What storing a recording would change."""
     old = stored.model if stored is not None else None
     model = _merge_models(old, recording)
@@ -74,7 +74,7 @@ def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> Upd
 
 def _plan(
     name: str,
-    recording: Recording | None,
+    recording: BaselineRecording | None,
     removed: tuple[str, ...],
     before: Baseline | None,
     after: Baseline | None,
@@ -90,7 +90,7 @@ def _plan(
     )
 
 
-def _merge_models(old: ModelBaseline | None, recording: Recording) -> ModelBaseline:
+def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> ModelBaseline:
     cases = {case.id: case for case in old.cases} if old is not None else {}
     for case in recording.cases:
         known = cases.get(case.id)
@@ -148,7 +148,7 @@ def _stored_form(case: StoredCase) -> StoredCase:
 
 
 def _merge_twins(
-    old: ModelBaseline | None, recording: Recording, models: set[str | None]
+    old: ModelBaseline | None, recording: BaselineRecording, models: set[str | None]
 ) -> StoredTwin | None:
     """The recorded twin; without one, the old one as long as a case is left that it stands for."""
     if recording.twin is not None:
@@ -165,7 +165,7 @@ def _merge_twins(
 
 
 def _twin_bytes(
-    stored: Baseline | None, recording: Recording, model: ModelBaseline
+    stored: Baseline | None, recording: BaselineRecording, model: ModelBaseline
 ) -> bytes | None:
     if model.twin is None:
         return None

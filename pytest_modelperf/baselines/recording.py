@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import (
+    BaselineRecording,
     Fidelity,
     MachineBaseline,
     Provenance,
-    Recording,
 )
 from pytest_modelperf.baselines.storing import store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
@@ -53,7 +53,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     date: dt.date,
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
-) -> Recording:
+) -> BaselineRecording:
     """Records every case of a model; MeasureError if one cannot be measured."""
     extensions = extensions or Extensions()
     file = open_model(source)
@@ -61,7 +61,7 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     total = len(request.cores) * len(models)
     # Before the twin is made, which has to be that of the same bytes.
     read_facts(models[0], total, watch)
-    parts: list[Recording] = []
+    parts: list[BaselineRecording] = []
     with rebuilt_twin(file) as twin:
         for model in models:
             for cores in request.cores:
@@ -71,16 +71,16 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     return merge_recordings(parts)
 
 
-class Recorded(Struct, frozen=True):
+class RecordedCase(Struct, frozen=True):
     """One case measured anew, and what is to be stored of it; a profile for each process."""
 
-    recording: Recording
+    recording: BaselineRecording
     profiles: tuple[CaseProfile, ...]
 
 
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
     name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
-) -> Recorded:
+) -> RecordedCase:
     """A case measured in one process, and in more where its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     machine = _machine(facts)
@@ -107,7 +107,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         inputs=model.given_inputs(),
     )
     latency = store_latency(profiles, facts, date)
-    recording = Recording(
+    recording = BaselineRecording(
         name=name,
         model=replace(facts, path=None),
         cases=(stored,),
@@ -115,10 +115,10 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         left_out_bytes=twin.left_out_bytes,
         machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
     )
-    return Recorded(recording, tuple(profiles))
+    return RecordedCase(recording, tuple(profiles))
 
 
-def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
+def record_counts(name: str, model: Model, date: dt.date, place: Place) -> BaselineRecording:
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
@@ -128,10 +128,10 @@ def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recor
     stored = replace(
         stored, dims=dict(sorted(model.binding.dims.items())), inputs=model.given_inputs()
     )
-    return Recording(name=name, model=replace(facts, path=None), cases=(stored,))
+    return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
 
 
-def merge_recordings(parts: Sequence[Recording]) -> Recording:
+def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
     """What several cases of one model are to store, as one.
 
     UsageError where the model changed meanwhile: its cases would not belong together.

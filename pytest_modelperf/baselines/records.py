@@ -239,7 +239,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
         return next((machine for machine in self.machines if machine.key == key), None)
 
 
-class Recording(Struct, frozen=True, kw_only=True):
+class BaselineRecording(Struct, frozen=True, kw_only=True):
     """What a run wants to store of one model: only the cases that it measured.
 
     `twin` is None where none could be made, and `left_out_bytes` is what its weights take;
@@ -287,7 +287,7 @@ class UpdatePlan(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    recording: Recording | None
+    recording: BaselineRecording | None
     removed: tuple[str, ...]
     before: Baseline | None
     after: Baseline | None

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
-from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
@@ -226,7 +226,7 @@ class _Done(Struct, frozen=True):
 
     comparison: CaseComparison
     profile: CaseProfile
-    recording: Recording | None = None
+    recording: BaselineRecording | None = None
     before: Measurement | None = None
     observed: StoredStatic | None = None
 

@@ -25,7 +25,7 @@ from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baselines.records import Baseline, Recording, UpdatePlan
+    from pytest_modelperf.baselines.records import Baseline, BaselineRecording, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
 # A run that ended so has said all that it could.
@@ -198,7 +198,7 @@ class Ending(Struct):
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
-        by_name: dict[str, list[Recording]] = {}
+        by_name: dict[str, list[BaselineRecording]] = {}
         for recording in recordings:
             by_name.setdefault(recording.name, []).append(recording)
         for name, parts in by_name.items():
