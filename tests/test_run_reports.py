@@ -23,8 +23,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineChange,
     BaselineRecording,
-    Change,
     ModelBaseline,
     StoredStatic,
     UpdatePlan,
@@ -754,8 +754,8 @@ def plan(name: str, *, before: Baseline | None = None, removes: bool = False) ->
         before=before,
         after=after,
         changes=(
-            Change(case="b8-c2", name="macs", before=None, after=4_089_184_256),
-            Change(case="b8-c2", name="latency_p50_ns", before=26.1e6, after=29.18e6),
+            BaselineChange(case="b8-c2", name="macs", before=None, after=4_089_184_256),
+            BaselineChange(case="b8-c2", name="latency_p50_ns", before=26.1e6, after=29.18e6),
         ),
         notes=("b1-c1: not measured now",),
     )

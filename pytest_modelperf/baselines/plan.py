@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineChange,
     BaselineRecording,
-    Change,
     MachineBaseline,
     ModelBaseline,
     Provenance,
@@ -190,13 +190,13 @@ def _merge_machines(
     return tuple(machine for _, machine in sorted(by_key.items()))
 
 
-def _changes(before: Baseline | None, after: Baseline | None) -> Iterator[Change]:
+def _changes(before: Baseline | None, after: Baseline | None) -> Iterator[BaselineChange]:
     """One entry a figure; whatever differs has at least one."""
     old, new = _model(before), _model(after)
     if old is not None and new is not None:
         yield from _model_changes(old, new)
     elif new is not None and new.twin is not None:
-        yield Change(case=None, name="twin", before=None, after=_short_twin(new))
+        yield BaselineChange(case=None, name="twin", before=None, after=_short_twin(new))
     for case_id in _case_ids(before, after):
         yield from _case_changes(
             case_id,
@@ -223,36 +223,38 @@ def _notes(before: Baseline | None, after: Baseline | None) -> Iterator[str]:
         )
 
 
-def _model_changes(old: ModelBaseline, new: ModelBaseline) -> Iterator[Change]:
+def _model_changes(old: ModelBaseline, new: ModelBaseline) -> Iterator[BaselineChange]:
     before, after = _short(old.model), _short(new.model)
     if before != after:
-        yield Change(case=None, name="model", before=before, after=after)
+        yield BaselineChange(case=None, name="model", before=before, after=after)
     elif old.model != new.model:
-        yield Change(case=None, name="model facts", before=None, after=None)
+        yield BaselineChange(case=None, name="model facts", before=None, after=None)
     if old.twin != new.twin:
         twins = _short_twin(old), _short_twin(new)
-        yield Change(case=None, name="twin", before=twins[0], after=twins[1])
+        yield BaselineChange(case=None, name="twin", before=twins[0], after=twins[1])
 
 
-def _case_changes(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Iterator[Change]:
+def _case_changes(
+    case_id: str, old: StoredCase | None, new: StoredCase | None
+) -> Iterator[BaselineChange]:
     if old == new:
         return
     before, after = _figures(old), _figures(new)
     changed = [
-        Change(case=case_id, name=name, before=before.get(name), after=after.get(name))
+        BaselineChange(case=case_id, name=name, before=before.get(name), after=after.get(name))
         for name in {**before, **after}
         if before.get(name) != after.get(name)
     ]
     if old is None or new is None:
         changed = [change for change in changed if change.name in _MAIN_FIGURES]
     elif old.static is not None and new.static is not None and old.static.notes != new.static.notes:
-        changed.append(Change(case=case_id, name="notes", before=None, after=None))
+        changed.append(BaselineChange(case=case_id, name="notes", before=None, after=None))
     yield from changed or [_other(case_id, old, new)]
 
 
 def _latency_changes(
     machine: str, case_id: str, old: StoredLatency | None, new: StoredLatency | None
-) -> Iterator[Change]:
+) -> Iterator[BaselineChange]:
     before, after = _latency_figures(old), _latency_figures(new)
     # A median that is the same although its samples are new is worth a line.
     always = {"latency_p50_ns"}
@@ -260,7 +262,7 @@ def _latency_changes(
         known, now = before.get(name), after.get(name)
         is_shown = name in _MAIN_FIGURES if old is None or new is None else known != now
         if is_shown or name in always:
-            yield Change(case=case_id, machine=machine, name=name, before=known, after=now)
+            yield BaselineChange(case=case_id, machine=machine, name=name, before=known, after=now)
 
 
 def _figures(case: StoredCase | None) -> dict[str, Value]:
@@ -320,11 +322,11 @@ def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
 
 
-def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Change:
+def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
     """A change that shows in none of the figures."""
     if old is None or new is None:
         there = "recorded"
-        return Change(
+        return BaselineChange(
             case=case_id,
             name="case",
             before=None if old is None else there,
@@ -332,7 +334,7 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Chan
         )
     if old.model_sha256 != new.model_sha256:
         before, after = old.model_sha256, new.model_sha256
-        return Change(
+        return BaselineChange(
             case=case_id,
             name="model",
             before=before and before[:_SHORT],
@@ -340,8 +342,8 @@ def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> Chan
         )
     if old.provenance != new.provenance:
         before, after = _day(old), _day(new)
-        return Change(case=case_id, name="recorded", before=before, after=after)
-    return Change(case=case_id, name="other figures", before=None, after=None)
+        return BaselineChange(case=case_id, name="recorded", before=before, after=after)
+    return BaselineChange(case=case_id, name="other figures", before=None, after=None)
 
 
 def _day(case: StoredCase) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_modelperf.baselines.records import Change, UpdatePlan, Value
+from pytest_modelperf.baselines.records import BaselineChange, UpdatePlan, Value
 from pytest_modelperf.report.tables import CUT, Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms
@@ -51,7 +51,7 @@ def plan_table(plan: UpdatePlan) -> Table:
     return Table(printable(plan.name), columns, tuple(rows), None, caption)
 
 
-def _row(change: Change, case: str, *, shows_machine: bool) -> tuple[str, ...]:
+def _row(change: BaselineChange, case: str, *, shows_machine: bool) -> tuple[str, ...]:
     what = printable(_TITLES.get(change.name, change.name))
     if shows_machine and change.machine is not None:
         what = f"{what} on {printable(change.machine)}"
@@ -72,7 +72,7 @@ def _value(name: str, value: Value) -> str:
     return format_bytes(value) if name.endswith(_SIZE) else format_count(value)
 
 
-def _change(change: Change) -> str:
+def _change(change: BaselineChange) -> str:
     if change.before is None and change.after is not None:
         return "new"
     if change.after is None and change.before is not None:

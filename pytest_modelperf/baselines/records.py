@@ -257,7 +257,7 @@ class BaselineRecording(Struct, frozen=True, kw_only=True):
         return f"<recording of {self.name}: {len(self.cases)} cases>"
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class BaselineChange(Struct, frozen=True, kw_only=True):
     """One figure that an update changes; None on the side that lacks it.
 
     `case` is None for what is about the whole model, `machine` is the key of the one that a time
@@ -291,7 +291,7 @@ class UpdatePlan(Struct, frozen=True, kw_only=True):
     removed: tuple[str, ...]
     before: Baseline | None
     after: Baseline | None
-    changes: tuple[Change, ...]
+    changes: tuple[BaselineChange, ...]
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
