@@ -34,7 +34,7 @@ from pytest_modelperf.profiler.records import (
 )
 
 
-class Counted(Protocol):
+class CountTotals(Protocol):
     """The totals of a static profile, of today or stored."""
 
     @property
@@ -57,21 +57,21 @@ class Counted(Protocol):
     def knows_activations(self) -> bool: ...
 
 
-class Counts(Struct, frozen=True):
+class SideCounts(Struct, frozen=True):
     """Both counts of one side: what its graph alone tells, and what a run of it completed.
 
     Only counts of one kind are compared. `graph` is None where an older version stored none.
     """
 
-    graph: Counted | None
-    observed: Counted | None
+    graph: CountTotals | None
+    observed: CountTotals | None
 
     @classmethod
-    def of(cls, static: StaticProfile) -> Counts:
+    def of(cls, static: StaticProfile) -> SideCounts:
         return cls(static.from_graph, static.observed)
 
 
-_Reader: TypeAlias = Callable[[Counted], "int | None"]
+_Reader: TypeAlias = Callable[[CountTotals], "int | None"]
 
 # What a model is judged by, and what is shown beside it.
 _GATED: Mapping[str, _Reader] = {
@@ -95,14 +95,16 @@ def compare_cases(
     before: CaseProfile, after: CaseProfile, tolerances: Tolerances = EXACT
 ) -> CaseComparison:
     """One case of two models."""
-    counts = Counts.of(before.static), Counts.of(after.static)
+    counts = SideCounts.of(before.static), SideCounts.of(after.static)
     metrics = static_metrics(*counts, tolerances)
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
     return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = EXACT) -> tuple[Metric, ...]:
+def static_metrics(
+    old: SideCounts, new: SideCounts, tolerances: Tolerances = EXACT
+) -> tuple[Metric, ...]:
     """The figures that follow from the graph; MACs and params decide, the others are shown."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
@@ -115,7 +117,7 @@ def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = EXACT) -> 
     )
 
 
-def _only_scalars_differ(old: Counts, new: Counts) -> bool:
+def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
     """Whether all parameters that the two do not share are tensors of a single value."""
     kinds = [(old.graph, new.graph), (old.observed, new.observed)]
     before, after = next(((b, a) for b, a in kinds if b and a), (None, None))
@@ -159,7 +161,7 @@ def compare_with_stored(
 
     `is_same` says that it is the very case that was recorded: what a run saw then holds now.
     """
-    old, new = Counts(stored.static, stored.observed), Counts.of(now)
+    old, new = SideCounts(stored.static, stored.observed), SideCounts.of(now)
     if is_same and stored.observed is not None:
         new = replace(new, observed=stored.observed)
     changes: list[LayerTypeChange] = []
@@ -184,7 +186,9 @@ class _Change(Struct, frozen=True):
     is_same_part: bool
 
 
-def _metric(name: str, read: _Reader, old: Counts, new: Counts, allowed: float | None) -> Metric:
+def _metric(
+    name: str, read: _Reader, old: SideCounts, new: SideCounts, allowed: float | None
+) -> Metric:
     """A figure on both sides; one of which nothing is said to be allowed is only shown."""
     share = allowed or 0.0
     by_graph = _change(name, read, old.graph, new.graph, share)
@@ -200,7 +204,7 @@ def _metric(name: str, read: _Reader, old: Counts, new: Counts, allowed: float |
     )
 
 
-def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
+def _unlike(read: _Reader, old: SideCounts, new: SideCounts) -> _Change:
     """A figure of two sides that have no kind of count in common: it is shown."""
     before, after = (side.graph or side.observed for side in (old, new))
     return _Change(
@@ -212,7 +216,7 @@ def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
 
 
 def _change(
-    name: str, read: _Reader, old: Counted | None, new: Counted | None, share: float
+    name: str, read: _Reader, old: CountTotals | None, new: CountTotals | None, share: float
 ) -> _Change | None:
     """How a figure changed by one kind of count; None where a side was not counted so."""
     if old is None or new is None:
@@ -250,7 +254,7 @@ def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
     return replace(by_run, verdict=Verdict.INCONCLUSIVE)
 
 
-def _doubts(metrics: Sequence[Metric], old: Counts, new: Counts) -> Iterator[str]:
+def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
     """Why counts that are known decide nothing."""
     if not any(metric.gated and metric.is_open for metric in metrics):
         return
@@ -266,5 +270,5 @@ def _doubts(metrics: Sequence[Metric], old: Counts, new: Counts) -> Iterator[str
         )
 
 
-def _are_whole(*counts: Counted | None) -> bool:
+def _are_whole(*counts: CountTotals | None) -> bool:
     return all(each is not None and each.coverage == 1.0 for each in counts)
