@@ -104,7 +104,7 @@ class Bounds(Struct, frozen=True):
     high: Floats
 
 
-class Sequences(Struct, frozen=True):
+class EndedSequences(Struct, frozen=True):
     """How comparisons ended: what was shown, at which look, and the bounds at that look.
 
     `answer` is 1 where it is worse, -1 not worse, -2 better, and 0 open. `rounds`, `units` and
@@ -152,10 +152,10 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
     return bool(bounds.low[0] > rule.margin)
 
 
-def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Sequences:
+def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> EndedSequences:
     """What is shown of each row of differences, and at which of the looks first."""
     count = len(differences)
-    ended = Sequences(
+    ended = EndedSequences(
         answer=np.zeros(count, dtype=np.int_),
         rounds=np.zeros(count, dtype=np.int_),
         units=np.zeros(count, dtype=np.int_),
@@ -179,7 +179,7 @@ def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Se
 
 
 def _keep(
-    ended: Sequences,
+    ended: EndedSequences,
     rows: npt.NDArray[np.intp],
     look: Look,
     found: Bounds,
@@ -383,7 +383,7 @@ def _undecided(
     )
 
 
-def _describe(ended: Sequences, schedule: Schedule, rule: DuetRule) -> Decision:
+def _describe(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
     """The decision of the only comparison that there is."""
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
