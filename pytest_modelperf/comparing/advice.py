@@ -1,4 +1,4 @@
-"""Why a case is inconclusive, and the one thing that would most likely decide it."""
+"""Why a case is inconclusive, and the one remedy that would most likely decide it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pytest_modelperf.comparing.verdict_lines import (
 from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
 
-# Less than this is no more time to speak of.
+# Advice to take more time asks for at least this many times as much.
 _LEAST_FACTOR = 1.5
-# A figure as near to what is allowed as this stays open on a quiet machine too, as a logarithm.
+# A figure this near to what is allowed, as a logarithm, stays open on a quiet machine too.
 _NEAR = 0.005
 
 
 class CaseRemedy(enum.Enum):
-    """What would decide a case."""
+    """A way to get an inconclusive case decided."""
 
     TIME = "time"
     QUIET = "quiet"
@@ -36,13 +36,13 @@ class CaseRemedy(enum.Enum):
 
 
 class CaseAdvice(Struct, frozen=True):
-    """What to do about an inconclusive case, and for how many seconds, where that is known."""
+    """The remedy for an inconclusive case; `seconds` is the time to give, where it is known."""
 
     remedy: CaseRemedy
     seconds: int | None = None
 
     def in_words(self, options: OptionNames = OF_COMMAND) -> str:
-        """The same text wherever it is given."""
+        """The advice as a phrase for reports."""
         if self.remedy is CaseRemedy.TIME:
             seconds = "" if self.seconds is None else f" {self.seconds}"
             return f"give more time with {options.more_time}{seconds}"
@@ -59,8 +59,10 @@ _TEXTS = {
         "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
         "doctor tells how quiet this one is)"
     ),
-    CaseRemedy.BUDGET: "too near to its limit for any run to tell: change the budget where it is set",
-    # More time does not help there: how far the recorded processes differ stays as it is.
+    CaseRemedy.BUDGET: (
+        "too near to its limit for any run to tell: change the budget where it is set"
+    ),
+    # More time does not help: it does not change how far the recorded processes differ.
     CaseRemedy.RECORDING: (
         "stored times tell little: record the baseline again with pytest --modelperf "
         "--modelperf-update-baseline when less else runs here, so that its twin is trusted"
@@ -69,7 +71,7 @@ _TEXTS = {
 
 
 def advise(case: CaseComparison) -> CaseAdvice | None:
-    """The advice for a case; None for one that is decided, or that nothing sampled leaves open."""
+    """The advice for a case; None if it is decided, or if only exact figures are open."""
     unclear = _unclear(case)
     if not unclear:
         return None
@@ -88,7 +90,7 @@ def advise(case: CaseComparison) -> CaseAdvice | None:
 
 
 def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
-    """Each remedy of several cases once; of more time the longest."""
+    """Each remedy of several cases once, with the longest time."""
     found: dict[CaseRemedy, CaseAdvice] = {}
     for case in cases:
         advice = advise(case)
@@ -100,7 +102,7 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
 
 
 def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
-    """What a run that decided nothing could have seen, and what would help."""
+    """What an inconclusive run could have seen, and what would help."""
     advice = advise(case)
     if advice is None:
         return None
@@ -139,9 +141,9 @@ def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
 
 
 def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
-    """About how long a run would take that mostly decides it; None where nothing tells.
+    """About how long a run would take that most likely decides the metric; None if unknown.
 
-    Infinite where it is no use to try. More rounds than usual are only made in more time.
+    Infinite if no run can. More rounds than usual are only made in more time.
     """
     factor = _times_as_long(metric, case.rounds)
     if factor is None or case.seconds is None:
@@ -153,9 +155,9 @@ def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
 
 
 def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
-    """About how many times as long a run would mostly decide it; None where nothing tells.
+    """About how many times as long a run would have to be to decide the metric; None if unknown.
 
-    What a run can see, and an interval, shrink with the root of the time.
+    Intervals, and the smallest change that a run can see, shrink with the root of the time.
     """
     if metric.rounds_needed is not None and rounds:
         return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
@@ -166,7 +168,7 @@ def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
 
 
 def _reach(metric: Metric) -> float | None:
-    """How far from what is allowed a ratio must be to be mostly told from it, as a logarithm."""
+    """The smallest distance from what is allowed that this run mostly sees, as a logarithm."""
     if metric.limit is None:
         if metric.detectable is None:
             return None

@@ -1,4 +1,4 @@
-"""A comparison as the data that the scripts of a page draw."""
+"""The data of a comparison for the scripts of a page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def engine_of_runs(runs: Iterable[SideRun | None]) -> str:
 
 
 class ShownComparison(Struct, frozen=True):
-    """A comparison as it is shown: under which id and name, and what was told of it alone."""
+    """A comparison with its id and name on the page, and what is known of the model now."""
 
     id: str
     name: str
@@ -71,7 +71,7 @@ class ShownComparison(Struct, frozen=True):
 
     @property
     def has_before(self) -> bool:
-        """Whether anything is known of the side before."""
+        """Whether anything is known about the side before."""
         case = self.compared
         return (
             case.before is not None
@@ -81,7 +81,7 @@ class ShownComparison(Struct, frozen=True):
 
     @property
     def change(self) -> Entry | None:
-        """The ratios that the table of the case shows."""
+        """The ratios in the table of the case."""
         median, p95 = self._ratio(_P50), self._ratio(_P95)
         return None if median is None else change_entry(median, p95=p95)
 
@@ -114,7 +114,7 @@ def _told(run: SideRun | None) -> RanFigures | None:
 
 
 def compared_model(name: str, sides: Sequence[Entry], shown: Sequence[ShownComparison]) -> Entry:
-    """A model with as many sides as are given; of one, it is the one of now."""
+    """A model with its sides; a single side is the model now."""
     count = len(sides)
     points = [each.points()[-count:] for each in shown]
     found = [[p for p in side if p is not None] for side in zip(*points, strict=True)]
