@@ -1,7 +1,7 @@
-"""What an update would change, decided before anything is written. Pure.
+"""The changes that an update would make, decided before anything is written.
 
-A case that was not measured stays as it is. A case whose content is the same keeps its provenance
-too, so that accepting what already holds changes no file.
+A case that was not measured stays as it is. A case with the same content keeps its provenance too,
+so accepting the same content again changes no file.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FIGURES = (
     *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),
     *("weight_bytes", "activation_bytes", "peak_activation_bytes", "coverage"),
 )
-# Of a case that comes or goes, these say enough.
+# The figures that are shown of a case that is added or removed.
 _MAIN_FIGURES = frozenset({"macs", "params", "latency_p50_ns", "latency_p95_ns"})
 _SHORT = 12
 
 
 def plan_update(stored: Baseline | None, recording: BaselineRecording) -> UpdatePlan:
-    """What storing a recording would change."""
+    """The changes that storing a recording would make."""
     old = stored.model if stored is not None else None
     model = _merge_models(old, recording)
     machines = stored.machines if stored is not None else ()
@@ -55,7 +55,7 @@ def plan_update(stored: Baseline | None, recording: BaselineRecording) -> Update
 
 
 def plan_removal(stored: Baseline, case_ids: Sequence[str] | None = None) -> UpdatePlan:
-    """What removing these cases, or with None the whole model, would change on every machine."""
+    """The removal of these cases, or of the whole model with None, on every machine."""
     gone = {case.id for case in stored.model.cases} if case_ids is None else set(case_ids)
     cases = tuple(case for case in stored.model.cases if case.id not in gone)
     after = None
@@ -106,7 +106,7 @@ def _merge_models(old: ModelBaseline | None, recording: BaselineRecording) -> Mo
 
 
 def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
-    """A case that was only counted, with what an earlier run told of the very same model."""
+    """A case that was only counted, with the facts of an earlier run of the same model."""
     was_run = new.engine is not None or new.fidelity is not None
     if was_run or known is None or known.model_sha256 != new.model_sha256:
         return new
@@ -123,7 +123,7 @@ def _with_what_ran(new: StoredCase, known: StoredCase | None) -> StoredCase:
 
 
 def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance | None:
-    """The provenance of counts, with the version of the engine that ran the case before."""
+    """The provenance of counts, with the version of the engine that ran the case earlier."""
     if counted is None or known.engine is None:
         return counted
     packages = {name: v for name, v in counted.packages.items() if name != known.engine}
@@ -134,7 +134,7 @@ def _with_engine_of(counted: Provenance | None, known: StoredCase) -> Provenance
 
 
 def _stored_form(case: StoredCase) -> StoredCase:
-    """The case with its ratios as they are after writing and reading."""
+    """The case with its ratios rounded as they are stored."""
     if case.fidelity is None:
         return case
     ratio = case.fidelity.ratio
@@ -150,7 +150,7 @@ def _stored_form(case: StoredCase) -> StoredCase:
 def _merge_twins(
     old: ModelBaseline | None, recording: BaselineRecording, models: set[str | None]
 ) -> StoredTwin | None:
-    """The recorded twin; without one, the old one as long as a case is left that it stands for."""
+    """The recorded twin; without one, the old twin while it stands for a remaining case."""
     if recording.twin is not None:
         digest = hashlib.sha256(recording.twin).hexdigest()
         return StoredTwin(
@@ -191,7 +191,7 @@ def _merge_machines(
 
 
 def _changes(before: Baseline | None, after: Baseline | None) -> Iterator[BaselineChange]:
-    """One entry a figure; whatever differs has at least one."""
+    """The changes, one for each figure; whatever differs has at least one."""
     old, new = _model(before), _model(after)
     if old is not None and new is not None:
         yield from _model_changes(old, new)
@@ -256,7 +256,7 @@ def _latency_changes(
     machine: str, case_id: str, old: StoredLatency | None, new: StoredLatency | None
 ) -> Iterator[BaselineChange]:
     before, after = _latency_figures(old), _latency_figures(new)
-    # A median that is the same although its samples are new is worth a line.
+    # The median of new samples has a line even if it did not change.
     always = {"latency_p50_ns"}
     for name in {**before, **after}:
         known, now = before.get(name), after.get(name)
@@ -323,7 +323,7 @@ def _listed(options: Mapping[str, str]) -> str:
 
 
 def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
-    """A change that shows in none of the figures."""
+    """A change that no figure shows."""
     if old is None or new is None:
         there = "recorded"
         return BaselineChange(

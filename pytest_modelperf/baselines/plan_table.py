@@ -1,4 +1,4 @@
-"""The table of what an update of the baselines would change, before it is written."""
+"""The table of the changes that an update of the baselines would make."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TITLES = {
     "twin_trusted": "twin trusted",
     "batch_size": "batch size",
 }
-# Columns of figures are never cut to fit, so the texts between them are short.
+# Columns of figures are never cut to fit, so texts in them are kept short.
 _LONGEST = 24
 _TIME = "_ns"
 _SIZE = "_bytes"
 
 
 def plan_table(plan: UpdatePlan) -> Table:
-    """One row per figure that changes; the title names the model, the caption says the notes."""
+    """One row for each figure that changes, with the model as title and the notes as caption."""
     machines = {change.machine for change in plan.changes if change.machine is not None}
     columns = (
         Column("case", is_text=True, is_name=True),
