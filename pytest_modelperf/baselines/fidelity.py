@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
 
-# How much a twin may differ from its model, and the confidence with which a larger difference is shown.
+# How much a twin may differ from its model, and the confidence of the intervals that decide.
 FIDELITY = 0.02
 _FIDELITY_CONFIDENCE = 0.95
 # A twin with the plan of its model is trusted if it was not shown to differ after these rounds.

@@ -35,7 +35,7 @@ _CLOSED = "it is closed"
 
 @contextmanager
 def written_text(target: Target) -> Iterator[TextIO]:
-    """A stream for a new text, of which half replaces no file; OutputError if it cannot be written."""
+    """A stream for a new text, of which half replaces no file; OutputError if that fails."""
     if is_stdout(target):
         with _naming(target):
             yield _open_stdout()
