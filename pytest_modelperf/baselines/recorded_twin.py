@@ -83,6 +83,6 @@ def _other_twin(baseline: Baseline, found: str) -> BaselineError:
     return BaselineError(
         f"twin.onnx of the baseline {printable(baseline.name)} is not the twin of the model that "
         f"was recorded: {found}. Restore the folder from version control. "
-        "Where another version or a plugin counts otherwise, record it anew with "
+        "If another version or a plugin counts differently, record it anew with "
         "`pytest --modelperf --modelperf-update-baseline`."
     )

@@ -94,8 +94,8 @@ class BaselineStore(Struct, frozen=True):
             return Baseline(name=name, model=model, twin=twin, machines=kept)
         if data is None:
             raise BaselineError(
-                f"{printable(str(folder))} has no {MODEL_FILE}, and the files beside it mean "
-                "nothing without. Restore it from version control, or delete the folder."
+                f"{printable(str(folder))} has no {MODEL_FILE}, and the other files mean "
+                "nothing without it. Restore it from version control, or delete the folder."
             )
         raise _wrong_twin(folder)
 
@@ -336,7 +336,7 @@ def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Pa
 def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it checks
     if not is_equal:
         raise BaselineError(
-            f"{printable(str(path))} would not read as it was written, so it was not. "
+            f"{printable(str(path))} would not be read as it was written, so it was not written. "
             "Report this with the plan that was shown."
         )
 

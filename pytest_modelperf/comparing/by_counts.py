@@ -265,13 +265,13 @@ def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iter
         return
     if old.graph is None:
         yield (
-            "an older version recorded only what a run completed, not what the graph alone "
-            "tells: record the baseline anew"
+            "an older version recorded only the counts that a run completed, not those of the "
+            "graph alone: record the baseline anew"
         )
     elif _are_whole(old.observed, new.observed):
         yield (
-            "runs of both computed other amounts, and their graphs tell no such difference: values "
-            "decide a branch, a trip count or a shape"
+            "the counts of the runs differ, but those of the graphs do not: values decide a branch, "
+            "a trip count or a shape"
         )
 
 

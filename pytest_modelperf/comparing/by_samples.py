@@ -79,7 +79,7 @@ def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> 
     noise = find_noise([made.block.noise for made in now.rounds], cores)
     if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
         return None
-    return f"{', '.join(noise)}, so that slower times say nothing of the model"
+    return f"{', '.join(noise)}, so slower times may not come from the model"
 
 
 def _as_inconclusive(metric: Metric) -> Metric:

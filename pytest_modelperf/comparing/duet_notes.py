@@ -67,6 +67,6 @@ def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[st
     seconds = (last - first) / 1e9
     if seconds > setup.policy.max_seconds:
         yield (
-            f"its rounds are slow, so it was measured for {seconds:.0f} s in place of "
-            f"{setup.policy.max_seconds:g} s: nobody gave a time"
+            f"its rounds are slow, so it was measured for {seconds:.0f} s instead of "
+            f"{setup.policy.max_seconds:g} s: no time was given"
         )

@@ -125,7 +125,7 @@ def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
-def tells_of_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
+def describe_open_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
     """A line for each judged tail that stayed open.
 
     `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
@@ -181,7 +181,7 @@ def describe_facts(
     for output in case.outputs:
         if output.difference is not None:
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
-    for line in tells_of_tails(case, options):
+    for line in describe_open_tails(case, options):
         yield "tail", line
     if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
         yield "params", _ONLY_SCALARS

@@ -54,8 +54,8 @@ def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> 
             raise BaselineError(f"{name} is not a file. {advice}")
         if found.st_size > most_bytes:
             raise BaselineError(
-                f"{name} has {format_bytes(found.st_size)}, of which no more than "
-                f"{format_bytes(most_bytes)} would be read. {advice}"
+                f"{name} has {format_bytes(found.st_size)}, and at most "
+                f"{format_bytes(most_bytes)} are read. {advice}"
             )
         parts = []
         while part := os.read(handle, _READ_BYTES):
@@ -168,5 +168,5 @@ def _unreadable(name: str, error: OSError) -> BaselineError:
     reason = error.strerror or str(error)
     advice = "Make it a file that you may read."
     if isinstance(error, NotADirectoryError):
-        advice = "Give a folder that is one, or that is not there yet."
+        advice = "Give a folder, or a path where nothing is yet."
     return BaselineError(f"{name} cannot be read: {reason}. {advice}")
