@@ -270,8 +270,8 @@ def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iter
         )
     elif _are_whole(old.observed, new.observed):
         yield (
-            "the counts of the runs differ, but those of the graphs do not: values decide a branch, "
-            "a trip count or a shape"
+            "the counts of the runs differ, but those of the graphs do not: values decide a "
+            "branch, a trip count or a shape"
         )
 
 
