@@ -66,8 +66,9 @@ class ShownComparison(Struct, frozen=True):
     counted: Mapping[str, LayerType] | None = None
 
     @property
-    def told(self) -> tuple[RanFigures | None, RanFigures | None]:
-        return _told(self.compared.before), _told(self.compared.after) or self.alone
+    def figures(self) -> tuple[RanFigures | None, RanFigures | None]:
+        """The measured figures of both sides."""
+        return _figures(self.compared.before), _figures(self.compared.after) or self.alone
 
     @property
     def has_before(self) -> bool:
@@ -96,9 +97,9 @@ class ShownComparison(Struct, frozen=True):
         case = self.compared
         before, after = (
             None
-            if told is None and case.failure is None
-            else point_entry(self.id, case.case, told, reason=None if told else case.failure)
-            for told in self.told
+            if figures is None and case.failure is None
+            else point_entry(self.id, case.case, figures, reason=None if figures else case.failure)
+            for figures in self.figures
         )
         return before, after
 
@@ -109,7 +110,7 @@ def shown_comparisons(comparison: Comparison) -> list[ShownComparison]:
     ]
 
 
-def _told(run: SideRun | None) -> RanFigures | None:
+def _figures(run: SideRun | None) -> RanFigures | None:
     return None if run is None else RanFigures(latency=run.latency, rounds=run.rounds)
 
 
@@ -136,7 +137,7 @@ def compared_case(each: ShownComparison, sides: int) -> Entry:
         each.name,
         each.compared.case,
         word=each.word,
-        told=each.told[-sides:],
+        told=each.figures[-sides:],
         types=comparison_types(each.compared, sides, each.counted),
         layers=comparison_layers(each.compared) if sides > 1 else [],
     )
