@@ -118,7 +118,7 @@ class Differences(Struct, frozen=True):
         return self.time(self.before.times_at(before), self.after.times_at(after))
 
     def rank(self, time: TimeChange | None) -> float:
-        """A sort key: the smaller, the more of the difference is explained."""
+        """A sort key, which is smaller the more of the difference is explained."""
         if time is None or self.total is None:
             return 0.0
         return -time.ns if self.total.ns >= 0 else time.ns

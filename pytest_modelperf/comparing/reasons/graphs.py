@@ -22,7 +22,7 @@ from pytest_modelperf.text.units import format_count, format_shape
 
 
 def operator_reasons(found: Differences) -> tuple[Reason, ...]:
-    """One reason for each operator of which layers were added or removed."""
+    """One reason for each operator with added or removed layers."""
     removed = _unmatched_by_operator(found.before, found.pairs)
     added = _unmatched_by_operator(found.after, set(found.pairs.values()))
     before, after = (

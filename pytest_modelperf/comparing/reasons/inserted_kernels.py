@@ -39,7 +39,7 @@ class EnginePlan(Protocol):
 def inserted_kernel_reasons(
     found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
 ) -> tuple[Reason, ...]:
-    """One reason for each operator of which the engine inserts another number of kernels."""
+    """One reason for each operator whose inserted kernels differ in number."""
     old_rows, new_rows = found.before.others, found.after.others
     old_steps = _inserted_steps(before_plan, found.before)
     new_steps = _inserted_steps(after_plan, found.after)
@@ -77,7 +77,7 @@ def _inserted_steps(
 
 
 def _count(steps: Mapping[str, Sequence[PlanStep]] | None, op: str, *, has_run: bool) -> int | None:
-    """How many kernels of an operator were inserted; None where some ran and no plan has them."""
+    """The number of inserted kernels of an operator; None if some ran but there is no plan."""
     if steps is not None:
         return len(steps.get(op, ()))
     return None if has_run else 0

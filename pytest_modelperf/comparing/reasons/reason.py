@@ -24,9 +24,9 @@ LayerPair: TypeAlias = tuple[int, int]
 class Reason(Struct, frozen=True):
     """A fact that explains a part of the difference between two cases.
 
-    `time` is what its layers take more now, None where none of them ran. `added_macs` are the MACs
-    that they have more. `pairs` are the layers on both sides that it explains, and `kernel` is a
-    kind of kernels that belong to no layer.
+    `time` is how much longer its layers take now; None if none of them ran. `added_macs` is how
+    many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
+    a kind of kernels that belong to no layer.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Reasons where nothing changed that could be named: the same layers take another time."""
+"""Reasons where no change was found: the same layers take another time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _LEAST_CHANGE = 0.02
 def proportional_reason(found: Differences, changes: Sequence[Reason]) -> Reason | None:
     """The reason that everything became slower alike, which no change of a graph does.
 
-    `changes` are the reasons that are known already: with any of layers or kernels there is none.
+    `changes` are the reasons found so far. There is no such reason if one of them is about layers
+    or kernels.
     """
     ratio = found.ratio
     if not found.is_real or ratio is None or abs(ratio - 1) < _LEAST_CHANGE:
