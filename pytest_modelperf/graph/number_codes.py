@@ -64,11 +64,11 @@ class NumberType(Struct, frozen=True):
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest positive number with a full mantissa; 0 for integers."""
+        """The smallest positive number with a full mantissa; 1 for integers."""
         if self.name == _SCALE:
             return float(2.0**-_SCALE_BIAS)
         layout = _LAYOUTS.get(self.name)
-        return 0.0 if layout is None else float(2.0 ** (1 - layout.bias))
+        return 1.0 if layout is None else float(2.0 ** (1 - layout.bias))
 
     @property
     def subnormal_steps(self) -> int:
@@ -95,6 +95,10 @@ class NumberType(Struct, frozen=True):
         if self.name == "bool":
             return 1
         return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
+
+    def shape(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape in which a tensor of these dimensions holds its numbers."""
+        return dims if self.components == 1 else (*dims, self.components)
 
     def decode(self, codes: Codes) -> Numbers:
         """The numbers that the codes stand for, in a type that numpy has."""
@@ -129,18 +133,6 @@ class NumberType(Struct, frozen=True):
             return whole.astype(np.uint64 if self.name[0] == "u" else np.int64).view(np.uint64)
         codes = whole.astype(np.int64).astype(_code_dtype(self.bits))
         return codes if self.bits >= 8 else codes & np.uint8((1 << self.bits) - 1)
-
-    def special(self, name: str) -> int | None:
-        """The code of `nan`, `inf` or `-inf`; None where the type has no such number."""
-        if not self.is_float:
-            return None
-        if self.bits <= 8:
-            table = _table(self.name)
-            found = np.flatnonzero(np.isnan(table) if name == "nan" else table == float(name))
-            return int(found[0]) if found.size else None
-        if self.name == "bfloat16":
-            return int(np.float32(name).view(np.uint32)) >> 16
-        return int(np.dtype(self.name).type(name).view(_code_dtype(self.bits)))
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Codes:
         """The codes in packed bytes; of 4 or 2 bits, padding included."""

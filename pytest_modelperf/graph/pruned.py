@@ -32,7 +32,7 @@ from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
-from pytest_modelperf.graph.weight_notes import Spread, Statistics
+from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from pytest_modelperf.text.escaping import printable
 
@@ -277,7 +277,7 @@ def _spread(generated: _Prunable) -> Statistics:
     https://arxiv.org/abs/1502.01852, equation 10.
     """
     deviation = math.sqrt(2 / max(1, generated.fan_in))
-    return Statistics(Spread(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation))
+    return Statistics(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation)
 
 
 class _Place(Struct, frozen=True, eq=False):

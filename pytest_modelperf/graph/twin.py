@@ -208,15 +208,6 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
         yield LeftOut(stored, kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", number, parsed)
 
 
-def subnormal_weights(twin: Twin) -> dict[str, int]:
-    """How many subnormal numbers each weight has that has any: they slow some kernels down."""
-    return {
-        weight.key: weight.note.subnormals
-        for weight in left_out(twin)
-        if isinstance(weight.note, Statistics) and weight.note.subnormals
-    }
-
-
 # -- making
 
 
@@ -270,20 +261,14 @@ def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, i
     if stored_bytes(tensor) <= limit:
         return False
     if stored.place is Place.SPARSE_INDICES:
-        note: Note | None = _describe_indices(file, stored, number)
+        note: Note = _describe_indices(file, stored, number)
     else:
-        # Nothing needs the values of a small mask to know a shape, but engines look into masks.
-        can_sum_up = (
-            tensor.data_type != TensorProto.BOOL or stored_bytes(tensor) > KEEP_INTEGER_BYTES
-        )
-        note = describe(
-            number,
-            tuple(tensor.dims),
-            lambda: read_codes(file, tensor, number),
-            can_sum_up=can_sum_up,
-        )
-    if note is None:
-        return False
+        dims = tuple(tensor.dims)
+        note = describe(number, dims, lambda: read_codes(file, tensor, number))
+        # Engines look into masks: a small one that has no exact note stays as it is.
+        is_small = stored_bytes(tensor) <= KEEP_INTEGER_BYTES
+        if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
+            return False
     _clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=LOCATION)
