@@ -6,17 +6,17 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from pytest_modelperf.graph.convert import Block, read_block
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.structure import Plan, PlanNode
+from pytest_modelperf.graph.structure import EnginePlan, PlanNode
 from pytest_modelperf.text.escaping import printable
 
 
-def read_plan(data: bytes) -> Plan:
+def read_plan(data: bytes) -> EnginePlan:
     """The plan in the bytes of an ONNX file; the data of its weights need not be there."""
     file = open_model(data)
     return _plan(read_block(file.proto.graph, "the plan of the engine"))
 
 
-def _plan(block: Block) -> Plan:
+def _plan(block: Block) -> EnginePlan:
     graph = block.proto
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -29,7 +29,7 @@ def _plan(block: Block) -> Plan:
         nodes.append(
             PlanNode(call.proto.name, call.op_type, call.domain, call.inputs, call.outputs, bodies)
         )
-    return Plan(tuple(nodes), frozenset(constants))
+    return EnginePlan(tuple(nodes), frozenset(constants))
 
 
 def find_plan_difference(first: bytes, second: bytes) -> str | None:

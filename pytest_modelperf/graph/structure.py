@@ -215,10 +215,10 @@ class PlanNode(Struct, frozen=True, eq=False):
     domain: str = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    bodies: Mapping[str, Plan] = field(default_factory=dict)
+    bodies: Mapping[str, EnginePlan] = field(default_factory=dict)
 
 
-class Plan(Struct, frozen=True, eq=False):
+class EnginePlan(Struct, frozen=True, eq=False):
     """The graph that an engine made of a model, or of a body in it, and what it folded.
 
     `constants` are the names of the tensors that it stores, those among them that the model
