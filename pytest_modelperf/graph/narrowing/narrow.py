@@ -11,7 +11,7 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
 from pytest_modelperf.graph.narrowing.relating import Related, relate
 from pytest_modelperf.graph.narrowing.selection import Selection, select
 from pytest_modelperf.graph.narrowing.strength import strengths
@@ -72,7 +72,7 @@ def write_narrowed(
 class Choice(Struct, frozen=True, eq=False):
     """What would go of a model, before anything is written."""
 
-    plan: Plan
+    plan: RemovalPlan
     selection: Selection
     kept: tuple[Kept, ...]
 
@@ -86,7 +86,7 @@ def select_channels(bound: BoundModel, share: float) -> Choice:
     related = relate(bound)
     weights = tuple(_weight_axes(related))
     selection = select(related.findings, weights, strengths(related, bound), share)
-    return Choice(Plan(related, selection.removed), selection, _kept(related, selection))
+    return Choice(RemovalPlan(related, selection.removed), selection, _kept(related, selection))
 
 
 def _weight_axes(related: Related) -> list[Dim]:
@@ -103,7 +103,7 @@ def _weight_axes(related: Related) -> list[Dim]:
     return [Dim(name, axis) for name in names for axis in range(len(shapes[name]))]
 
 
-def _layers(plan: Plan) -> int:
+def _layers(plan: RemovalPlan) -> int:
     """How many nodes have a weight that became smaller."""
     return sum(
         any(t is not None and t.is_constant and plan.changes(t.name) for t in step.node.inputs)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class RemovalPlan:
     """A related graph and what goes of it: for each set of places whether it does."""
 
     related: Related

@@ -16,7 +16,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 from pytest_modelperf.graph.narrowing.links import integers, normal_axes
 from pytest_modelperf.graph.narrowing.movements import slice_ranges
-from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
 from pytest_modelperf.graph.narrowing.relating import Step
 from pytest_modelperf.graph.structure import Node, Tensor
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Rewriter:
     """The rewriting of one graph, in place; `added` are the constants that it came to need."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RemovalPlan) -> None:
         self.plan = plan
         self.added: list[NodeProto] = []
         self._taken = set(plan.related.dimensions.shapes)

@@ -19,7 +19,7 @@ from pytest_modelperf.graph.model_file import (
     external_files,
     is_external,
 )
-from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
 from pytest_modelperf.graph.narrowing.relating import used_names
 from pytest_modelperf.graph.narrowing.rewriting import Rewriter
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
@@ -39,7 +39,7 @@ _ALIGNMENT = 4096
 _OVERHEAD_BYTES = 1024
 
 
-def write_planned(bound: BoundModel, plan: Plan, path: Path, max_file_bytes: int) -> None:
+def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
     """Write what a plan leaves of a model; one that is larger has its weights beside it."""
     proto = plan.related.proto
     rewriter = Rewriter(plan)
@@ -75,7 +75,7 @@ def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
     graph.input.extend(inputs)
 
 
-def _declare_shapes(graph: GraphProto, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
+def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
     """Outputs have the shapes that they had; weights that are listed as inputs their new ones."""
     for info in graph.output:
         tensor = tensors[info.name]
@@ -90,11 +90,11 @@ def _declare_shapes(graph: GraphProto, plan: Plan, tensors: Mapping[str, Tensor]
                 dim.dim_value = size
 
 
-def _nbytes(plan: Plan, name: str, tensor: TensorProto) -> int:
+def _nbytes(plan: RemovalPlan, name: str, tensor: TensorProto) -> int:
     return byte_size(dtype_name(tensor.data_type) or "", prod(plan.shape(name)))
 
 
-def _size(plan: Plan, proto: onnx.ModelProto) -> int:
+def _size(plan: RemovalPlan, proto: onnx.ModelProto) -> int:
     """The bytes of the file, or a few more."""
     stored = plan.related.stored
     data = sum(_nbytes(plan, name, tensor) + _OVERHEAD_BYTES for name, tensor in stored.items())
@@ -102,14 +102,14 @@ def _size(plan: Plan, proto: onnx.ModelProto) -> int:
     return data + graph
 
 
-def _put_inside(bound: BoundModel, plan: Plan) -> None:
+def _put_inside(bound: BoundModel, plan: RemovalPlan) -> None:
     """Weights that were cut, and those that lay in another file; the rest is copied later."""
     for name, tensor in _present(plan):
         if plan.changes(name) or is_external(tensor):
             _fill(tensor, _values(bound, plan, name, tensor))
 
 
-def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
+def _write_beside(bound: BoundModel, plan: RemovalPlan, path: Path) -> None:
     """All weights of some size in one file beside the model, one after the other."""
     target = path.with_name(path.name + DATA_SUFFIX)
     if target.resolve() in external_files(bound.file).values():
@@ -137,7 +137,7 @@ def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
                 tensor.external_data.add(key=key, value=value)
 
 
-def _present(plan: Plan) -> Iterator[tuple[str, TensorProto]]:
+def _present(plan: RemovalPlan) -> Iterator[tuple[str, TensorProto]]:
     """The stored tensors of the message that is written, by the names of their values."""
     graph = plan.related.proto.graph
     for tensor in graph.initializer:
@@ -147,7 +147,7 @@ def _present(plan: Plan) -> Iterator[tuple[str, TensorProto]]:
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
-def _values(bound: BoundModel, plan: Plan, name: str, tensor: TensorProto) -> Value:
+def _values(bound: BoundModel, plan: RemovalPlan, name: str, tensor: TensorProto) -> Value:
     return plan.cut(name, bound.file.read_tensor(tensor))
 
 
