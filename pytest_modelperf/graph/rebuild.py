@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
-from pytest_modelperf.graph.stored_tensors import Place
+from pytest_modelperf.graph.stored_tensors import StorageKind
 from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOut, Twin, left_out
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
@@ -71,7 +71,7 @@ def rebuild(
     drawer = Drawer(seed)
     # A kilobyte for each weight is more than what the notes become.
     is_split = size + 1024 * len(weights) > max_file_bytes
-    outside = tuple(w for w in weights if is_split and w.stored.place is Place.INITIALIZER)
+    outside = tuple(w for w in weights if is_split and w.stored.place is StorageKind.INITIALIZER)
     data_path = path.with_name(path.name + DATA_SUFFIX)
     _point_outside(outside, data_path.name)
     holes = _make_holes(tuple(w for w in weights if w not in outside))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
-class Place(Enum):
+class StorageKind(Enum):
     """What a stored tensor is to the model."""
 
     INITIALIZER = "the weight"
@@ -26,7 +26,7 @@ class StoredTensor(Struct, frozen=True, eq=False):
     """
 
     tensor: TensorProto
-    place: Place
+    place: StorageKind
     name: str
     dense_shape: tuple[int, ...] = ()
 
@@ -67,11 +67,11 @@ def _bodies(attribute: AttributeProto) -> Iterator[GraphProto]:
 
 def _of_graph(graph: GraphProto) -> Iterator[StoredTensor]:
     for tensor in graph.initializer:
-        yield StoredTensor(tensor, Place.INITIALIZER, tensor.name)
+        yield StoredTensor(tensor, StorageKind.INITIALIZER, tensor.name)
     for sparse in graph.sparse_initializer:
         name, shape = sparse.values.name, tuple(sparse.dims)
-        yield StoredTensor(sparse.values, Place.SPARSE_VALUES, name)
-        yield StoredTensor(sparse.indices, Place.SPARSE_INDICES, name, shape)
+        yield StoredTensor(sparse.values, StorageKind.SPARSE_VALUES, name)
+        yield StoredTensor(sparse.indices, StorageKind.SPARSE_INDICES, name, shape)
     yield from _of_nodes(graph.node)
 
 
@@ -92,17 +92,17 @@ def _of_defaults(function: FunctionProto) -> Iterator[StoredTensor]:
 def _of_attribute(
     attribute: AttributeProto, name: str, *, is_constant: bool
 ) -> Iterator[StoredTensor]:
-    place = Place.CONSTANT if is_constant else Place.ATTRIBUTE
+    place = StorageKind.CONSTANT if is_constant else StorageKind.ATTRIBUTE
     if attribute.HasField("t"):
         yield StoredTensor(attribute.t, place, name)
     for tensor in attribute.tensors:
-        yield StoredTensor(tensor, Place.ATTRIBUTE, name)
+        yield StoredTensor(tensor, StorageKind.ATTRIBUTE, name)
     sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
     for item in (*sparse, *attribute.sparse_tensors):
         kinds = (
-            (Place.SPARSE_VALUES, Place.SPARSE_INDICES)
+            (StorageKind.SPARSE_VALUES, StorageKind.SPARSE_INDICES)
             if is_constant
-            else (Place.ATTRIBUTE, Place.ATTRIBUTE)
+            else (StorageKind.ATTRIBUTE, StorageKind.ATTRIBUTE)
         )
         yield StoredTensor(item.values, kinds[0], name)
         yield StoredTensor(item.indices, kinds[1], name, tuple(item.dims))

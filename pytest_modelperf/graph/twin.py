@@ -29,7 +29,7 @@ from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.convert import check_text
 from pytest_modelperf.graph.model_file import MAX_RANK, ModelFile, dtype_name, open_model
 from pytest_modelperf.graph.number_codes import NumberType
-from pytest_modelperf.graph.stored_tensors import Place, StoredTensor, walk_nodes, walk_stored
+from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import (
     Indices,
     Note,
@@ -254,13 +254,13 @@ def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, i
     """Put a note in place of a tensor's data, where it has enough of it."""
     tensor = stored.tensor
     number = stored_number(tensor)
-    if stored.place is Place.ATTRIBUTE or number is None:
+    if stored.place is StorageKind.ATTRIBUTE or number is None:
         return False
     is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
     limit = _limit(tensor, is_weight=is_weight)
     if stored_bytes(tensor) <= limit:
         return False
-    if stored.place is Place.SPARSE_INDICES:
+    if stored.place is StorageKind.SPARSE_INDICES:
         note: Note = _describe_indices(file, stored, number)
     else:
         dims = tuple(tensor.dims)
@@ -391,9 +391,9 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
 def _check_place(stored: StoredTensor, note: Note) -> None:
     """Raise ValueError where a note is of a kind that its tensor cannot have."""
     tensor, shape = stored.tensor, stored.dense_shape
-    if stored.place is Place.ATTRIBUTE:
+    if stored.place is StorageKind.ATTRIBUTE:
         raise ValueError("attributes are kept whole")
-    is_indices = stored.place is Place.SPARSE_INDICES
+    is_indices = stored.place is StorageKind.SPARSE_INDICES
     if isinstance(note, Indices) is not is_indices:
         raise ValueError("its note is of the wrong kind")
     if not isinstance(note, Indices):
