@@ -25,7 +25,7 @@ MAX_ROWS = 1 << 16
 MAX_COLUMNS = 1 << 20
 
 
-class Run(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ValueRun(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A value, how many elements of the first row have it, and how many more each next row."""
 
     code: Count
@@ -40,7 +40,7 @@ class RowBlock(Struct, frozen=True):
     """Consecutive rows of the same runs."""
 
     rows: int
-    runs: tuple[Run, ...]
+    runs: tuple[ValueRun, ...]
 
 
 class RunLengths(Struct, frozen=True):
@@ -75,7 +75,7 @@ def _is_full(block: RowBlock, columns: int) -> bool:
 
 def constant(code: int, rows: int, columns: int) -> RunLengths:
     """The run lengths of a tensor that has one value."""
-    return RunLengths((RowBlock(rows, (Run(code, columns, 0),)),))
+    return RunLengths((RowBlock(rows, (ValueRun(code, columns, 0),)),))
 
 
 def find_run_lengths(pieces: Iterable[Codes], rows: int, columns: int) -> RunLengths | None:
@@ -138,25 +138,25 @@ def _rows(pieces: Iterable[Codes], columns: int) -> Iterator[Codes]:
         rest = codes[whole * columns :]
 
 
-def _runs(row: Codes) -> tuple[Run, ...] | None:
+def _runs(row: Codes) -> tuple[ValueRun, ...] | None:
     edges = np.flatnonzero(row[1:] != row[:-1]) + 1
     if edges.size >= MAX_RUNS:
         return None
     starts = [0, *map(int, edges)]
     return tuple(
-        Run(int(row[start]), stop - start, 0)
+        ValueRun(int(row[start]), stop - start, 0)
         for start, stop in zip(starts, [*starts[1:], row.size], strict=True)
     )
 
 
-def _with_row(block: RowBlock, runs: tuple[Run, ...]) -> RowBlock | None:
+def _with_row(block: RowBlock, runs: tuple[ValueRun, ...]) -> RowBlock | None:
     """The block with one row more; None if the row does not continue it."""
     if [run.code for run in runs] != [run.code for run in block.runs]:
         return None
     row = block.rows
     if row == 1:
         pairs = zip(block.runs, runs, strict=True)
-        return RowBlock(2, tuple(Run(a.code, a.length, b.length - a.length) for a, b in pairs))
+        return RowBlock(2, tuple(ValueRun(a.code, a.length, b.length - a.length) for a, b in pairs))
     if any(a.length_at(row) != b.length for a, b in zip(block.runs, runs, strict=True)):
         return None
     return RowBlock(row + 1, block.runs)
