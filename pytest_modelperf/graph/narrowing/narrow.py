@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 _SHOWN = 3
 
 
-class Kept(Struct, frozen=True):
+class UnchangedLayer(Struct, frozen=True):
     """A layer that keeps all of its channels, and why."""
 
     name: str
@@ -40,7 +40,7 @@ class Narrowed(Struct, frozen=True):
     channels_before: int
     channels_after: int
     layers: int
-    kept: tuple[Kept, ...]
+    kept: tuple[UnchangedLayer, ...]
 
 
 def write_narrowed(
@@ -74,7 +74,7 @@ class Choice(Struct, frozen=True, eq=False):
 
     plan: RemovalPlan
     selection: Selection
-    kept: tuple[Kept, ...]
+    kept: tuple[UnchangedLayer, ...]
 
 
 def select_channels(bound: BoundModel, share: float) -> Choice:
@@ -112,7 +112,7 @@ def _layers(plan: RemovalPlan) -> int:
     )
 
 
-def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
+def _kept(related: Related, selection: Selection) -> tuple[UnchangedLayer, ...]:
     """The layers that make channels and lose none, in the order of the graph."""
     dims = related.dimensions
     reasons = dims.reasons()
@@ -130,4 +130,4 @@ def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
             kept.setdefault(
                 made.layer, f"too few channels to lose that share: {len(np.unique(sets))}"
             )
-    return tuple(Kept(name, why) for name, why in kept.items() if name not in narrowed)
+    return tuple(UnchangedLayer(name, why) for name, why in kept.items() if name not in narrowed)
