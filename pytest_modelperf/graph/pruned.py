@@ -55,7 +55,7 @@ _FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
 _NAMED = 6
 
 
-class Spared(Struct, frozen=True):
+class UnprunedWeight(Struct, frozen=True):
     """A weight that is multiplied with and was left as it is."""
 
     weight: str
@@ -72,7 +72,7 @@ class Pruned(Struct, frozen=True):
     elements: int
     zeros: int
     generated: int
-    skipped: tuple[Spared, ...] = ()
+    skipped: tuple[UnprunedWeight, ...] = ()
 
 
 def write_pruned(
@@ -131,12 +131,12 @@ class _Found(Struct, frozen=True):
     """The weights that are multiplied with: those that can be pruned, and those that cannot."""
 
     prunable: Mapping[str, _Prunable]
-    spared: tuple[Spared, ...]
+    spared: tuple[UnprunedWeight, ...]
 
 
 def _find(bound: BoundModel) -> _Found:
     prunable: dict[str, _Prunable] = {}
-    spared: dict[str, Spared] = {}
+    spared: dict[str, UnprunedWeight] = {}
     places = {place.name for place in _walk_places(bound.proto.graph)}
     for node in bound.graph.walk():
         for index in multiplied_operands(node.qualified_op, len(node.inputs)):
@@ -146,7 +146,7 @@ def _find(bound: BoundModel) -> _Found:
             weight = _main_weight(bound, tensor)
             reason = _why_not(bound, tensor, weight, places)
             if reason is not None:
-                spared[weight.name] = Spared(weight.name, reason)
+                spared[weight.name] = UnprunedWeight(weight.name, reason)
             elif weight.name not in prunable:
                 prunable[weight.name] = _Prunable(weight, _fan_in(node, index, tensor, weight))
     left = tuple(each for name, each in spared.items() if name not in prunable)
@@ -179,7 +179,7 @@ def _fan_in(node: Node, index: int, tensor: Tensor, weight: Weight) -> int:
     return fan_in(node, index, tensor.dims if tensor.is_complete else weight.shape)
 
 
-def _why(bound: BoundModel, spared: Sequence[Spared]) -> str:
+def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
     """What a model without a prunable weight has instead."""
     if spared:
         shown = [f"{printable(each.weight)!r}: {each.reason}" for each in spared[:_NAMED]]
