@@ -15,7 +15,7 @@ from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
 from pytest_modelperf.graph.stored_tensors import StorageKind
-from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOut, Twin, left_out
+from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOutWeight, Twin, left_out
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
     Skipped,
@@ -40,7 +40,7 @@ _ALIGNMENT = 4096
 class _Hole(Struct, frozen=True, eq=False):
     """A weight to be written into the model at the place that says `start`."""
 
-    weight: LeftOut
+    weight: LeftOutWeight
     head: bytes
     start: int
 
@@ -130,7 +130,7 @@ def _clear(tensor: TensorProto) -> None:
     tensor.ClearField("data_location")
 
 
-def _point_outside(weights: tuple[LeftOut, ...], location: str) -> None:
+def _point_outside(weights: tuple[LeftOutWeight, ...], location: str) -> None:
     offset = 0
     for weight in weights:
         tensor = weight.tensor
@@ -145,7 +145,7 @@ def _point_outside(weights: tuple[LeftOut, ...], location: str) -> None:
         offset += weight.nbytes + -weight.nbytes % _ALIGNMENT
 
 
-def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
+def _make_holes(weights: tuple[LeftOutWeight, ...]) -> Mapping[int, _Hole]:
     """Leave a place for each weight where `restore_model` finds it."""
     holes: dict[int, _Hole] = {}
     start = 0
@@ -173,13 +173,13 @@ def _pieces(
             yield from _drawn(hole.weight, drawer)
 
 
-def _outside_pieces(weights: tuple[LeftOut, ...], drawer: Drawer) -> Iterator[bytes]:
+def _outside_pieces(weights: tuple[LeftOutWeight, ...], drawer: Drawer) -> Iterator[bytes]:
     for weight in weights:
         yield from _drawn(weight, drawer)
         yield bytes(-weight.nbytes % _ALIGNMENT)
 
 
-def _drawn(weight: LeftOut, drawer: Drawer) -> Iterator[bytes]:
+def _drawn(weight: LeftOutWeight, drawer: Drawer) -> Iterator[bytes]:
     return drawer.draw(
         weight.note, weight.number, weight.dims, weight.key, weight.stored.dense_shape
     )

@@ -83,7 +83,7 @@ class Twin(Struct, frozen=True, eq=False):
     proto: ModelProto
 
 
-class LeftOut(Struct, frozen=True, eq=False):
+class LeftOutWeight(Struct, frozen=True, eq=False):
     """A weight whose data a twin does not have. `key` is its name, made unique in the model."""
 
     stored: StoredTensor
@@ -179,7 +179,7 @@ def left_out_bytes(twin: Twin) -> int:
     return sum(weight.nbytes for weight in left_out(twin))
 
 
-def left_out(twin: Twin) -> Iterator[LeftOut]:
+def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
     """The weights of a twin whose data is not there, with what is known of them."""
     seen: dict[str, int] = defaultdict(int)
     for stored in walk_stored(twin.proto):
@@ -203,9 +203,10 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
             _check_place(stored, parsed)
         except ValueError as error:
             raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
-        kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else str(stored.name)
-        seen[kind] += 1
-        yield LeftOut(stored, kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", number, parsed)
+        base = f"{stored.name}:{stored.place.name}" if stored.dense_shape else str(stored.name)
+        seen[base] += 1
+        key = base if seen[base] == 1 else f"{base}#{seen[base]}"
+        yield LeftOutWeight(stored, key, number, parsed)
 
 
 # -- making
