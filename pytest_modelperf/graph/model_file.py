@@ -26,7 +26,7 @@ from pytest_modelperf.graph.digests import Tell, digest_model
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, SkippedData, give_back, slim_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.text.words import shorten_list
@@ -371,7 +371,7 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
     A number in a typed field is one element, or half a complex one, or up to eight packed ones.
     """
     if tensor.data_location == TensorProto.EXTERNAL:
-        # Skipped typed data; its numbers have a varying width, so only a bound is known.
+        # SkippedData typed data; its numbers have a varying width, so only a bound is known.
         skipped = _skipped(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
@@ -389,11 +389,11 @@ _TYPED_DATA_FIELDS = (
 )  # fmt: skip
 
 
-def _skipped(tensor: TensorProto) -> Skipped | None:
+def _skipped(tensor: TensorProto) -> SkippedData | None:
     for entry in tensor.external_data:
         if entry.key == WEIGHT_KEY:
             try:
-                return Skipped.decode(entry.value)
+                return SkippedData.decode(entry.value)
             except ValueError:
                 raise ModelError(
                     f"the weight {printable_name(tensor)!r} has external data of an unknown form. "

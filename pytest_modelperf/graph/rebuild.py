@@ -18,7 +18,7 @@ from pytest_modelperf.graph.stored_tensors import StorageKind
 from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOutWeight, Twin, left_out
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
-    Skipped,
+    SkippedData,
     chunk_size,
     encode_varint,
     restore_model,
@@ -71,7 +71,7 @@ def rebuild(
     drawer = Drawer(seed)
     # A kilobyte for each weight is more than what the notes become.
     is_split = size + 1024 * len(weights) > max_file_bytes
-    outside = tuple(w for w in weights if is_split and w.stored.place is StorageKind.INITIALIZER)
+    outside = tuple(w for w in weights if is_split and w.stored.kind is StorageKind.INITIALIZER)
     data_path = path.with_name(path.name + DATA_SUFFIX)
     _point_outside(outside, data_path.name)
     holes = _make_holes(tuple(w for w in weights if w not in outside))
@@ -154,7 +154,7 @@ def _make_holes(weights: tuple[LeftOutWeight, ...]) -> Mapping[int, _Hole]:
         tensor = weight.tensor
         _clear(tensor)
         tensor.data_location = TensorProto.EXTERNAL
-        place = Skipped(((hole.start, hole.stop),), None)
+        place = SkippedData(((hole.start, hole.stop),), None)
         tensor.external_data.add(key=WEIGHT_KEY, value=place.encode())
         holes[start] = hole
         start = hole.stop

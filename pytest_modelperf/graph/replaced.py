@@ -19,7 +19,7 @@ from pytest_modelperf.graph.weight_pieces import stored_bytes
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
     Chunk,
-    Skipped,
+    SkippedData,
     chunk_size,
     encode_varint,
     restore_model,
@@ -103,7 +103,7 @@ def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[
         _clear(each.tensor)
         each.tensor.data_location = TensorProto.EXTERNAL
         each.tensor.external_data.add(
-            key=WEIGHT_KEY, value=Skipped(((start, stop),), None).encode()
+            key=WEIGHT_KEY, value=SkippedData(((start, stop),), None).encode()
         )
         holes[start] = each
         start = stop

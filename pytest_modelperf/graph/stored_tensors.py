@@ -26,7 +26,7 @@ class StoredTensor(Struct, frozen=True, eq=False):
     """
 
     tensor: TensorProto
-    place: StorageKind
+    kind: StorageKind
     name: str
     dense_shape: tuple[int, ...] = ()
 
@@ -92,9 +92,9 @@ def _of_defaults(function: FunctionProto) -> Iterator[StoredTensor]:
 def _of_attribute(
     attribute: AttributeProto, name: str, *, is_constant: bool
 ) -> Iterator[StoredTensor]:
-    place = StorageKind.CONSTANT if is_constant else StorageKind.ATTRIBUTE
+    kind = StorageKind.CONSTANT if is_constant else StorageKind.ATTRIBUTE
     if attribute.HasField("t"):
-        yield StoredTensor(attribute.t, place, name)
+        yield StoredTensor(attribute.t, kind, name)
     for tensor in attribute.tensors:
         yield StoredTensor(tensor, StorageKind.ATTRIBUTE, name)
     sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []

@@ -39,7 +39,7 @@ from pytest_modelperf.graph.weight_notes import (
     parse_note,
 )
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, stored_number
-from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, Skipped
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
@@ -187,7 +187,7 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         check_text(twin.name, stored.name, tensor.name)
-        what = f"{stored.place.value} {printable(stored.name)!r} of {twin.name}"
+        what = f"{stored.kind.value} {printable(stored.name)!r} of {twin.name}"
         note = [entry.value for entry in tensor.metadata_props if entry.key == TWIN_KEY]
         if len(note) != 1:
             raise ModelError(
@@ -203,7 +203,7 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
             _check_place(stored, parsed)
         except ValueError as error:
             raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
-        base = f"{stored.name}:{stored.place.name}" if stored.dense_shape else str(stored.name)
+        base = f"{stored.name}:{stored.kind.name}" if stored.dense_shape else str(stored.name)
         seen[base] += 1
         key = base if seen[base] == 1 else f"{base}#{seen[base]}"
         yield LeftOutWeight(stored, key, number, parsed)
@@ -255,13 +255,13 @@ def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, i
     """Put a note in place of a tensor's data, where it has enough of it."""
     tensor = stored.tensor
     number = stored_number(tensor)
-    if stored.place is StorageKind.ATTRIBUTE or number is None:
+    if stored.kind is StorageKind.ATTRIBUTE or number is None:
         return False
     is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
     limit = _limit(tensor, is_weight=is_weight)
     if stored_bytes(tensor) <= limit:
         return False
-    if stored.place is StorageKind.SPARSE_INDICES:
+    if stored.kind is StorageKind.SPARSE_INDICES:
         note: Note = _describe_indices(file, stored, number)
     else:
         dims = tuple(tensor.dims)
@@ -318,7 +318,7 @@ def _keep(file: ModelFile, tensor: TensorProto) -> None:
     spans = [e.value for e in tensor.external_data if e.key == WEIGHT_KEY]
     number = stored_number(tensor)
     if spans:
-        data = b"".join(file.piece(*span) for span in Skipped.decode(spans[0]).spans)
+        data = b"".join(file.piece(*span) for span in SkippedData.decode(spans[0]).spans)
         _clear_data(tensor)
         tensor.MergeFromString(data)
     elif number is not None:
@@ -392,9 +392,9 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
 def _check_place(stored: StoredTensor, note: Note) -> None:
     """Raise ValueError where a note is of a kind that its tensor cannot have."""
     tensor, shape = stored.tensor, stored.dense_shape
-    if stored.place is StorageKind.ATTRIBUTE:
+    if stored.kind is StorageKind.ATTRIBUTE:
         raise ValueError("attributes are kept whole")
-    is_indices = stored.place is StorageKind.SPARSE_INDICES
+    is_indices = stored.kind is StorageKind.SPARSE_INDICES
     if isinstance(note, Indices) is not is_indices:
         raise ValueError("its note is of the wrong kind")
     if not isinstance(note, Indices):

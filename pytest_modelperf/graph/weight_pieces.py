@@ -19,7 +19,7 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped
+from pytest_modelperf.graph.wire import WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
@@ -78,7 +78,7 @@ def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | Non
     note = next((e.value for e in tensor.external_data if e.key == WEIGHT_KEY), None)
     if tensor.data_location != TensorProto.EXTERNAL or note is None:
         return None
-    skipped = Skipped.decode(note)
+    skipped = SkippedData.decode(note)
     tag = _PACKED_TAGS.get(tensor.data_type)
     if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
         return skipped.raw

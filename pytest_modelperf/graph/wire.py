@@ -72,7 +72,7 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
-class Skipped(Struct, frozen=True):
+class SkippedData(Struct, frozen=True):
     """Where the data of one tensor lies: whole fields, tags included, as (start, stop) pairs.
 
     `raw` is the (start, stop) of the bytes themselves where they are one raw_data field.
@@ -86,7 +86,7 @@ class Skipped(Struct, frozen=True):
         return spans if self.raw is None else f"{spans}|{self.raw[0]}:{self.raw[1]}"
 
     @classmethod
-    def decode(cls, text: str) -> Skipped:
+    def decode(cls, text: str) -> SkippedData:
         """The inverse of `encode`; raises ValueError on anything else."""
         spans, _, raw = text.partition("|")
         return cls(
@@ -261,7 +261,7 @@ class _Slimmer(_Reader):
         if sum(stop - begin for begin, stop in spans) <= limit:
             return None
         # Several raw_data fields: protobuf lets the last one win, and so does reading the spans.
-        skipped = Skipped(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
+        skipped = SkippedData(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
         chunks = []
         copied = start
         for begin, stop in spans:
@@ -317,7 +317,7 @@ class _Restorer(_Reader):
         while position < end:
             field, _, content, position = self.field(position, end)
             if field == _ENTRY_VALUE:
-                return Skipped.decode(self.data[content:position].decode()).spans
+                return SkippedData.decode(self.data[content:position].decode()).spans
         return ()
 
 
@@ -339,7 +339,7 @@ def _length_prefixed(field: int, content: bytes) -> bytes:
     return _tag(field, _BYTES) + encode_varint(len(content)) + content
 
 
-def _external_data_note(skipped: Skipped) -> bytes:
+def _external_data_note(skipped: SkippedData) -> bytes:
     """TensorProto fields that say "external", with our own key instead of a location."""
     entry = _length_prefixed(_ENTRY_KEY, _WEIGHT_KEY_BYTES)
     entry += _length_prefixed(_ENTRY_VALUE, skipped.encode().encode())
