@@ -22,7 +22,7 @@ from pytest_modelperf.graph.structure import Shape, Tensor
 from pytest_modelperf.text.escaping import printable
 
 
-class Written(Struct, frozen=True):
+class ShapedModel(Struct, frozen=True):
     """What a written model holds: tensors, those without a complete shape, and outputs added.
 
     `left_beside` are the files of its weights that could not be put beside it.
@@ -34,7 +34,7 @@ class Written(Struct, frozen=True):
     left_beside: tuple[str, ...]
 
 
-def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> Written:
+def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> ShapedModel:
     """Write the model with all known shapes, and the tensors `names` as further outputs."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
@@ -49,7 +49,7 @@ def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] =
         except OSError as error:
             raise cannot_write(os.fspath(target), error) from error
     write_chunks(bound.file, target, chunks)
-    return Written(len(bound.tensors), unknown, new_outputs, left_beside)
+    return ShapedModel(len(bound.tensors), unknown, new_outputs, left_beside)
 
 
 def _add_outputs(
