@@ -29,7 +29,7 @@ from pytest_modelperf.graph.model_file import (
     check_dims,
     dtype_name,
 )
-from pytest_modelperf.graph.observation import Observation, Place
+from pytest_modelperf.graph.observation import NodePlace, Observation
 from pytest_modelperf.graph.parameters import count_params, find_zero_point
 from pytest_modelperf.graph.resolve import Resolver, refined
 from pytest_modelperf.graph.scope import Scope
@@ -367,7 +367,7 @@ class _Builder:
         return replace(node, bodies=built, trips=self.trips(place, 1 if once else None))
 
     def body(
-        self, scope: Scope, node: Node, place: Place, block: Block, given: Sequence[Tensor] = ()
+        self, scope: Scope, node: Node, place: NodePlace, block: Block, given: Sequence[Tensor] = ()
     ) -> Graph:
         path = f"{scope.path}{node.name or node.id}/{place[-1]}/"
         inner = Scope(scope, path, scope.opset, place)
@@ -388,7 +388,7 @@ class _Builder:
             body = self.body(scope, node, inside, block, stable)
         return replace(node, bodies={"body": body}, trips=trips)
 
-    def trips(self, place: Place, stated: int | None) -> int | None:
+    def trips(self, place: NodePlace, stated: int | None) -> int | None:
         """How often a body runs: what the graph says, else what a run saw."""
         return self.observation.trips.get(place) if stated is None else stated
 
@@ -410,7 +410,7 @@ class _Builder:
         return prod(tensor.dims) == 1 and bool(self.file.read_tensor(tensor).reshape(-1)[0])
 
 
-def _place(scope: Scope, call: Call) -> Place:
+def _place(scope: Scope, call: Call) -> NodePlace:
     return (*scope.place, next((name for name in call.outputs if name), call.proto.name))
 
 

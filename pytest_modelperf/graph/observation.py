@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pytest_modelperf.graph.structure import Shape
 
 # Where a node stands: the ids of the nodes around it, each with the name of its body, and its own.
-Place: TypeAlias = "tuple[str, ...]"
+NodePlace: TypeAlias = "tuple[str, ...]"
 
 
 class SeenNode(Struct, frozen=True):
@@ -31,6 +31,6 @@ class Observation(Struct, frozen=True):
     `branches` is which body of an If ran, where it was always the same.
     """
 
-    nodes: Mapping[Place, SeenNode] = field(default_factory=dict)
-    trips: Mapping[Place, int] = field(default_factory=dict)
-    branches: Mapping[Place, str] = field(default_factory=dict)
+    nodes: Mapping[NodePlace, SeenNode] = field(default_factory=dict)
+    trips: Mapping[NodePlace, int] = field(default_factory=dict)
+    branches: Mapping[NodePlace, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
-from pytest_modelperf.graph.observation import Observation, Place, SeenNode
+from pytest_modelperf.graph.observation import NodePlace, Observation, SeenNode
 from pytest_modelperf.graph.runnable import nodes_by_name
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
@@ -100,11 +100,11 @@ class _Reader(Struct):
     """Counts and shapes of the calls of each node, while a graph is walked."""
 
     calls: Mapping[Node, Sequence[Sequence[Sequence[int] | None]]]
-    nodes: dict[Place, SeenNode] = field(default_factory=dict)
-    trips: dict[Place, int] = field(default_factory=dict)
-    branches: dict[Place, str] = field(default_factory=dict)
+    nodes: dict[NodePlace, SeenNode] = field(default_factory=dict)
+    trips: dict[NodePlace, int] = field(default_factory=dict)
+    branches: dict[NodePlace, str] = field(default_factory=dict)
 
-    def enter(self, graph: Graph, around: Place, runs: int) -> None:
+    def enter(self, graph: Graph, around: NodePlace, runs: int) -> None:
         """Read the nodes of a graph that ran so often."""
         for node in graph.nodes:
             place = (*around, node.id)
@@ -119,7 +119,7 @@ class _Reader(Struct):
             for name, body in node.bodies.items():
                 self.enter(body, (*place, name), self.runs(body) or 0)
 
-    def read_bodies(self, node: Node, place: Place, times: int) -> None:
+    def read_bodies(self, node: Node, place: NodePlace, times: int) -> None:
         """How often the bodies of a node ran, which itself ran so many times."""
         runs = {name: self.runs(body) for name, body in node.bodies.items()}
         if not times:
@@ -264,7 +264,7 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
                 )
 
 
-def _inside(node: Node, place: Place, observation: Observation) -> Iterator[SeenNode]:
+def _inside(node: Node, place: NodePlace, observation: Observation) -> Iterator[SeenNode]:
     """What ran directly in the bodies of a node."""
     for name, body in node.bodies.items():
         for inner in body.nodes:
@@ -273,7 +273,7 @@ def _inside(node: Node, place: Place, observation: Observation) -> Iterator[Seen
                 yield seen
 
 
-def _places(graph: Graph, around: Place = ()) -> Iterator[tuple[Place, Node]]:
+def _places(graph: Graph, around: NodePlace = ()) -> Iterator[tuple[NodePlace, Node]]:
     for node in graph.nodes:
         place = (*around, node.id)
         yield place, node
