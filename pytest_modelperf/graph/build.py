@@ -18,8 +18,8 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
-    Block,
     Call,
+    ParsedGraph,
     constant_tensor,
     read_type,
 )
@@ -87,7 +87,7 @@ class TypeSources(Struct, frozen=True):
 
 def build_graph(
     file: ModelFile,
-    block: Block,
+    block: ParsedGraph,
     types: TypeSources,
     resolver: Resolver,
     observation: Observation | None = None,
@@ -178,7 +178,7 @@ class _Builder:
         self.weights = _Weights()
         self.nodes_left = MAX_NODES
 
-    def build(self, block: Block, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
+    def build(self, block: ParsedGraph, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
         """The records of `block`; `given` are the types of a body's inputs."""
         proto = block.proto
         for initializer in proto.initializer:
@@ -367,7 +367,12 @@ class _Builder:
         return replace(node, bodies=built, trips=self.trips(place, 1 if once else None))
 
     def body(
-        self, scope: Scope, node: Node, place: NodePlace, block: Block, given: Sequence[Tensor] = ()
+        self,
+        scope: Scope,
+        node: Node,
+        place: NodePlace,
+        block: ParsedGraph,
+        given: Sequence[Tensor] = (),
     ) -> Graph:
         path = f"{scope.path}{node.name or node.id}/{place[-1]}/"
         inner = Scope(scope, path, scope.opset, place)

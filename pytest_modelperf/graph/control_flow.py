@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
-from pytest_modelperf.graph.convert import Block, Call
+from pytest_modelperf.graph.convert import Call, ParsedGraph
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node, Shape, Tensor
 
@@ -65,7 +65,7 @@ def scan_inputs(node: Node) -> ScanInputs:
     return ScanInputs(tuple(given), trips)
 
 
-def condition_stays(body: Block, is_true: Callable[[TensorProto], bool]) -> bool:
+def condition_stays(body: ParsedGraph, is_true: Callable[[TensorProto], bool]) -> bool:
     """Whether a Loop's body hands its condition on unchanged, or sets it to true.
 
     `is_true` reads a stored constant.

@@ -39,16 +39,16 @@ class Call(Struct, frozen=True, eq=False):
     outputs: tuple[str, ...]
     kinds: Mapping[str, int]
     attributes: Mapping[str, Attribute]
-    bodies: Mapping[str, Block]
+    bodies: Mapping[str, ParsedGraph]
 
 
-class Block(Struct, frozen=True, eq=False):
+class ParsedGraph(Struct, frozen=True, eq=False):
     """A graph, or the body of a control flow operator, with its nodes read."""
 
     proto: GraphProto
     calls: tuple[Call, ...]
 
-    def walk(self) -> Iterator[Block]:
+    def walk(self) -> Iterator[ParsedGraph]:
         """The block itself and all bodies in it."""
         yield self
         for call in self.calls:
@@ -56,9 +56,9 @@ class Block(Struct, frozen=True, eq=False):
                 yield from body.walk()
 
 
-def read_block(graph: GraphProto, model: str) -> Block:
+def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
     """The nodes of a graph and of all bodies in it."""
-    return Block(graph, read_calls(graph.node, model))
+    return ParsedGraph(graph, read_calls(graph.node, model))
 
 
 def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
@@ -78,7 +78,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
     check_text(model, node.name, op_type, domain, *inputs, *outputs)
     kinds: Mapping[str, int] = _NOTHING
     plain: Mapping[str, Attribute] = _NOTHING
-    bodies: Mapping[str, Block] = _NOTHING
+    bodies: Mapping[str, ParsedGraph] = _NOTHING
     attributes = node.attribute
     if attributes:
         kinds = {a.name: a.type for a in attributes}
@@ -92,7 +92,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
         # Graphs, like tensors, have no plain value.
         if len(plain) < len(kinds):
             bodies = {
-                a.name: Block(a.g, read_calls(a.g.node, model, depth + 1))
+                a.name: ParsedGraph(a.g, read_calls(a.g.node, model, depth + 1))
                 for a in attributes
                 if a.type == AttributeProto.GRAPH
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from pytest_modelperf.graph.convert import Block, read_block
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.structure import EnginePlan, PlanNode
 from pytest_modelperf.text.escaping import printable
@@ -13,10 +13,10 @@ from pytest_modelperf.text.escaping import printable
 def read_plan(data: bytes) -> EnginePlan:
     """The plan in the bytes of an ONNX file; the data of its weights need not be there."""
     file = open_model(data)
-    return _plan(read_block(file.proto.graph, "the plan of the engine"))
+    return _plan(read_graph(file.proto.graph, "the plan of the engine"))
 
 
-def _plan(block: Block) -> EnginePlan:
+def _plan(block: ParsedGraph) -> EnginePlan:
     graph = block.proto
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {tensor.values.name for tensor in graph.sparse_initializer}

@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import (
     bind_inputs,
 )
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
-from pytest_modelperf.graph.convert import Block, read_block
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
@@ -112,7 +112,7 @@ def load_model(
     if bound.rebound:
         before = build(proto, block, None).graph
         rewritten = follow_batch(proto, before, bound)
-        block = read_block(proto.graph, file.name)
+        block = read_graph(proto.graph, file.name)
     _bind(proto.graph, bound)
     try:
         built = build(proto, block, declared)
@@ -170,7 +170,7 @@ class _Unfolded(Struct, frozen=True, eq=False):
     """A copy of the model that may be changed: checked, with its local functions unfolded."""
 
     proto: onnx.ModelProto
-    block: Block
+    block: ParsedGraph
     opsets: Mapping[str, int]
 
 
@@ -181,7 +181,7 @@ def _unfolded(file: ModelFile) -> _Unfolded:
     if proto.functions:
         proto = _without_functions(file, proto)
         opsets.update((unified_domain(e.domain), e.version) for e in proto.opset_import)
-    block = read_block(proto.graph, file.name)
+    block = read_graph(proto.graph, file.name)
     for inner in block.walk():
         check_stored_tensors(inner, file)
         check_calls(inner.calls, opsets, file)
@@ -190,7 +190,7 @@ def _unfolded(file: ModelFile) -> _Unfolded:
 
 
 def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
-    read_block(proto.graph, file.name)
+    read_graph(proto.graph, file.name)
     check_functions(file)
     try:
         return inliner.inline_local_functions(proto, convert_version=True)
@@ -200,7 +200,7 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
         ) from error
 
 
-def _spell_domains(proto: onnx.ModelProto, block: Block) -> None:
+def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:
     """Leave the name of the standard domain out everywhere: onnx takes it for another."""
     for entry in proto.opset_import:
         if entry.domain == "ai.onnx":
@@ -267,7 +267,7 @@ class _Build(Struct, frozen=True, eq=False):
     def __call__(
         self,
         proto: onnx.ModelProto,
-        block: Block,
+        block: ParsedGraph,
         declared: Mapping[str, TypeProto] | None,
         observation: Observation | None = None,
     ) -> BuiltGraph:
@@ -276,7 +276,7 @@ class _Build(Struct, frozen=True, eq=False):
         return build_graph(self.file, block, types, self.resolver, observation)
 
 
-def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
+def _without_traps(proto: onnx.ModelProto, block: ParsedGraph) -> onnx.ModelProto:
     """The model with the operators hidden whose inference crashes on an input of unknown type.
 
     The copy names them as of a domain that onnx does not know; each is asked for on its own
@@ -288,7 +288,7 @@ def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     copy.opset_import.add(domain=hidden, version=1)
-    for inner in read_block(copy.graph, "").walk():
+    for inner in read_graph(copy.graph, "").walk():
         for call in inner.calls:
             if call.op_type in CRASHING:
                 call.proto.domain = hidden

@@ -18,8 +18,8 @@ from onnx import defs
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
-    Block,
     Call,
+    ParsedGraph,
     check_text,
     read_calls,
 )
@@ -176,7 +176,7 @@ def _span(bounds: tuple[int, int]) -> str:
     return f"{least} or more" if most >= 2**31 - 1 else f"{least} to {most}"
 
 
-def check_stored_tensors(block: Block, file: ModelFile) -> None:
+def check_stored_tensors(block: ParsedGraph, file: ModelFile) -> None:
     """Raise ModelError where an initializer has not the data that it claims, or no proper name."""
     graph = block.proto
     for tensor in graph.initializer:
@@ -310,7 +310,7 @@ def captured_names(call: Call) -> Iterator[str]:
         yield from _outer_names(body)
 
 
-def _outer_names(body: Block) -> Iterator[str]:
+def _outer_names(body: ParsedGraph) -> Iterator[str]:
     graph = body.proto
     inner = {info.name for info in graph.input}
     inner.update(tensor.name for tensor in graph.initializer)

@@ -11,7 +11,7 @@ import onnx
 from msgspec import Struct
 from onnx import NodeProto, TensorProto
 
-from pytest_modelperf.graph.convert import Call, read_block
+from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.narrowing import (
     contractions,
@@ -62,7 +62,7 @@ def relate(bound: BoundModel) -> Related:
     """What belongs together in a model; its own message is copied and left as it is."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
-    calls = read_block(proto.graph, bound.file.name).calls
+    calls = read_graph(proto.graph, bound.file.name).calls
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     tensors = bound.tensors
     shapes = {name: tensor.dims for name, tensor in tensors.items() if _has_shape(tensor)}
