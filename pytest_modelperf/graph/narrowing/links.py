@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.narrowing.dimensions import Places
 
 
-class Made(Struct, frozen=True):
+class ChannelAxis(Struct, frozen=True):
     """An axis of a weight whose places each make one channel, and the layer that it is of."""
 
     layer: str
@@ -40,7 +40,7 @@ class Findings(Struct):
     """What the rules said of a whole graph."""
 
     dimensions: Dimensions
-    made: list[Made] = field(default_factory=list)
+    made: list[ChannelAxis] = field(default_factory=list)
     blocks: list[Blocks] = field(default_factory=list)
     block_columns: dict[str, BlockColumns] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Links:
 
     def makes(self, weight: Tensor, axis: int) -> None:
         """Each place along this axis of a weight makes a channel."""
-        self.findings.made.append(Made(self.node.id, _dim(weight, axis)))
+        self.findings.made.append(ChannelAxis(self.node.id, _dim(weight, axis)))
 
     def blocks(self, tensor: Tensor, axis: int, count: int) -> Blocks:
         """An axis that consists of this many blocks, each of which has to lose as much."""
