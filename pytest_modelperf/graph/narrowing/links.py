@@ -23,7 +23,7 @@ class ChannelAxis(Struct, frozen=True):
     weight: Dim
 
 
-class Blocks(Struct, frozen=True):
+class EqualBlocks(Struct, frozen=True):
     """An axis in equal blocks that have to stay equal: the channels of a grouped convolution."""
 
     dim: Dim
@@ -33,7 +33,7 @@ class Blocks(Struct, frozen=True):
 class BlockColumns(Struct, frozen=True):
     """A weight whose columns are, for each block of its rows, the channels of another block."""
 
-    channels: Blocks
+    channels: EqualBlocks
 
 
 class Findings(Struct):
@@ -41,7 +41,7 @@ class Findings(Struct):
 
     dimensions: Dimensions
     made: list[ChannelAxis] = field(default_factory=list)
-    blocks: list[Blocks] = field(default_factory=list)
+    blocks: list[EqualBlocks] = field(default_factory=list)
     block_columns: dict[str, BlockColumns] = field(default_factory=dict)
 
 
@@ -79,13 +79,13 @@ class Links:
         """Each place along this axis of a weight makes a channel."""
         self.findings.made.append(ChannelAxis(self.node.id, _dim(weight, axis)))
 
-    def blocks(self, tensor: Tensor, axis: int, count: int) -> Blocks:
+    def blocks(self, tensor: Tensor, axis: int, count: int) -> EqualBlocks:
         """An axis that consists of this many blocks, each of which has to lose as much."""
-        blocks = Blocks(_dim(tensor, axis), count)
+        blocks = EqualBlocks(_dim(tensor, axis), count)
         self.findings.blocks.append(blocks)
         return blocks
 
-    def columns(self, weight: Tensor, channels: Blocks) -> None:
+    def columns(self, weight: Tensor, channels: EqualBlocks) -> None:
         """The second axis of a weight follows the blocks of the channels that it meets."""
         self.say(weight, 1)
         self.findings.block_columns[weight.name] = BlockColumns(channels)

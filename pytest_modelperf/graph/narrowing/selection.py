@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pytest_modelperf.graph.narrowing.balance import balanced_choice
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.links import Blocks, Findings
+from pytest_modelperf.graph.narrowing.links import EqualBlocks, Findings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -136,10 +136,10 @@ def _by_weights(findings: Findings, weights: Iterable[Dim], candidates: Places) 
 
 def _clusters(
     findings: Findings, group_of: Places, count: int
-) -> list[tuple[list[int], list[Blocks]]]:
+) -> list[tuple[list[int], list[EqualBlocks]]]:
     """Groups that the same blocks tie together, and these blocks; every other group on its own."""
     label = list(range(count))
-    met: list[tuple[Blocks, int]] = []
+    met: list[tuple[EqualBlocks, int]] = []
     for blocks in findings.blocks:
         groups = np.unique(group_of[findings.dimensions.sets(blocks.dim)])
         groups = groups[groups >= 0]
@@ -148,7 +148,7 @@ def _clusters(
         labels = {label[group] for group in groups.tolist()}
         label = [min(labels) if old in labels else old for old in label]
         met.append((blocks, int(groups[0])))
-    clusters: dict[int, tuple[list[int], list[Blocks]]] = defaultdict(lambda: ([], []))
+    clusters: dict[int, tuple[list[int], list[EqualBlocks]]] = defaultdict(lambda: ([], []))
     for group in range(count):
         clusters[label[group]][0].append(group)
     for blocks, group in met:
@@ -159,7 +159,7 @@ def _clusters(
 def _choose_balanced(
     findings: Findings,
     groups: Sequence[Group],
-    blocks: Sequence[Blocks],
+    blocks: Sequence[EqualBlocks],
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Places:
