@@ -37,11 +37,11 @@ class Selection(Struct, frozen=True, eq=False):
     """What goes: for each set whether it does; and the groups of which something does."""
 
     removed: npt.NDArray[np.bool_]
-    groups: tuple[Group, ...]
+    groups: tuple[ChannelGroup, ...]
     uneven: frozenset[int]
 
 
-class Group(Struct, frozen=True, eq=False):
+class ChannelGroup(Struct, frozen=True, eq=False):
     """Sets of places that the same weights take, the weakest first, and how many of them go.
 
     `width` is how many places of its layer each has: 64 where they are heads of that size.
@@ -86,13 +86,13 @@ def select(
     candidates = candidates[candidates != PINNED]
     removed = np.zeros(dims.count, bool)
     groups = [
-        Group(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
+        ChannelGroup(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
         for sets in _by_weights(findings, weights, candidates)
     ]
     group_of = np.full(dims.count, -1)
     for index, group in enumerate(groups):
         group_of[group.sets] = index
-    chosen: list[Group] = []
+    chosen: list[ChannelGroup] = []
     uneven: set[int] = set()
     for cluster, blocks in _clusters(findings, group_of, len(groups)):
         members = [groups[index] for index in cluster]
@@ -108,7 +108,7 @@ def select(
         for group in members:
             count = int(removed[group.sets].sum())
             if count:
-                chosen.append(Group(group.sets, group.width, count))
+                chosen.append(ChannelGroup(group.sets, group.width, count))
     return Selection(removed, tuple(chosen), frozenset(uneven))
 
 
@@ -158,7 +158,7 @@ def _clusters(
 
 def _choose_balanced(
     findings: Findings,
-    groups: Sequence[Group],
+    groups: Sequence[ChannelGroup],
     blocks: Sequence[EqualBlocks],
     strength: npt.NDArray[np.float64],
     share: float,
