@@ -94,7 +94,7 @@ def _weight_axes(related: Related) -> list[Dim]:
     shapes = related.dimensions.shapes
     made = [
         tensor.name
-        for step in related.steps
+        for step in related.nodes
         if step.node.op_type == "ConstantOfShape"
         for tensor in step.node.outputs
         if tensor is not None
@@ -107,7 +107,7 @@ def _layers(plan: RemovalPlan) -> int:
     """How many nodes have a weight that became smaller."""
     return sum(
         any(t is not None and t.is_constant and plan.changes(t.name) for t in step.node.inputs)
-        for step in plan.related.steps
+        for step in plan.related.nodes
         if not all(t is None or t.is_constant for t in step.node.outputs)
     )
 

@@ -38,7 +38,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-class Step(Struct, frozen=True, eq=False):
+class ModelNode(Struct, frozen=True, eq=False):
     """A node of the model, those that make constants among them: its message and its record."""
 
     proto: NodeProto
@@ -49,7 +49,7 @@ class Related(Struct, frozen=True, eq=False):
     """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
 
     proto: onnx.ModelProto
-    steps: tuple[Step, ...]
+    nodes: tuple[ModelNode, ...]
     stored: Mapping[str, TensorProto]
     findings: Findings
 
@@ -74,7 +74,7 @@ def relate(bound: BoundModel) -> Related:
         if call.op_type == "Constant" and not call.domain:
             stored.update(_constant(call))
         else:
-            steps.append(_step(call, tensors, users, opsets.get(call.domain, 0)))
+            steps.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
     _pin_ends(bound, steps, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
     # Which axis of a Reshape may shrink is decided when all else is known.
@@ -102,14 +102,16 @@ def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
             yield call.outputs[0], attribute.t
 
 
-def _step(call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int) -> Step:
+def _model_node(
+    call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int
+) -> ModelNode:
     """The record of a node, without further results that nothing uses: a Dropout's mask."""
     operands = tuple(tensors.get(name) for name in call.inputs)
     results = tuple(
         tensors.get(name) if users[name] or not index else None
         for index, name in enumerate(call.outputs)
     )
-    return Step(
+    return ModelNode(
         call.proto,
         Node(
             call.proto.name,
@@ -139,7 +141,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
 
 
 def _pin_ends(
-    bound: BoundModel, steps: list[Step], stored: Mapping[str, TensorProto], dims: Dimensions
+    bound: BoundModel, steps: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
 ) -> None:
     """Inputs and outputs keep their shapes, as does every tensor that cannot be made anew."""
     made = {t.name for step in steps for t in step.node.outputs if t is not None}

@@ -17,7 +17,7 @@ from onnx import NodeProto, helper, numpy_helper
 from pytest_modelperf.graph.narrowing.links import integers, normal_axes
 from pytest_modelperf.graph.narrowing.movements import slice_ranges
 from pytest_modelperf.graph.narrowing.plan import RemovalPlan
-from pytest_modelperf.graph.narrowing.relating import Step
+from pytest_modelperf.graph.narrowing.relating import ModelNode
 from pytest_modelperf.graph.structure import Node, Tensor
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Rewriter:
         self.added: list[NodeProto] = []
         self._taken = set(plan.related.dimensions.shapes)
 
-    def rewrite(self, step: Step) -> None:
+    def rewrite(self, step: ModelNode) -> None:
         adjust = _ADJUSTMENTS.get(step.node.qualified_op)
         if adjust is not None:
             adjust(step.proto, step.node, self)

@@ -44,7 +44,7 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
     proto = plan.related.proto
     rewriter = Rewriter(plan)
     used = set(used_names(proto))
-    for step in plan.related.steps:
+    for step in plan.related.nodes:
         rewriter.rewrite(step)
     nodes = [*rewriter.added, *proto.graph.node]
     del proto.graph.node[:]
