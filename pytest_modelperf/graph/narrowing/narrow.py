@@ -12,7 +12,7 @@ from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
 from pytest_modelperf.graph.narrowing.plan import RemovalPlan
-from pytest_modelperf.graph.narrowing.relating import Related, relate
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph, relate
 from pytest_modelperf.graph.narrowing.selection import Selection, select
 from pytest_modelperf.graph.narrowing.strength import strengths
 from pytest_modelperf.graph.narrowing.writing import write_planned
@@ -89,7 +89,7 @@ def select_channels(bound: BoundModel, share: float) -> Choice:
     return Choice(RemovalPlan(related, selection.removed), selection, _kept(related, selection))
 
 
-def _weight_axes(related: Related) -> list[Dim]:
+def _weight_axes(related: RelatedGraph) -> list[Dim]:
     """The axes of all weights, those that nodes make among them."""
     shapes = related.dimensions.shapes
     made = [
@@ -112,7 +112,7 @@ def _layers(plan: RemovalPlan) -> int:
     )
 
 
-def _kept(related: Related, selection: Selection) -> tuple[UnchangedLayer, ...]:
+def _kept(related: RelatedGraph, selection: Selection) -> tuple[UnchangedLayer, ...]:
     """The layers that make channels and lose none, in the order of the graph."""
     dims = related.dimensions
     reasons = dims.reasons()

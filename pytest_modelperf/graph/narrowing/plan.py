@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_modelperf.graph.narrowing.dimensions import Dim
-from pytest_modelperf.graph.narrowing.relating import Related
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class RemovalPlan:
     """A related graph and what goes of it: for each set of places whether it does."""
 
-    related: Related
+    related: RelatedGraph
     removed: npt.NDArray[np.bool_]
     _shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
 

@@ -45,7 +45,7 @@ class ModelNode(Struct, frozen=True, eq=False):
     node: Node
 
 
-class Related(Struct, frozen=True, eq=False):
+class RelatedGraph(Struct, frozen=True, eq=False):
     """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
 
     proto: onnx.ModelProto
@@ -58,7 +58,7 @@ class Related(Struct, frozen=True, eq=False):
         return self.findings.dimensions
 
 
-def relate(bound: BoundModel) -> Related:
+def relate(bound: BoundModel) -> RelatedGraph:
     """What belongs together in a model; its own message is copied and left as it is."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
@@ -80,7 +80,7 @@ def relate(bound: BoundModel) -> Related:
     # Which axis of a Reshape may shrink is decided when all else is known.
     for step in sorted(steps, key=lambda step: step.node.qualified_op in reshapes.RULES):
         _apply(step.node, findings, users)
-    return Related(proto, tuple(steps), stored, findings)
+    return RelatedGraph(proto, tuple(steps), stored, findings)
 
 
 def used_names(proto: onnx.ModelProto) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.relating import Related
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph
 from pytest_modelperf.graph.structure import Node
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_STEPS = 20
 
 
-def strengths(related: Related, bound: BoundModel) -> npt.NDArray[np.float64]:
+def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
     """The strength of each set of places; weights are read one after the other.
 
     A weight that a node makes is the same everywhere, and adds nothing. One of which nothing can
@@ -50,7 +50,7 @@ def _norms(values: Value, axis: int) -> npt.NDArray[np.float64]:
     return np.array([float(np.square(part.astype(np.float64)).sum()) for part in along])
 
 
-def _stored_axis(dim: Dim, related: Related, makers: Mapping[str, Node]) -> Dim | None:
+def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
     """The axis of the stored weight that an axis comes from, by way of nodes of constants."""
     dims = related.dimensions
     sets = np.unique(dims.sets(dim))
