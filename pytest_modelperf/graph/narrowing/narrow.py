@@ -69,7 +69,7 @@ def write_narrowed(
     )
 
 
-class Choice(Struct, frozen=True, eq=False):
+class ChannelChoice(Struct, frozen=True, eq=False):
     """What would go of a model, before anything is written."""
 
     plan: RemovalPlan
@@ -77,7 +77,7 @@ class Choice(Struct, frozen=True, eq=False):
     kept: tuple[UnchangedLayer, ...]
 
 
-def select_channels(bound: BoundModel, share: float) -> Choice:
+def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
     """The channels to remove; ModelError for a share that is none."""
     if not 0 < share < 1:
         raise ModelError(
@@ -86,7 +86,8 @@ def select_channels(bound: BoundModel, share: float) -> Choice:
     related = relate(bound)
     weights = tuple(_weight_axes(related))
     selection = select(related.findings, weights, strengths(related, bound), share)
-    return Choice(RemovalPlan(related, selection.removed), selection, _kept(related, selection))
+    plan = RemovalPlan(related, selection.removed)
+    return ChannelChoice(plan, selection, _kept(related, selection))
 
 
 def _weight_axes(related: RelatedGraph) -> list[Dim]:
