@@ -16,7 +16,7 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 _STANDARD = ("", "ai.onnx")
 
 
-class Products(Struct, frozen=True):
+class ProductCounts(Struct, frozen=True):
     """The nodes that multiply: how many take integers, and of each type how many take floats.
 
     A node takes integers if its weights are such, or if what it multiplies comes out of
@@ -30,7 +30,7 @@ class Products(Struct, frozen=True):
     is_large: bool
 
 
-def read_products(path: Path) -> Products:
+def read_products(path: Path) -> ProductCounts:
     """The products of the model at `path`, those in bodies and functions included."""
     file = open_model(path)
     proto = file.proto
@@ -53,7 +53,7 @@ def read_products(path: Path) -> Products:
             elif operands:
                 floats[op] += 1
     has_external = any(is_external(stored.tensor) for stored in walk_stored(proto))
-    return Products(
+    return ProductCounts(
         opset=max((e.version for e in proto.opset_import if e.domain in _STANDARD), default=0),
         of_integers=integers,
         of_floats=dict(floats.most_common()),
