@@ -95,9 +95,9 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
     shapes = related.dimensions.shapes
     made = [
         tensor.name
-        for step in related.nodes
-        if step.node.op_type == "ConstantOfShape"
-        for tensor in step.node.outputs
+        for each in related.nodes
+        if each.node.op_type == "ConstantOfShape"
+        for tensor in each.node.outputs
         if tensor is not None
     ]
     names = [name for name in (*related.stored, *made) if name in shapes]
@@ -107,9 +107,9 @@ def _weight_axes(related: RelatedGraph) -> list[Dim]:
 def _layers(plan: RemovalPlan) -> int:
     """How many nodes have a weight that became smaller."""
     return sum(
-        any(t is not None and t.is_constant and plan.changes(t.name) for t in step.node.inputs)
-        for step in plan.related.nodes
-        if not all(t is None or t.is_constant for t in step.node.outputs)
+        any(t is not None and t.is_constant and plan.changes(t.name) for t in each.node.inputs)
+        for each in plan.related.nodes
+        if not all(t is None or t.is_constant for t in each.node.outputs)
     )
 
 

@@ -69,18 +69,18 @@ def relate(bound: BoundModel) -> RelatedGraph:
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
     stored = {tensor.name: tensor for tensor in proto.graph.initializer}
-    steps = []
+    nodes = []
     for call in calls:
         if call.op_type == "Constant" and not call.domain:
             stored.update(_constant(call))
         else:
-            steps.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
-    _pin_ends(bound, steps, stored, findings.dimensions)
+            nodes.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
+    _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
     # Which axis of a Reshape may shrink is decided when all else is known.
-    for step in sorted(steps, key=lambda step: step.node.qualified_op in reshapes.RULES):
-        _apply(step.node, findings, users)
-    return RelatedGraph(proto, tuple(steps), stored, findings)
+    for each in sorted(nodes, key=lambda each: each.node.qualified_op in reshapes.RULES):
+        _apply(each.node, findings, users)
+    return RelatedGraph(proto, tuple(nodes), stored, findings)
 
 
 def used_names(proto: onnx.ModelProto) -> Iterator[str]:
@@ -141,10 +141,10 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
 
 
 def _pin_ends(
-    bound: BoundModel, steps: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
+    bound: BoundModel, nodes: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
 ) -> None:
     """Inputs and outputs keep their shapes, as does every tensor that cannot be made anew."""
-    made = {t.name for step in steps for t in step.node.outputs if t is not None}
+    made = {t.name for each in nodes for t in each.node.outputs if t is not None}
     outputs = {info.name for info in bound.proto.graph.output}
     inputs = set(bound.inputs.shapes)
     for name, shape in dims.shapes.items():

@@ -32,10 +32,10 @@ class Rewriter:
         self.added: list[NodeProto] = []
         self._taken = set(plan.related.dimensions.shapes)
 
-    def rewrite(self, step: ModelNode) -> None:
-        adjust = _ADJUSTMENTS.get(step.node.qualified_op)
+    def rewrite(self, node: ModelNode) -> None:
+        adjust = _ADJUSTMENTS.get(node.node.qualified_op)
         if adjust is not None:
-            adjust(step.proto, step.node, self)
+            adjust(node.proto, node.node, self)
 
     def give(self, proto: NodeProto, index: int, values: Sequence[int], what: str) -> None:
         """Constant integers of its own as the input of a node at `index`."""

@@ -28,7 +28,7 @@ def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float6
     go is not read.
     """
     dims = related.dimensions
-    makers = {t.name: step.node for step in related.nodes for t in step.node.outputs if t}
+    makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
     wanted: dict[str, set[int]] = {}
     for made in related.findings.made:
         if dims.is_pinned(made.weight):

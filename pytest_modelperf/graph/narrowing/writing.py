@@ -44,8 +44,8 @@ def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_byt
     proto = plan.related.proto
     rewriter = Rewriter(plan)
     used = set(used_names(proto))
-    for step in plan.related.nodes:
-        rewriter.rewrite(step)
+    for each in plan.related.nodes:
+        rewriter.rewrite(each)
     nodes = [*rewriter.added, *proto.graph.node]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
