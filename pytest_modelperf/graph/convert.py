@@ -1,4 +1,4 @@
-"""From onnx's protobuf messages to plain values: calls, attributes, types.
+"""Protobuf messages of onnx as plain values: calls, attributes, types.
 
 Reading a field of a message costs as much as a dozen Python operations, so each is read once.
 """
@@ -27,7 +27,7 @@ MAX_NODES = 200_000
 
 
 class Call(Struct, frozen=True, eq=False):
-    """One NodeProto, read: names instead of tensors, attributes apart from bodies.
+    """A NodeProto as plain values: names of tensors, attributes, and bodies.
 
     `kinds` has the type of every attribute, tensors and bodies included.
     """
@@ -62,7 +62,7 @@ def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
 
 
 def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
-    # Said before they are read, which takes a kilobyte for each.
+    # Checked before the nodes are read, because each takes a kilobyte.
     if len(nodes) > MAX_NODES:
         raise ModelError(
             f"{model} has {len(nodes):,} nodes in a graph; {MAX_NODES:,} is the limit."
@@ -101,7 +101,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
 
 
 def check_text(model: str, *names: object) -> None:
-    """Raise ModelError where a name is no text: protobuf hands such a one out as bytes."""
+    """Raise ModelError if a name is not text: protobuf returns such a name as bytes."""
     for name in names:
         if not isinstance(name, str):
             raise ModelError(
@@ -131,7 +131,7 @@ _READERS: Mapping[int, Callable[[AttributeProto], Attribute]] = {
 
 
 def read_type(proto: TypeProto | None) -> OutputType:
-    """The dtype and shape in a type; both unknown for one that is no tensor's."""
+    """The dtype and shape in a type; both are unknown if it is not the type of a tensor."""
     if proto is None or not proto.HasField("tensor_type"):
         return UNKNOWN_TYPE
     tensor = proto.tensor_type
@@ -141,8 +141,7 @@ def read_type(proto: TypeProto | None) -> OutputType:
     shape: Shape = tuple([dim.dim_value for dim in tensor.shape.dim])
     if all(size > 0 for size in shape if size is not None):
         return OutputType(dtype, shape)
-    # 0 is also what an unset size reads as. And a negative size is one that onnx's inference
-    # computed wrongly: it does not check for overflow.
+    # An unset size reads as 0, too. A negative size comes from an overflow in onnx's inference.
     return OutputType(
         dtype,
         tuple(
@@ -156,7 +155,7 @@ UNKNOWN_TYPE = OutputType(None, None)
 
 
 def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
-    """A Constant's value_int, value_floats and so on as the tensor that it means."""
+    """The tensor that a Constant's value_int, value_floats and so on describe."""
     value = attribute_value(attribute)
     kinds = {"int": TensorProto.INT64, "float": TensorProto.FLOAT, "string": TensorProto.STRING}
     kind = kinds.get(attribute.name.removeprefix("value_").removesuffix("s"))
@@ -167,5 +166,5 @@ def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
     try:
         return helper.make_tensor("", kind, shape, values)
     except (TypeError, ValueError):
-        # A value of another type than the attribute's name says.
+        # The value has another type than the name of the attribute implies.
         return None

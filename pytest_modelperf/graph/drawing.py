@@ -1,9 +1,9 @@
-"""Weights drawn from what a twin kept of them, piece by piece, the same ones for the same seed.
+"""Draw weights from the notes of a twin, piece by piece, the same weights for the same seed.
 
-Numbers come out of two pools, made once: to draw each of a billion numbers anew would take longer
-than all measuring. A pool has a prime length, and each piece starts at a random place in it, so no
-two rows of a matrix are the same. The pools are made by numpy's legacy generator, whose stream is
-the same in every version.
+Numbers come from two pools, made once: drawing each of a billion numbers would take longer than all
+measuring. A pool has a prime length, and each piece starts at a random place in it, so no two rows
+of a matrix are the same. The pools are made by numpy's legacy generator, whose stream is the same
+in every version.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     Pool: TypeAlias = npt.NDArray[np.float32]
 
-# Numbers to a piece: even, for there are two 4-bit numbers in a byte.
+# Numbers in a piece: even, because a byte holds two 4-bit numbers.
 PIECE = 1 << 18
-# A prime, and large enough that a sum over a pool's numbers is one over independent ones.
+# A prime, large enough that sums of a pool's numbers behave like sums of independent numbers.
 _POOL = 1_048_573
-# A range that ends nearer to the mean, in deviations, is not one of normal numbers.
+# Normal numbers reach this many deviations to both sides of their mean.
 _NORMAL_RANGE = 2.0
 
 
@@ -131,7 +131,7 @@ def _random(seed: int, name: str) -> np.random.RandomState:
     return np.random.RandomState([seed & 0xFFFFFFFF, zlib.crc32(name.encode())])
 
 
-# Kept from model to model: a pool takes longer to make than all weights of a small model.
+# Cached for all models: making a pool takes longer than drawing a small model.
 @lru_cache(maxsize=1)
 def _normal_pool(seed: int) -> Pool:
     pool = _random(seed, "normal").standard_normal(_POOL)
@@ -186,9 +186,9 @@ class _Counted(Struct, frozen=True):
         number: NumberType,
         random: np.random.RandomState,
     ) -> None:
-        """Put their share into the piece that starts at `start`, at random places of the free.
+        """Put their share into the piece that starts at `start`, at random positions in `free`.
 
-        The shares are even, and exact in all. None: every place is free.
+        The shares are even and add up exactly. `free` is None if every position is free.
         """
         both = self.zeros + self.subnormals
         first, last = (both * stop // self.total for stop in (start, start + codes.size))
@@ -208,7 +208,7 @@ def _draw_subnormals(number: NumberType, count: int, random: np.random.RandomSta
 
 
 def _piece_size(groups: GroupedZeros | None, inner: int) -> int:
-    """The elements to a piece: whole groups, and an even count of them for packed numbers."""
+    """The elements in a piece: whole groups, and an even number of them for packed numbers."""
     if groups is None:
         return PIECE
     block = groups.m * inner

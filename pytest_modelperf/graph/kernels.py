@@ -1,4 +1,4 @@
-"""The graph that an engine made of a model, read from the ONNX file that it saves it as."""
+"""The plan of an engine, read from the ONNX file of its optimized graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_modelperf.text.escaping import printable
 
 
 def read_plan(data: bytes) -> EnginePlan:
-    """The plan in the bytes of an ONNX file; the data of its weights need not be there."""
+    """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
     file = open_model(data)
     return _plan(read_graph(file.proto.graph, "the plan of the engine"))
 
@@ -33,10 +33,10 @@ def _plan(block: ParsedGraph) -> EnginePlan:
 
 
 def find_plan_difference(first: bytes, second: bytes) -> str | None:
-    """Where two plans of an engine part: `step 17 is a Conv here and a FusedConv there`.
+    """The first difference of two plans: `step 17 is a Conv here and a FusedConv there`.
 
-    None where both have the same kernels, in the same order, on tensors of the same types and
-    shapes. Weights may have other values, and an engine numbers its own tensors as it likes.
+    None if both have the same kernels, in the same order, on tensors of the same types and shapes.
+    Values of weights and the names that an engine gives to tensors may differ.
     """
     here, there = (_Steps(open_model(data).proto.graph) for data in (first, second))
     for number, (one, other) in enumerate(zip(here.graph.node, there.graph.node, strict=False), 1):
@@ -54,7 +54,7 @@ def _op(node: NodeProto) -> str:
 
 
 class _Steps:
-    """The steps of a plan, its tensors told apart by where they first appear."""
+    """The steps of a plan; its tensors are numbered by their first appearance."""
 
     def __init__(self, graph: GraphProto, outer: _Steps | None = None) -> None:
         self.graph = graph
@@ -69,7 +69,7 @@ class _Steps:
         }
 
     def describe(self, node: NodeProto) -> object:
-        """What a step does, in terms that another plan of the same kind shares."""
+        """A description of a step that is equal in another plan if the step is the same."""
         return (
             node.domain,
             tuple(map(self._describe_tensor, node.input)),

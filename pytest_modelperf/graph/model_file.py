@@ -371,7 +371,7 @@ def _has_elements(tensor: TensorProto, elements: int) -> bool:
     A number in a typed field is one element, or half a complex one, or up to eight packed ones.
     """
     if tensor.data_location == TensorProto.EXTERNAL:
-        # SkippedData typed data; its numbers have a varying width, so only a bound is known.
+        # Skipped typed data; its numbers have a varying width, so only a bound is known.
         skipped = _skipped(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
