@@ -1,4 +1,4 @@
-"""Fewer channels: a model with the weakest of them taken out of every layer that allows it."""
+"""Narrowing: the weakest channels are removed from every layer that allows it."""
 
 from pytest_modelperf.graph.narrowing.narrow import Narrowed, UnchangedLayer, write_narrowed
 

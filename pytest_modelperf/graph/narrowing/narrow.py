@@ -1,4 +1,4 @@
-"""A model with fewer channels, written as a file of its own, to see how fast it would be."""
+"""Write a model with fewer channels, to see how fast it would be."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_modelperf.graph.narrowing.strength import strengths
 from pytest_modelperf.graph.narrowing.writing import write_planned
 from pytest_modelperf.text.escaping import printable
 
-# How many of the reasons an error message has.
+# The most reasons in an error message.
 _SHOWN = 3
 
 
@@ -30,9 +30,9 @@ class UnchangedLayer(Struct, frozen=True):
 
 
 class Narrowed(Struct, frozen=True):
-    """What was removed: channels of the groups that lost some, and of how many layers.
+    """The channels before and after, in the groups that lost some, and the number of layers.
 
-    A group are channels that can only go together, and count once: those of all layers that a
+    Channels that can only be removed together count once, such as those of all layers that a
     residual stream adds up. `layers` are nodes with a weight that became smaller. `kept` are the
     layers that keep all of their channels.
     """
@@ -48,10 +48,10 @@ def write_narrowed(
 ) -> Narrowed:
     """Write the model without that share of its channels; inputs and outputs keep their shapes.
 
-    What goes is what has the smallest weights. Where a multiple of 8 is near, that many stay,
+    The channels with the smallest weights are removed. If a multiple of 8 is near, that many stay,
     because kernels work on 8 channels or more at once (see `selection.kept_count`). The model is
-    written at the dimensions that it is bound to; each tensor keeps its name. Weights lie in a file
-    beside it where it would be larger than `max_file_bytes`.
+    written at its bound dimensions; each tensor keeps its name. If the file would be larger than
+    `max_file_bytes`, the weights are in a file beside it.
     """
     choice = select_channels(bound, share)
     plan, groups, kept = choice.plan, choice.selection.groups, choice.kept
@@ -70,7 +70,7 @@ def write_narrowed(
 
 
 class ChannelChoice(Struct, frozen=True, eq=False):
-    """What would go of a model, before anything is written."""
+    """The channels that would be removed, before anything is written."""
 
     plan: RemovalPlan
     selection: Selection
@@ -78,7 +78,7 @@ class ChannelChoice(Struct, frozen=True, eq=False):
 
 
 def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
-    """The channels to remove; ModelError for a share that is none."""
+    """The channels to remove; raises ModelError for an invalid share."""
     if not 0 < share < 1:
         raise ModelError(
             f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
@@ -91,7 +91,7 @@ def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
 
 
 def _weight_axes(related: RelatedGraph) -> list[Dim]:
-    """The axes of all weights, those that nodes make among them."""
+    """The axes of all weights, including weights that nodes make."""
     shapes = related.dimensions.shapes
     made = [
         tensor.name

@@ -1,4 +1,4 @@
-"""All that the rules say of a graph, put together."""
+"""Apply the rules to a whole graph."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 
 class ModelNode(Struct, frozen=True, eq=False):
-    """A node of the model, those that make constants among them: its message and its record."""
+    """A node of the model, with its message and its record. It may make a constant."""
 
     proto: NodeProto
     node: Node
 
 
 class RelatedGraph(Struct, frozen=True, eq=False):
-    """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
+    """A graph with everything that the rules found. `stored` are its weights, of any kind."""
 
     proto: onnx.ModelProto
     nodes: tuple[ModelNode, ...]
@@ -59,7 +59,7 @@ class RelatedGraph(Struct, frozen=True, eq=False):
 
 
 def relate(bound: BoundModel) -> RelatedGraph:
-    """What belongs together in a model; its own message is copied and left as it is."""
+    """Find what belongs together in a model; the model itself stays unchanged."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     calls = read_graph(proto.graph, bound.file.name).calls
@@ -77,14 +77,14 @@ def relate(bound: BoundModel) -> RelatedGraph:
             nodes.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
     _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
-    # Which axis of a Reshape may shrink is decided when all else is known.
+    # Reshapes come last: which of their axes may shrink depends on all other nodes.
     for each in sorted(nodes, key=lambda each: each.node.qualified_op in reshapes.RULES):
         _apply(each.node, findings, users)
     return RelatedGraph(proto, tuple(nodes), stored, findings)
 
 
 def used_names(proto: onnx.ModelProto) -> Iterator[str]:
-    """The names of all values that something uses, once for each use, in bodies too."""
+    """The names of all used values, once for each use, in bodies too."""
     for node in walk_nodes(proto):
         yield from node.input
         for attribute in node.attribute:
@@ -105,7 +105,7 @@ def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
 def _model_node(
     call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int
 ) -> ModelNode:
-    """The record of a node, without further results that nothing uses: a Dropout's mask."""
+    """The record of a node, without additional unused results, such as a Dropout's mask."""
     operands = tuple(tensors.get(name) for name in call.inputs)
     results = tuple(
         tensors.get(name) if users[name] or not index else None
@@ -143,7 +143,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
 def _pin_ends(
     bound: BoundModel, nodes: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
 ) -> None:
-    """Inputs and outputs keep their shapes, as does every tensor that cannot be made anew."""
+    """Pin inputs, outputs, and every tensor that cannot be cut."""
     made = {t.name for each in nodes for t in each.node.outputs if t is not None}
     outputs = {info.name for info in bound.proto.graph.output}
     inputs = set(bound.inputs.shapes)
@@ -161,7 +161,7 @@ def _pin_ends(
 
 
 def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
-    """What the bodies of control flow read of the graph around them stays as it is."""
+    """Pin the tensors that bodies of control flow read from the graph around them."""
     for call in calls:
         for body in call.bodies.values():
             for inner in body.walk():
