@@ -1,4 +1,4 @@
-"""What a model multiplies, floats or integers, as far as its nodes alone tell."""
+"""Whether the nodes of a model multiply floats or integers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _STANDARD = ("", "ai.onnx")
 
 
 class ProductCounts(Struct, frozen=True):
-    """The nodes that multiply: how many take integers, and of each type how many take floats.
+    """The nodes that multiply: how many take integers, and how many of each type take floats.
 
-    A node takes integers if its weights are such, or if what it multiplies comes out of
-    DequantizeLinear: an engine makes one kernel of both. `is_large` is a model that had better
-    not be copied into one file.
+    A node takes integers if its weights are integers, or if its factors come from DequantizeLinear:
+    an engine makes one kernel of both. `is_large`: the model should not be copied into one file.
     """
 
     opset: int
@@ -31,7 +30,7 @@ class ProductCounts(Struct, frozen=True):
 
 
 def read_products(path: Path) -> ProductCounts:
-    """The products of the model at `path`, those in bodies and functions included."""
+    """Count the products of the model at `path`, in bodies and functions too."""
     file = open_model(path)
     proto = file.proto
     floats: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""From a twin to a model that runs: its weights are drawn, and written as they are drawn."""
+"""Rebuild a model that runs from a twin: its weights are drawn and written piece by piece."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from pytest_modelperf.graph.wire import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# The key of the metadata that says of a rebuilt model what it is.
+# The metadata key that marks a rebuilt model.
 REBUILT_KEY = "modelperf.rebuilt"
-# What follows the name of the model in that of its external data.
+# The name of external data is the name of the model and this suffix.
 DATA_SUFFIX = ".data"
 
 # The tag of TensorProto.raw_data: field 9, with a length.
@@ -38,7 +38,7 @@ _ALIGNMENT = 4096
 
 
 class _Hole(Struct, frozen=True, eq=False):
-    """A weight to be written into the model at the place that says `start`."""
+    """A weight to be written into the model; `start` identifies its place."""
 
     weight: LeftOutWeight
     head: bytes
@@ -59,8 +59,9 @@ def rebuild(
 ) -> Path:
     """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
 
-    A model that would be larger than `max_file_bytes` has its weights in a file beside it. One of
-    more than `max_bytes` in all, or than fits on the disk, is refused before anything is written.
+    If the model would be larger than `max_file_bytes`, its weights are in a file beside it. A model
+    of more than `max_bytes` in all, or too large for the disk, is refused before anything is
+    written.
     """
     proto = ModelProto()
     proto.CopyFrom(twin.proto)
@@ -69,7 +70,7 @@ def rebuild(
     size = proto.ByteSize() + sum(weight.nbytes for weight in weights)
     _check_room(twin, path, size, max_bytes)
     drawer = Drawer(seed)
-    # A kilobyte for each weight is more than what the notes become.
+    # The notes are replaced by entries that take less than a kilobyte for each weight.
     is_split = size + 1024 * len(weights) > max_file_bytes
     outside = tuple(w for w in weights if is_split and w.stored.kind is StorageKind.INITIALIZER)
     data_path = path.with_name(path.name + DATA_SUFFIX)
@@ -146,7 +147,7 @@ def _point_outside(weights: tuple[LeftOutWeight, ...], location: str) -> None:
 
 
 def _make_holes(weights: tuple[LeftOutWeight, ...]) -> Mapping[int, _Hole]:
-    """Leave a place for each weight where `restore_model` finds it."""
+    """Mark the place of each weight so that `restore_model` finds it."""
     holes: dict[int, _Hole] = {}
     start = 0
     for weight in weights:

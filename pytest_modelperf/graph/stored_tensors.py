@@ -1,4 +1,4 @@
-"""Every tensor that a model stores, wherever: in graphs, bodies, functions and attributes."""
+"""Every tensor that a model stores: in graphs, bodies, functions and attributes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 
 class StorageKind(Enum):
-    """What a stored tensor is to the model."""
+    """The form in which a model stores a tensor; the value is its name in messages."""
 
     INITIALIZER = "the weight"
     CONSTANT = "the value of the Constant"
@@ -20,9 +20,9 @@ class StorageKind(Enum):
 
 
 class StoredTensor(Struct, frozen=True, eq=False):
-    """One stored tensor, by the name of the value that it is in its graph.
+    """One stored tensor, with the name of its value in its graph.
 
-    `dense_shape` is the shape of the weight that sparse indices point into.
+    `dense_shape` is the shape of the weight that sparse indices refer to.
     """
 
     tensor: TensorProto
@@ -78,7 +78,7 @@ def _of_graph(graph: GraphProto) -> Iterator[StoredTensor]:
 def _of_nodes(nodes: Iterable[NodeProto]) -> Iterator[StoredTensor]:
     for node in nodes:
         name = next(iter(node.output), node.name)
-        # Tensors tell any other operator how to work: the thresholds and the shape of a tree.
+        # Tensors of other operators are settings, such as the thresholds of a tree.
         is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
         for attribute in node.attribute:
             yield from _of_attribute(attribute, name, is_constant=is_constant)
