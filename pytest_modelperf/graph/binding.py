@@ -255,7 +255,7 @@ class _Binder:
             if declared.dtype is not None and spec.dtype != declared.dtype:
                 raise BindingError(
                     f"the input {printable(declared.name)!r} of {self.model} is {declared.dtype}, "
-                    f"not {spec.dtype}: give it as that."
+                    f"not {spec.dtype}: give it with that type."
                 )
             if declared.dims is None:
                 continue

@@ -204,7 +204,7 @@ class _Builder:
         tensor = scope.find(name)
         if tensor is None:
             raise ModelError(
-                f"{self.file.name} gives out the tensor {printable(name)!r}, but nothing makes "
+                f"{self.file.name} has the output {printable(name)!r}, but nothing makes "
                 "it. The file is damaged: export the model again."
             )
         self.weights.used.update(tensor.weights)

@@ -207,7 +207,7 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
         if number
     ]
     if parts:
-        yield f"only a run could tell {' and '.join(parts)}: other inputs may give others"
+        yield f"only a run could tell {' and '.join(parts)}: other inputs may give other values"
 
 
 def _counted(number: int, what: str) -> str:
@@ -221,8 +221,8 @@ def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:
         for tensor, shape in zip(node.outputs, () if seen is None else seen.outputs, strict=False):
             if tensor is not None and _differ(tensor.shape, shape):
                 found.append(
-                    f"a run saw {format_shape(shape)} come out of {_shown(node)}, where the graph "
-                    f"says {format_shape(tensor.shape)}: the graph's word is counted"
+                    f"a run saw the output shape {format_shape(shape)} of {_shown(node)}, but the "
+                    f"graph says {format_shape(tensor.shape)}: that is counted"
                 )
     yield from found[:_MAX_NOTES]
     if len(found) > _MAX_NOTES:
@@ -260,7 +260,7 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
                 yield (
                     f"in the body of {_shown(node)} the shapes of {len(varying)} of "
                     f"{len(body.nodes)} layers change from trip to trip, first of "
-                    f"{_shown(varying[0])}: what depends on them has no one count"
+                    f"{_shown(varying[0])}: dependent counts are unknown"
                 )
 
 

@@ -166,7 +166,7 @@ def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, places: set[str]
     if weight.nonzeros is not None:
         return "it is stored as a sparse tensor"
     if len(alike) > 1 or (tensor.is_complete and tensor.size != weight.size):
-        return "what is multiplied is computed from it, and has other elements"
+        return "the multiplied tensor is computed from it and has other elements"
     if weight.name not in bound.stored and weight.origin != _FILLER:
         return f"it is computed by a node of type {printable(weight.origin)}"
     if weight.name in bound.stored and weight.name not in places:

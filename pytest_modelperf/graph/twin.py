@@ -202,7 +202,7 @@ def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
             parsed = parse_note(note[0], number, tuple(tensor.dims))
             _check_place(stored, parsed)
         except ValueError as error:
-            raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
+            raise ModelError(f"{what} is not valid in a twin: {printable(str(error))}.") from error
         base = f"{stored.name}:{stored.kind.name}" if stored.dense_shape else str(stored.name)
         seen[base] += 1
         key = base if seen[base] == 1 else f"{base}#{seen[base]}"
@@ -368,7 +368,7 @@ def _check_schema(metadata: str, name: str) -> None:
         schema = None
     if type(schema) is not int or schema < 1:
         raise ModelError(
-            f"{name} is no proper twin: its metadata {TWIN_KEY!r} is {metadata!r:.80}, not "
+            f"{name} is not a valid twin: its metadata {TWIN_KEY!r} is {metadata!r:.80}, not "
             f'{{"schema": {SCHEMA}}}. Write the baseline again with --modelperf-update-baseline.'
         )
     if schema > SCHEMA:

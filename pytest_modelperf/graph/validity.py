@@ -50,7 +50,7 @@ def check_opsets(file: ModelFile) -> Mapping[str, int]:
         if not 1 <= number < 2**31:
             raise ModelError(
                 f"{file.name} uses version {number} of the operators of "
-                f"{printable(domain or 'ai.onnx')!r}, which cannot be. The file is damaged: "
+                f"{printable(domain or 'ai.onnx')!r}, which does not exist. The file is damaged: "
                 "export the model again."
             )
     return opsets

@@ -226,7 +226,9 @@ def test_what_cannot_be_pruned_is_told_with_its_reason(tmp_path: Path) -> None:
     assert told.weights == 1
     assert told.skipped == (
         UnprunedWeight("bytes", "it is stored as int8"),
-        UnprunedWeight("halves", "what is multiplied is computed from it, and has other elements"),
+        UnprunedWeight(
+            "halves", "the multiplied tensor is computed from it and has other elements"
+        ),
         UnprunedWeight("i", "it is computed by a node of type Cast"),
         UnprunedWeight("packed", "it is stored as uint8"),
     )

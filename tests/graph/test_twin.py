@@ -271,10 +271,10 @@ def _claim_much_in_all(model: onnx.ModelProto) -> None:
     [
         (lambda m: m.ClearField("metadata_props"), "is not a twin"),
         (lambda m: setattr(m.metadata_props[0], "value", '{"schema": 2}'), "schema 2.*Update"),
-        (lambda m: setattr(m.metadata_props[0], "value", '{"schema": "1"}'), "no proper twin"),
-        (lambda m: setattr(m.metadata_props[0], "value", "[" * 5000), "no proper twin"),
+        (lambda m: setattr(m.metadata_props[0], "value", '{"schema": "1"}'), "not a valid twin"),
+        (lambda m: setattr(m.metadata_props[0], "value", "[" * 5000), "not a valid twin"),
         (_drop_note, "'w1' of .* has neither data nor statistics"),
-        (lambda m: setattr(_weight(m).metadata_props[0], "value", "x"), "not as a twin has it"),
+        (lambda m: setattr(_weight(m).metadata_props[0], "value", "x"), "not valid in a twin"),
         (lambda m: _set_note(m, std=-1.0), "deviation is -1"),
         (lambda m: _set_note(m, zeros=10**9), "1,000,000,000 zeros"),
         (lambda m: _set_note(m, max=float("nan")), "malformed"),

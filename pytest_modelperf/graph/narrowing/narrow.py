@@ -59,7 +59,7 @@ def write_narrowed(
         reasons = "; ".join(f"{printable(each.name)}: {each.reason}" for each in kept[:_SHOWN])
         more = f"; and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
         why = f"{reasons}{more}" if kept else "no layer with weights has channels"
-        raise ModelError(f"{bound.file.name}: nothing of it can be narrowed: {why}.")
+        raise ModelError(f"{bound.file.name} cannot be narrowed: {why}.")
     write_planned(bound, plan, path, max_file_bytes)
     return Narrowed(
         sum(group.channels_before for group in groups),

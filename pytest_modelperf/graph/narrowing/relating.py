@@ -133,7 +133,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
     if rule is None:
         links.because("is an operator that is not known to work with fewer channels")
     elif unknown is not None:
-        links.because(f"meets {printable(unknown.name)!r}, whose shape only a run tells")
+        links.because(f"uses {printable(unknown.name)!r}, whose shape only a run tells")
     else:
         with suppress(UnknownShapeError):
             rule(node, links)
@@ -170,4 +170,4 @@ def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
                         dims.pin(Dim(name, axis), f"{describe(call)} uses it inside")
                 for info in inner.proto.output:
                     for axis in range(len(dims.shapes.get(info.name, ()))):
-                        dims.pin(Dim(info.name, axis), f"{describe(call)} gives it out")
+                        dims.pin(Dim(info.name, axis), f"{describe(call)} returns it")
