@@ -363,13 +363,13 @@ def test_masks_are_kept_to_the_bit_in_a_short_note(values: npt.NDArray[Any]) -> 
     st.integers(1, 9),
     st.integers(1, 9),
 )
-def test_stairs_are_the_elements_that_they_were_made_from(
+def test_run_lengths_are_the_elements_that_they_were_made_from(
     values: npt.NDArray[np.uint8], size: int, out: int
 ) -> None:
-    stairs = find_run_lengths(_pieces(values.reshape(-1), size), *values.shape)
-    assert stairs is not None
-    assert stairs.fits(*values.shape)
-    pieces = list(run_length_pieces(stairs, values.dtype, out))
+    found = find_run_lengths(_pieces(values.reshape(-1), size), *values.shape)
+    assert found is not None
+    assert found.fits(*values.shape)
+    pieces = list(run_length_pieces(found, values.dtype, out))
     assert all(piece.size == out for piece in pieces[:-1])
     np.testing.assert_array_equal(np.concatenate(pieces), values.reshape(-1))
 
