@@ -137,14 +137,14 @@ class _Found(Struct, frozen=True):
 def _find(bound: BoundModel) -> _Found:
     prunable: dict[str, _Prunable] = {}
     spared: dict[str, UnprunedWeight] = {}
-    places = {place.name for place in _walk_places(bound.proto.graph)}
+    stored = {each.name for each in _walk_tensors(bound.proto.graph)}
     for node in bound.graph.walk():
         for index in multiplied_operands(node.qualified_op, len(node.inputs)):
             tensor = node.optional_input(index)
             if tensor is None or not tensor.weights:
                 continue
             weight = _main_weight(bound, tensor)
-            reason = _why_not(bound, tensor, weight, places)
+            reason = _why_not(bound, tensor, weight, stored)
             if reason is not None:
                 spared[weight.name] = UnprunedWeight(weight.name, reason)
             elif weight.name not in prunable:
@@ -158,7 +158,7 @@ def _main_weight(bound: BoundModel, tensor: Tensor) -> Weight:
     return max((bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size)
 
 
-def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, places: set[str]) -> str | None:
+def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
     """Why the weight of an operand cannot be pruned; None if it can."""
     alike = [n for n in tensor.weights if bound.graph.weights[n].size == weight.size]
     if weight.dtype not in _FLOATS:
@@ -169,7 +169,7 @@ def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, places: set[str]
         return "the multiplied tensor is computed from it and has other elements"
     if weight.name not in bound.stored and weight.origin != _FILLER:
         return f"it is computed by a node of type {printable(weight.origin)}"
-    if weight.name in bound.stored and weight.name not in places:
+    if weight.name in bound.stored and weight.name not in stored:
         return "it is not stored as a tensor"
     return None
 
@@ -213,22 +213,22 @@ class _Writer(Struct):
         generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
         _store_generated(proto, generated)
         replacements = [
-            Replacement(place.tensor, make, is_initializer=place.is_initializer)
-            for place in _walk_places(proto.graph)
-            if (make := self._make(place, generated.get(place.name))) is not None
+            Replacement(each.tensor, make, is_initializer=each.is_initializer)
+            for each in _walk_tensors(proto.graph)
+            if (make := self._make(each, generated.get(each.name))) is not None
         ]
         write_replaced(self.bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
         return len(generated)
 
-    def _make(self, place: _Place, generated: _Prunable | None) -> _Make | None:
+    def _make(self, named: _NamedTensor, generated: _Prunable | None) -> _Make | None:
         """A function that makes the elements of a tensor; None if they stay unchanged."""
-        name, tensor, number = place.name, place.tensor, stored_number(place.tensor)
+        name, tensor, number = named.name, named.tensor, stored_number(named.tensor)
         is_pruned = self.share is not None and name in self.prunable
         if number is None or not (is_pruned or generated or is_external(tensor)):
             return None
         if generated is not None:
             read = partial(
-                self.drawer.draw_codes, _spread(generated), number, tuple(tensor.dims), name
+                self.drawer.draw_codes, _distribution(generated), number, tuple(tensor.dims), name
             )
         else:
             # A copy, because the replaced tensor loses the location of its elements.
@@ -271,7 +271,7 @@ class _Writer(Struct):
         return codes
 
 
-def _spread(generated: _Prunable) -> Statistics:
+def _distribution(generated: _Prunable) -> Statistics:
     """A distribution that keeps the range of activations behind a ReLU.
 
     https://arxiv.org/abs/1502.01852, equation 10.
@@ -280,7 +280,7 @@ def _spread(generated: _Prunable) -> Statistics:
     return Statistics(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation)
 
 
-class _Place(Struct, frozen=True, eq=False):
+class _NamedTensor(Struct, frozen=True, eq=False):
     """A stored tensor with its name in our graph, which starts with the path of its body."""
 
     name: str
@@ -288,16 +288,16 @@ class _Place(Struct, frozen=True, eq=False):
     is_initializer: bool
 
 
-def _walk_places(graph: GraphProto, path: str = "") -> Iterator[_Place]:
+def _walk_tensors(graph: GraphProto, path: str = "") -> Iterator[_NamedTensor]:
     for tensor in graph.initializer:
-        yield _Place(path + tensor.name, tensor, is_initializer=True)
+        yield _NamedTensor(path + tensor.name, tensor, is_initializer=True)
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    yield _Place(path + node.output[0], attribute.t, is_initializer=False)
+                    yield _NamedTensor(path + node.output[0], attribute.t, is_initializer=False)
         for inner, body in _bodies(node, path):
-            yield from _walk_places(body, inner)
+            yield from _walk_tensors(body, inner)
 
 
 def _bodies(node: NodeProto, path: str) -> Iterator[tuple[str, GraphProto]]:
