@@ -6,17 +6,17 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.structure import EnginePlan, PlanNode
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.text.escaping import printable
 
 
-def read_plan(data: bytes) -> EnginePlan:
+def read_plan(data: bytes) -> PlanGraph:
     """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
     file = open_model(data)
     return _plan(read_graph(file.proto.graph, "the plan of the engine"))
 
 
-def _plan(block: ParsedGraph) -> EnginePlan:
+def _plan(block: ParsedGraph) -> PlanGraph:
     graph = block.proto
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -29,7 +29,7 @@ def _plan(block: ParsedGraph) -> EnginePlan:
         nodes.append(
             PlanNode(call.proto.name, call.op_type, call.domain, call.inputs, call.outputs, bodies)
         )
-    return EnginePlan(tuple(nodes), frozenset(constants))
+    return PlanGraph(tuple(nodes), frozenset(constants))
 
 
 def find_plan_difference(first: bytes, second: bytes) -> str | None:

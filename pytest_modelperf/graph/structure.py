@@ -216,10 +216,10 @@ class PlanNode(Struct, frozen=True, eq=False):
     domain: str = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    bodies: Mapping[str, EnginePlan] = field(default_factory=dict)
+    bodies: Mapping[str, PlanGraph] = field(default_factory=dict)
 
 
-class EnginePlan(Struct, frozen=True, eq=False):
+class PlanGraph(Struct, frozen=True, eq=False):
     """The graph that an engine made of a model or of a body, and what it folded.
 
     `constants` are the names of its stored tensors. The model may compute some of them.
