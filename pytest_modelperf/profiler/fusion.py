@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.structure import Graph, Node, Plan, PlanNode, Tensor
+from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode, Tensor
 from pytest_modelperf.profiler.measurements import Kernel, RowKind
 
 # Operators that an engine inserts to change the layout of a tensor or its type.
@@ -71,7 +71,7 @@ class KernelPlaces:
         self._planned: dict[tuple[str, str], KernelPlace] = {}
         self._unnamed: dict[str, list[KernelPlace]] = {}
 
-    def add_plan(self, plan: Plan, graph: Graph) -> None:
+    def add_plan(self, plan: PlanGraph, graph: Graph) -> None:
         """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
         self._add(plan, graph, {})
 
@@ -112,7 +112,7 @@ class KernelPlaces:
             KernelPlace(RowKind.LAYER, ordered) if ordered else KernelPlace(inserted_kind(op_type))
         )
 
-    def _add(self, plan: Plan, graph: Graph, outer: Mapping[str, Tensor]) -> None:
+    def _add(self, plan: PlanGraph, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         visible = dict(outer)
         for tensor in (*graph.inputs, *(t for node in graph.nodes for t in node.outputs)):
             if tensor is not None:
@@ -152,7 +152,7 @@ class _Scope(Struct):
     a step computes, on the way to its outputs at least.
     """
 
-    plan: Plan
+    plan: PlanGraph
     visible: Mapping[str, Tensor]
     producers: Mapping[Tensor, Node]
     names: Mapping[str, Node]
