@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 
+from pytest_modelperf.profiler.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.page_facts import (
     ModelRow,
     format_share,
@@ -13,7 +15,8 @@ from pytest_modelperf.profiler.page_facts import (
     without_empty_columns,
 )
 from pytest_modelperf.profiler.page_latency import engine_name
-from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
+from pytest_modelperf.report.html.drawings import Drawings, Part
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import (
@@ -36,7 +39,18 @@ from pytest_modelperf.whatif.tables import (
 )
 from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
 
-_PARTS = (Part("whatif", "What if"),)
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Part("whatif", "What if"),),
+    styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
+    scripts=(
+        *CASE_DRAWINGS.scripts,
+        _FOLDER / "whatif_levels.js",
+        _FOLDER / "whatif_types.js",
+        _FOLDER / "whatif_layers.js",
+        _FOLDER / "whatif.js",
+    ),
+)
 # These have to be trained again before their outputs mean anything.
 _CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})
 _MAX_NAMED = 5
@@ -65,7 +79,6 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
             models_table([ModelRow("", whatif.model, engine)]),
             run_table([] if whatif.machine is None else [whatif.machine], rule, made),
         ),
-        parts=_PARTS,
     )
 
 
@@ -205,4 +218,4 @@ def _types_table(case: WhatIfCase) -> Table | None:
 
 
 def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
-    return render_page(whatif_data(whatif), whatif_overview(whatif, made))
+    return render_page(whatif_data(whatif), whatif_overview(whatif, made), _DRAWINGS)

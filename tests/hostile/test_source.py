@@ -132,10 +132,9 @@ _IN_TEMPLATES = re.compile(r"\|\s*safe\b|autoescape\s+false")
 
 
 def test_a_page_makes_no_markup_of_a_text() -> None:
-    folder = PACKAGE / "report" / "html"
     found = [
         (path.name, match[0])
-        for path in (*folder.glob("*.js"), *folder.glob("*.html"))
+        for path in (*PACKAGE.rglob("*.js"), *PACKAGE.rglob("*.html"))
         for pattern in (_IN_SCRIPTS, _IN_TEMPLATES)
         for match in pattern.finditer(path.read_text("utf-8"))
     ]

@@ -18,25 +18,6 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
-class Part(Struct, frozen=True):
-    """A part that the scripts draw, under its heading; they find their place by its id."""
-
-    id: str
-    heading: str
-
-
-# What may be drawn of a profile, a comparison, a sweep or a run.
-PARTS = (
-    Part("chart", "Latency and throughput"),
-    Part("time", "Inference time"),
-    Part("rounds", "Samples by round"),
-    Part("types", "Performance summary"),
-    Part("depth", "Layers by depth"),
-    Part("kernels", "Kernels"),
-    Part("transitions", "Precisions"),
-)
-
-
 class CaseSection(Struct, frozen=True, kw_only=True):
     """One case: its verdict in a sentence, its figures, and what explains them.
 
@@ -70,4 +51,3 @@ class Overview(Struct, frozen=True, kw_only=True):
     sections: tuple[CaseSection, ...] = ()
     facts: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = PARTS

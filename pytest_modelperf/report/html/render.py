@@ -10,48 +10,17 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
-# In this order: each may use what those above it define.
-STYLES = (
-    "page.css",
-    "layers.css",
-    "types.css",
-    "kernel_filters.css",
-    "kernels.css",
-    "kernel_details.css",
-    "precisions.css",
-    "whatif.css",
-)
-SCRIPTS = (
-    "page.js",
-    "sides.js",
-    "points.js",
-    "chart.js",
-    "time.js",
-    "rounds.js",
-    "figures.js",
-    "tables.js",
-    "layers.js",
-    "types.js",
-    "row_window.js",
-    "kernel_filters.js",
-    "kernel_details.js",
-    "kernels.js",
-    "precisions.js",
-    "depth.js",
-    "whatif_levels.js",
-    "whatif_types.js",
-    "whatif_layers.js",
-    "whatif.js",
-)
+_TEMPLATE = Path(__file__).with_name("template.html")
 
 
 @cache
@@ -61,8 +30,8 @@ def _packed_plotly() -> str:
     return pack(get_plotlyjs())
 
 
-def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> str:
-    """The page: what the overview says, and below it what the scripts draw of the data."""
+def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings) -> str:
+    """Returns the page: what the overview says, and below it what the scripts draw of the data."""
     # Only whoever asks for a page has these installed.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -79,13 +48,14 @@ def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> st
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    template = environment.from_string(_read("template.html"))
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
-        overview=overview or Overview(),
+        overview=overview,
+        parts=drawings.parts,
         version=__version__,
         # Ours, and no text of a model: it stands in the page as it is.
-        styles=[Markup(_read(name)) for name in STYLES],  # noqa: S704  # as said above
-        scripts=[Markup(_read(name)) for name in SCRIPTS],  # noqa: S704  # as said above
+        styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
+        scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly(),
         data=pack(dump_data(data)),
     )
@@ -112,5 +82,5 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can hold
     return value
 
 
-def _read(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+def _read(paths: Sequence[Path]) -> list[str]:
+    return [path.read_text("utf-8") for path in paths]
