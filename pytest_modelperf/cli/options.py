@@ -234,7 +234,7 @@ def _model_options(command: Command, of_several: str) -> Command:
             multiple=True,
             metavar="MODULE",
             help="A module that registers operators or engines; repeatable. For an example, type "
-            "`python -m pydoc pytest_modelperf.operators`.",
+            "`python -m pydoc pytest_modelperf.extensions`.",
         ),
     )
 

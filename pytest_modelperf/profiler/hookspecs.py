@@ -170,7 +170,7 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
         raise UsageError(
             f"the plugin {shown!r} has no hook: define modelperf_register_operators(operators) or "
             "modelperf_register_engines(engines) in it. `python -m pydoc "
-            "pytest_modelperf.operators` has an example."
+            "pytest_modelperf.extensions` has an example."
         )
     register_plugin(manager, module)
 
