@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -153,6 +152,8 @@ class _Group(click.Group):
                 raise _Failure(_no_room(error)) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
                 raise _Failure(_no_folder()) from error
+            import traceback
+
             traceback.print_exc()
             click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
