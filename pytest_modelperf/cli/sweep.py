@@ -1,8 +1,12 @@
-"""`modelperf sweep`: measures one model or two at many configurations, and names the best."""
+"""`modelperf sweep`: measures one model or two at many configurations, and names the best.
+
+If click's context has an object, that measures in place of `sweep_models`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -91,7 +95,9 @@ class AgainstOptions(Struct, frozen=True):
 @takes_records(
     before=AgainstOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
 )
+@click.pass_obj
 def sweep(  # noqa: PLR0913  # one parameter per group of options
+    measure: Callable[..., Sweep] | None,
     *,
     model: str,
     before: AgainstOptions,
@@ -128,7 +134,9 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
     sources = before.sources(model, setup)
     with shown_progress() as progress:
-        result = sweep_models(sources, request, counts, threshold_ms, extensions, progress)
+        result = (measure or sweep_models)(
+            sources, request, counts, threshold_ms, extensions, progress
+        )
     _show_sweep(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 

@@ -1,9 +1,12 @@
-"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision."""
+"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
+
+If click's context has an object, that is asked in place of `ask_what_if`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -113,7 +116,9 @@ _USUAL = VariantOptions(prune="0.5,0.9", prune_channels=None, quantize="int8", p
 @takes_records(
     named=VariantOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
 )
+@click.pass_obj
 def whatif(  # noqa: PLR0913  # one parameter per group of options
+    ask: Callable[..., WhatIf] | None,
     *,
     model: str,
     named: VariantOptions,
@@ -159,7 +164,9 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     from pytest_modelperf.whatif.text import WhatIfView
 
     with shown_progress() as progress:
-        result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)
+        result = (ask or ask_what_if)(
+            model, request, setup, variants, estimates, extensions, progress
+        )
     _show_whatif(result, WhatIfView(top or None, View(view)), outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import run
+from tests.support.command import run
 from tests.tracing.pythons import Python, environment
 from tests.tracing.validity import read_valid_trace
 
