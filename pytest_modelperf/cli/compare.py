@@ -117,7 +117,7 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = outputs.check(before, after, cases.input_file)
+    is_shown = outputs.check(before, after, input_file=cases.input_file)
     if static:
         interpreters.check_static()
     extensions = load_extensions(plugins)

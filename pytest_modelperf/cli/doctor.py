@@ -46,7 +46,8 @@ def doctor(
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = outputs.check(model, cases.input_file)
+    models = () if model is None else (model,)
+    is_shown = outputs.check(*models, input_file=cases.input_file)
     extensions = load_extensions(plugins)
     if model is None and cases.input_file is not None:
         raise UsageError("--input-file is for a model: give MODEL as well, or leave it out.")

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from pytest_modelperf.cli.values import parse_dims, parse_inputs, parse_numbers, parse_pairs
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
@@ -136,11 +135,13 @@ class OutputOptions(Struct, frozen=True):
     markdown_file: str | None = None
     trace_file: str | None = None
 
-    def check(self, *inputs: str | None) -> bool:
+    def check(self, *models: str, input_file: str | None = None) -> bool:
         """Whether the report is shown, as no file goes to standard output.
 
         Raises an error if one of the files could not be made or written, or is an input.
         """
+        from pytest_modelperf.profiler.report_files import check_report_files
+
         targets = {
             "--json": self.json_file,
             "--csv": self.csv_file,
@@ -148,7 +149,7 @@ class OutputOptions(Struct, frozen=True):
             "--markdown": self.markdown_file,
             "--trace": self.trace_file,
         }
-        is_shown = check_outputs(targets, *inputs)
+        is_shown = check_report_files(targets, models, input_file)
         if self.html_file is not None:
             from pytest_modelperf.report.html.extra import check_html_extra
 

@@ -187,7 +187,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = outputs.check(model, cases.input_file)
+    is_shown = outputs.check(model, input_file=cases.input_file)
     if static:
         _check_static(outputs, cases, rooflines)
     columns = layers.read_columns(static=static)

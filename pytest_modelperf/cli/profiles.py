@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
     CaseOptions,
+    OutputOptions,
     json_option,
     load_extensions,
     model_options,
@@ -19,7 +20,7 @@ from pytest_modelperf.cli.options import (
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs, is_stdout
+from pytest_modelperf.files.output import is_stdout
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class ActionOptions(Struct, frozen=True):
 @top_option
 @json_option
 @profile_dir_option
-@takes_records(action=ActionOptions, cases=CaseOptions)
+@takes_records(action=ActionOptions, cases=CaseOptions, outputs=OutputOptions)
 def profiles(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
@@ -106,7 +107,7 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     engine: str,
     plugins: tuple[str, ...],
     top: int,
-    json_file: str | None,
+    outputs: OutputOptions,
     profile_dir: str | None,
 ) -> None:
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
@@ -122,8 +123,9 @@ def profiles(  # noqa: PLR0913  # one parameter per group of options
     modelperf profiles model.onnx --compare flops baseline
     modelperf profiles model.onnx --remove baseline
     """  # noqa: D301  # click: keep the lines of the paragraph
+    json_file = outputs.json_file
     action.check(cases, engine, json_file)
-    check_outputs({"--json": json_file}, model)
+    outputs.check(model)
     store = open_store(model, profile_dir)
     if action.removed:
         _remove(store, action.removed)

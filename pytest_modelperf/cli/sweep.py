@@ -120,7 +120,8 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = outputs.check(model, before.against, cases.input_file)
+    models = (model,) if before.against is None else (before.against, model)
+    is_shown = outputs.check(*models, input_file=cases.input_file)
     before.check()
     counts = parse_numbers("--streams", streams)
     threshold_ms = None

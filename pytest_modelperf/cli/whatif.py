@@ -142,7 +142,7 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     modelperf whatif model.onnx --engine openvino --precision bf16 --quantize int8-static
     modelperf whatif model.onnx --quantize int8 --input-file samples.npz --html whatif.html
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = outputs.check(model, cases.input_file)
+    is_shown = outputs.check(model, input_file=cases.input_file)
     if named == _NONE_NAMED:
         named = _USUAL
         click.echo(

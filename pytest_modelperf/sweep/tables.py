@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_modelperf.comparing.figures import format_percent
+from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
@@ -90,10 +91,11 @@ def side_table(
 ) -> Table:
     """A row for each configuration of one of two sides that was measured."""
     side = sweep.sides[index]
+    name = name_models([each.model for each in sweep.sides])[index]
     points = [point for point in ordered_points(side.points) if point.latency is not None]
     has_dims = _has_dims([point.configuration for point in points])
     return Table(
-        f"{LABELS[index]}: {printable(side.model.name)}",
+        f"{LABELS[index]}: {printable(name)}",
         (*_head_columns(has_dims=has_dims), *_side_columns("", has_tail=has_tail)),
         tuple(
             (

@@ -771,6 +771,21 @@ def test_compare_says_its_verdict_first(wider: str) -> None:
     assert compared(wider, wider).out.startswith("wider.onnx -> wider.onnx: passed\n")
 
 
+def test_compare_tells_models_of_one_name_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "linear.onnx").write_bytes(Path("linear.onnx").read_bytes())
+    markdown = tmp_path / "report.md"
+    result = run(
+        *("compare", str(tmp_path / "old/linear.onnx"), str(tmp_path / "new/linear.onnx")),
+        *("--static", "--dim", "seq=64", "--markdown", str(markdown)),
+    )
+    assert result.out.startswith("old/linear.onnx -> new/linear.onnx: ")
+    assert "<code>old/linear.onnx</code> → <code>new/linear.onnx</code>" in markdown.read_text(
+        "utf-8"
+    )
+
+
 def test_compare_has_the_json_keys_that_others_rely_on(wider: str) -> None:
     result = run(
         "compare", "linear.onnx", wider, "--static", "--dim", "seq=64", "--batch", "1,8",
