@@ -152,9 +152,9 @@ def whatif(  # noqa: PLR0913  # one parameter per group of options
     variants = named.variants()
     estimates = () if estimate is None else parse_shares("--estimate", estimate)
 
-    from pytest_modelperf.whatif.speedups import check_asked
+    from pytest_modelperf.whatif.speedups import check_variants
 
-    check_asked(variants, estimates)
+    check_variants(variants, estimates)
     extensions = load_extensions(plugins)
     request = cases.request()
     setup = measuring.model_setup(extensions, "a what-if")

@@ -53,7 +53,12 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.whatif.speedups import Tried, check_asked, describe_zeros, make_levels
+from pytest_modelperf.whatif.speedups import (
+    VariantResult,
+    check_variants,
+    describe_zeros,
+    make_levels,
+)
 
 # Whatever is as fast as before within so much is called equal: then no more rounds are taken.
 _NO_DIFFERENCE = 0.03
@@ -80,7 +85,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     quantizer: Quantizer = quantize,
 ) -> WhatIf:
     """Every variant of a model at every case, beside the model as it is."""
-    check_asked(variants, estimates)
+    check_variants(variants, estimates)
     extensions = extensions or Extensions()
     begun = time.monotonic()
     file = open_model(source)
@@ -104,7 +109,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     )
 
 
-class _Base(Struct, frozen=True):
+class _Original(Struct, frozen=True):
     """The model that variants are made of and run against.
 
     `stored` is a file with all of its weights, which a quantizer can read; None where no variant
@@ -118,7 +123,7 @@ class _Base(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class _Made(Struct, frozen=True):
+class _RunnableVariant(Struct, frozen=True):
     """A variant that is ready to run: a model of its own or the same, and options of the engine."""
 
     model: Model
@@ -145,17 +150,17 @@ class _Trial(Struct):
         cases = [
             Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
         ]
-        tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
+        results: dict[str, list[VariantResult]] = {case.id: [] for case in cases}
         with working_folder("whatif") as folder:
             base = self._base(model, folder, cases[0])
             for variant in self.variants:
                 with working_folder("variant", folder) as own:
                     for case, each in self._try(variant, base, own, cases):
-                        tried[case.id].append(each)
+                        results[case.id].append(each)
         for case in cases:
-            yield self._sum_up(case, base, tried[case.id])
+            yield self._sum_up(case, base, results[case.id])
 
-    def _base(self, model: Model, folder: Path, case: Case) -> _Base:
+    def _base(self, model: Model, folder: Path, case: Case) -> _Original:
         """The model as it is; its weights stored, where a graph without them generates them.
 
         An engine computes such weights as it loads, and may know that they are all the same. What
@@ -166,36 +171,38 @@ class _Trial(Struct):
             path.stat().st_size for path in external_files(model.file).values()
         )
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
-            return _Base(model, size)
+            return _Original(model, size)
         self._place(case, None).tell("storing its weights")
         path = folder / "stored.onnx"
         zeros, generated = _store(model, path)
         if not generated:
-            return _Base(model, size, zeros, path)
+            return _Original(model, size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
         note = (
             f"{generated} {are}: random numbers are stored instead, also in the model as it is, so "
             "that an engine treats both alike"
         )
-        return _Base(_reopened(model, path), _size_of(folder), zeros, path, (note,))
+        return _Original(_reopened(model, path), _size_of(folder), zeros, path, (note,))
 
     def _try(
-        self, variant: Variant, base: _Base, folder: Path, cases: Sequence[Case]
-    ) -> Iterator[tuple[Case, Tried]]:
+        self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
+    ) -> Iterator[tuple[Case, VariantResult]]:
         """A variant made once, and run at each number of cores."""
         try:
-            made: _Made | None = self._make(variant, base, folder, cases[0])
+            made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
         except _FAILURES as error:
             made, failure = None, _in_words(error)
         for case in cases:
             self.done += 1
             if made is None:
-                yield case, Tried(variant=variant, failure=failure)
+                yield case, VariantResult(variant=variant, failure=failure)
             else:
                 yield case, self._measure(variant, base, made, case)
 
-    def _make(self, variant: Variant, base: _Base, folder: Path, case: Case) -> _Made:
+    def _make(
+        self, variant: Variant, base: _Original, folder: Path, case: Case
+    ) -> _RunnableVariant:
         self._place(case, variant, is_next=True).tell("making it")
         path = folder / f"{variant.id}.onnx"
         made = _MAKERS[variant.kind](self, variant, base, path)
@@ -209,7 +216,9 @@ class _Trial(Struct):
             worker.use_engine(self.setup.engine, self.setup.options)
             return variant_options(worker, kind, value, self.setup.options)
 
-    def _measure(self, variant: Variant, base: _Base, made: _Made, case: Case) -> Tried:
+    def _measure(
+        self, variant: Variant, base: _Original, made: _RunnableVariant, case: Case
+    ) -> VariantResult:
         setup = replace(self.setup, options={**self.setup.options, **made.options})
         pair = Pair(base.model, made.model, self.setup, setup)
         place = self._place(case, variant)
@@ -218,10 +227,10 @@ class _Trial(Struct):
             with alone_at(place):
                 ran = run_pair(pair, self.gate, place, lambda _: True)
         except MeasureError as error:
-            return Tried(variant=variant, failure=_in_words(error))
-        return self._told(variant, made, ran)
+            return VariantResult(variant=variant, failure=_in_words(error))
+        return self._result(variant, made, ran)
 
-    def _told(self, variant: Variant, made: _Made, ran: PairRun) -> Tried:
+    def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
         """What a duet says of a variant."""
         metric = next(
             metric
@@ -235,7 +244,7 @@ class _Trial(Struct):
         known = () if before.profile.measured is None else before.profile.measured.notes
         own = () if after.profile.measured is None else after.profile.measured.notes
         low, high = metric.interval or (None, None)
-        return Tried(
+        return VariantResult(
             variant=variant,
             before=before.profile,
             after=after.profile,
@@ -260,10 +269,10 @@ class _Trial(Struct):
         number = min(self.done + (is_next or variant is None), self.total)
         return Place(case, number, self.total, watch)
 
-    def _sum_up(self, case: Case, base: _Base, tried: Sequence[Tried]) -> WhatIfCase:
-        reason = next((each.failure for each in tried if each.failure), "")
+    def _sum_up(self, case: Case, base: _Original, results: Sequence[VariantResult]) -> WhatIfCase:
+        reason = next((each.failure for each in results if each.failure), "")
         unmeasured = CaseProfile(case, base.model.static, None, Outcome.FAILED, reason)
-        found = make_levels(unmeasured, base.size_bytes, base.zeros, tried, self.estimates)
+        found = make_levels(unmeasured, base.size_bytes, base.zeros, results, self.estimates)
         measured = found.baseline.measured
         notes = [*base.notes, *base.model.static.notes]
         if measured is not None:
@@ -291,17 +300,17 @@ def _store(model: Model, path: Path) -> tuple[float | None, int]:
     return _share(stored.zeros, stored.elements), stored.generated
 
 
-def _prune(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
     notes = [*_describe_spared(pruned.skipped)]
     zeros = _share(pruned.zeros, pruned.elements)
     options = trial.engine_options("sparsity", zeros or 0.0) or {}
     if options:
         notes.append(f"run with {_listed(options)}")
-    return _Made(_reopened(base.model, path), options, None, zeros, tuple(notes))
+    return _RunnableVariant(_reopened(base.model, path), options, None, zeros, tuple(notes))
 
 
-def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
     channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
     notes = [f"{channels}, {narrowed.layers} layer{'s' if narrowed.layers != 1 else ''} smaller"]
@@ -309,25 +318,27 @@ def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
         first = narrowed.kept[0]
         more = f"{len(narrowed.kept)} layer{'s keep' if len(narrowed.kept) > 1 else ' keeps'}"
         notes.append(f"{more} all channels, such as {printable(first.name)}: {first.reason}")
-    return _Made(_reopened(base.model, path), notes=tuple(notes))
+    return _RunnableVariant(_reopened(base.model, path), notes=tuple(notes))
 
 
-def _quantize(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
     form: Form = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
     quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
-    return _Made(_reopened(base.model, path), notes=quantized.notes)
+    return _RunnableVariant(_reopened(base.model, path), notes=quantized.notes)
 
 
-def _change_precision(trial: _Trial, variant: Variant, base: _Base, _: Path) -> _Made:
+def _change_precision(
+    trial: _Trial, variant: Variant, base: _Original, _: Path
+) -> _RunnableVariant:
     options = trial.engine_options("precision", variant.form)
     if options is None:
         raise MeasureError(
             f"{trial.setup.engine.name} knows no option for another precision than the one that a "
             "model is stored in. Give another --engine, such as openvino."
         )
-    return _Made(base.model, options, notes=(f"run with {_listed(options)}",))
+    return _RunnableVariant(base.model, options, notes=(f"run with {_listed(options)}",))
 
 
 def _describe_spared(spared: Sequence[Spared]) -> Iterator[str]:
@@ -337,7 +348,7 @@ def _describe_spared(spared: Sequence[Spared]) -> Iterator[str]:
         yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
 
 
-_Maker: TypeAlias = Callable[[_Trial, Variant, _Base, Path], _Made]
+_Maker: TypeAlias = Callable[[_Trial, Variant, _Original, Path], _RunnableVariant]
 _MAKERS: Mapping[VariantKind, _Maker] = {
     VariantKind.PRUNED: _prune,
     VariantKind.NARROWED: _narrow,

@@ -116,11 +116,11 @@ def whatif_data(whatif: WhatIf) -> Entry:
         name,
         sides=[side_entry("", name, engine)],
         points=[[]],
-        cases=[_tried_case(case) for case in whatif.cases],
+        cases=[_case_entry(case) for case in whatif.cases],
     )
     return whole_page([model])
 
 
-def _tried_case(case: WhatIfCase) -> Entry:
+def _case_entry(case: WhatIfCase) -> Entry:
     entry = case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
     return {**entry, "whatif": whatif_entry(case)}

@@ -22,7 +22,7 @@ _NO_GAIN = 1.1
 _OVERHEAD = RowKind.OVERHEAD.value
 
 
-class Tried(Struct, frozen=True, kw_only=True):
+class VariantResult(Struct, frozen=True, kw_only=True):
     """A variant that was tried: what its duet told, or why there was none.
 
     `ratio` is how many times as long as the model as it is the variant took.
@@ -40,14 +40,14 @@ class Tried(Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
-class Levels(Struct, frozen=True):
+class CaseLevels(Struct, frozen=True):
     """The levels of a case, and of all duets the model as it is where that was most typical."""
 
     baseline: CaseProfile
     levels: tuple[Level, ...]
 
 
-def check_asked(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
+def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
     """Raise UsageError where a level cannot be made, or an estimate would not be between two."""
     if not variants:
         raise UsageError(
@@ -91,15 +91,15 @@ def make_levels(
     baseline: CaseProfile,
     size_bytes: int | None,
     zeros: float | None,
-    tried: Sequence[Tried],
+    results: Sequence[VariantResult],
     estimates: Sequence[float] = (),
-) -> Levels:
+) -> CaseLevels:
     """The model as it is, then each variant and estimate; those of pruning by their shares.
 
     The time of the model as it is is the median over all duets. That of a variant is as many
     times as long as it was in its own duet, so that what the machine did meanwhile cancels.
     """
-    measured = [each for each in tried if each.before is not None and each.ratio is not None]
+    measured = [each for each in results if each.before is not None and each.ratio is not None]
     ms = None
     if measured:
         ms = statistics.median(_median_ms(each.before) for each in measured)
@@ -107,13 +107,13 @@ def make_levels(
         assert typical.before is not None  # noqa: S101  # for mypy
         baseline = typical.before
     first = _level_as_it_is(baseline, ms, size_bytes, zeros)
-    levels = [_level_of(each, first) for each in tried]
+    levels = [_level_of(each, first) for each in results]
     pruned = [level for level in levels if _share_of(level) is not None]
     known = [first, *(level for level in pruned if level.ms is not None)]
     pruned += [estimate_level(known, share) for share in estimates]
     pruned.sort(key=lambda level: _share_of(level) or 0.0)
     others = [level for level in levels if _share_of(level) is None]
-    return Levels(baseline, (first, *pruned, *others))
+    return CaseLevels(baseline, (first, *pruned, *others))
 
 
 def _share_of(level: Level) -> float | None:
@@ -156,7 +156,7 @@ def _level_as_it_is(
     )
 
 
-def _level_of(each: Tried, first: Level) -> Level:
+def _level_of(each: VariantResult, first: Level) -> Level:
     level = Level(
         title=each.variant.title,
         variant=each.variant,
