@@ -33,7 +33,7 @@ class _Failure(click.ClickException):
     """One of our errors, shown the way click shows its own."""
 
     def __init__(self, error: ModelPerfError) -> None:
-        # Names in it are escaped already; quotations of what was typed may not be.
+        # Names in it are escaped already; typed values may not be.
         super().__init__(printable_lines(str(error)))
         self.error = error
 

@@ -157,7 +157,7 @@ def _list(
         raise SystemExit(_INCOMPLETE)
 
 
-def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which engine, where to
+def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     store: ProfileStore,
     request: ProfileRequest,
     operators: Operators,
@@ -165,7 +165,7 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     top: int,
     json_file: str | None,
 ) -> None:
-    """Shows what is counted, and the least time that the peaks of this machine allow."""
+    """Shows the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView

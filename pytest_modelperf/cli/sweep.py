@@ -1,6 +1,6 @@
 """`modelperf sweep`: measures one model or two at many configurations, and names the best.
 
-If click's context has an object, that measures in place of `sweep_models`.
+A test may give click's context a function that measures in place of `sweep_models`.
 """
 
 from __future__ import annotations

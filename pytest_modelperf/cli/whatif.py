@@ -1,6 +1,6 @@
 """`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
 
-If click's context has an object, that is asked in place of `ask_what_if`.
+A test may give click's context a function that measures in place of `ask_what_if`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every document is made of: the values of JSON, and their text."""
+"""The values of a JSON document, and their text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 SCHEMA = 1
 
-# Thousands of samples, of which `indent` would make a line each. No text of JSON has line breaks.
+# `indent` would give each of thousands of samples a line. Text in JSON has no line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
-# `##[group]` and `##vso[...]`, which the log of a CI job may obey wherever they stand.
+# `##[group]` and `##vso[...]`, which a CI job may obey anywhere in its log.
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
@@ -37,5 +37,5 @@ def ms(ns: float | None) -> float | None:
 
 
 def number(value: float | None) -> float | None:
-    """JSON has no infinity, and what is no number is not known."""
+    """The value if it is finite, else None: JSON has neither infinity nor NaN."""
     return value if value is not None and math.isfinite(value) else None

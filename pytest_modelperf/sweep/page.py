@@ -1,4 +1,4 @@
-"""A sweep as a page: what it says without JavaScript."""
+"""A sweep as a page: the parts that need no JavaScript."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What if a model were pruned, narrowed, quantized, or run in another precision: tried, measured.
+"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision.
 
-Each variant is written, runs as a duet against the model as it is, and is removed again. One that
-cannot be made or run says why, and the others go on.
+Each variant is written, runs as a duet with the unchanged model, and is removed again. A variant
+that cannot be made or run gets a reason, and the others go on.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ from pytest_modelperf.whatif.speedups import (
     make_levels,
 )
 
-# Whatever is as fast as before within so much is called equal: then no more rounds are taken.
+# A variant whose time differs by less counts as equal, and gets no more rounds.
 _NO_DIFFERENCE = 0.03
 _MEDIAN = 50.0
-# So many inputs, all of them made from other seeds, tell the ranges for a static quantization.
+# The number of inputs, each from its own seed, that calibrate a static quantization.
 _CALIBRATIONS = 8
-# Those whose weights are other numbers, and so their files.
+# Variants with other weights, and so with a file of their own.
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
-# Those that are meant to give out what the model gives out.
+# Variants whose outputs should be those of the model.
 _FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
-# What making a variant can fail by, a precision that this machine does not have among them. An
-# engine that is not there at all ends everything.
+# The errors that end one variant, such as a precision that this machine lacks. A missing engine
+# ends the whole command.
 _FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
 
 
-def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, which variants, with what, for whom
+def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
     source: ModelSource,
     request: ProfileRequest,
     setup: Setup,
@@ -84,7 +84,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     watch: Watch = lambda _: None,
     quantizer: Quantizer = quantize,
 ) -> WhatIf:
-    """Every variant of a model at every case, beside the model as it is."""
+    """Measures every variant of a model at every case, in turn with the unchanged model."""
     check_variants(variants, estimates)
     extensions = extensions or Extensions()
     begun = time.monotonic()
@@ -110,10 +110,9 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
 
 
 class _Original(Struct, frozen=True):
-    """The model that variants are made of and run against.
+    """The unchanged model, of which variants are made and against which they run.
 
-    `stored` is a file with all of its weights, which a quantizer can read; None where no variant
-    needs one.
+    `stored` is a file with all its weights for a quantizer; None if no variant needs it.
     """
 
     model: Model
@@ -124,7 +123,7 @@ class _Original(Struct, frozen=True):
 
 
 class _RunnableVariant(Struct, frozen=True):
-    """A variant that is ready to run: a model of its own or the same, and options of the engine."""
+    """A variant that is ready to run: its own model or the original, and options of the engine."""
 
     model: Model
     options: Mapping[str, str] = field(default_factory=dict)
@@ -161,11 +160,11 @@ class _Trial(Struct):
             yield self._sum_up(case, base, results[case.id])
 
     def _base(self, model: Model, folder: Path, case: Case) -> _Original:
-        """The model as it is; its weights stored, where a graph without them generates them.
+        """Returns the unchanged model, with stored weights if its graph generates them.
 
-        An engine computes such weights as it loads, and may know that they are all the same. What
-        is made of the model stores its weights, so that against this more than a variant would
-        be measured.
+        An engine computes generated weights when it loads the model, and may find that they are
+        all the same. A variant stores its weights, so a comparison with generated ones would
+        measure more than the variant.
         """
         size = model.file.size_bytes + sum(
             path.stat().st_size for path in external_files(model.file).values()
@@ -179,7 +178,7 @@ class _Trial(Struct):
             return _Original(model, size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
         note = (
-            f"{generated} {are}: random numbers are stored instead, also in the model as it is, so "
+            f"{generated} {are}: random numbers are stored instead, also in the model itself, so "
             "that an engine treats both alike"
         )
         return _Original(_reopened(model, path), _size_of(folder), zeros, path, (note,))
@@ -187,7 +186,7 @@ class _Trial(Struct):
     def _try(
         self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
     ) -> Iterator[tuple[Case, VariantResult]]:
-        """A variant made once, and run at each number of cores."""
+        """Makes a variant once, and runs it at each number of cores."""
         try:
             made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
@@ -211,7 +210,7 @@ class _Trial(Struct):
         return replace(made, size_bytes=_size_of(folder))
 
     def engine_options(self, kind: Kind, value: str | float) -> Mapping[str, str] | None:
-        """What makes the engine do something beside; None where it has no option for it."""
+        """Returns the engine options for a kind of variant; None if the engine has none."""
         with start_on(self.setup, 1) as worker:
             worker.use_engine(self.setup.engine, self.setup.options)
             return variant_options(worker, kind, value, self.setup.options)
@@ -231,7 +230,7 @@ class _Trial(Struct):
         return self._result(variant, made, ran)
 
     def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
-        """What a duet says of a variant."""
+        """The result of a variant, from its duet."""
         metric = next(
             metric
             for metric in latency_metrics(ran.rounds, self.gate)
@@ -258,7 +257,7 @@ class _Trial(Struct):
         )
 
     def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> Place:
-        """The case among all, and its variant in front of its name for who is watching."""
+        """The place of a case among all; progress names the variant before the case."""
 
         def watch(progress: Progress) -> None:
             name = progress.case_id
@@ -287,15 +286,15 @@ class _Trial(Struct):
         )
 
 
-# -- what is made
+# -- the variants
 
 
 def _store(model: Model, path: Path) -> tuple[float | None, int]:
-    """Write a model with all of its weights; their zeros, and how many were not stored before."""
+    """Writes a model with all its weights; returns their zeros, and how many were generated."""
     try:
         stored = write_pruned(model.bound, path, 0.0)
     except ModelError:
-        # Nothing of it can be pruned, which is no reason not to quantize it.
+        # A model with nothing to prune can still be quantized.
         return None, write_stored(model.bound, path)
     return _share(stored.zeros, stored.elements), stored.generated
 
@@ -358,7 +357,7 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 
 
 def _reopened(model: Model, path: Path) -> Model:
-    """What was written of a model, at the very same inputs."""
+    """The model that was written, bound to the same inputs."""
     bound = model.bound
     specs = tuple(
         InputSpec(name, dtype, shape)
@@ -370,7 +369,7 @@ def _reopened(model: Model, path: Path) -> Model:
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
-    """Inputs to find the ranges of activations with: the given ones, the others ever different."""
+    """Inputs for a calibration: given ones stay, the others differ each time."""
     bound, request = model.bound, model.request
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
@@ -384,7 +383,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _size_of(folder: Path) -> int:
-    """Of all files in it: a model may keep its weights beside itself."""
+    """The size of all files in it, as a model may have external data."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -1,4 +1,4 @@
-"""A what-if as what a page says of it without JavaScript."""
+"""A what-if as a page: its parts that need no JavaScript, and the scripts that draw the rest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DRAWINGS = Drawings(
         _FOLDER / "whatif.js",
     ),
 )
-# These have to be trained again before their outputs mean anything.
+# Variants whose outputs mean nothing before they are trained again.
 _CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})
 _MAX_NAMED = 5
 _NS_PER_MS = 1e6
@@ -83,9 +83,9 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
 
 
 def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
-    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, of what is shown to be faster.
+    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if a level is shown to be faster.
 
-    An estimate has no interval, so it is never the one.
+    An estimate has no interval, so it is never the fastest.
     """
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
     faster = [level for level in case.levels if level.is_faster]
@@ -102,7 +102,7 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
 def _levels_table(whatif: WhatIf) -> Table:
     """A row for each level of each case; columns that have nothing to show are left out."""
     columns = (
-        # Its colour is that of the row.
+        # It has the colour of the row.
         Column("level", is_text=True, is_name=True),
         Column("ms per batch"),
         Column("items/s"),
@@ -175,7 +175,7 @@ def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
         if level.outside:
             yield level.title, _describe_outside(level.outside)
     if any(level.variant is not None and level.variant.kind in _CUT for level in case.levels):
-        yield "note", "outputs of what was pruned say nothing, so that they are not compared"
+        yield "note", "outputs of pruned variants mean nothing, so they are not compared"
 
 
 def _describe_outside(layers: tuple[str, ...]) -> str:
@@ -189,7 +189,7 @@ def _describe_outside(layers: tuple[str, ...]) -> str:
 
 
 def _types_table(case: WhatIfCase) -> Table | None:
-    """The milliseconds of each operator at every level that has them, the most at first."""
+    """The milliseconds of each operator at every level that has them, sorted by the longest."""
     levels = [level for level in case.levels if level.layer_types]
     if not levels:
         return None
@@ -213,7 +213,7 @@ def _types_table(case: WhatIfCase) -> Table | None:
         (Column("layer type", is_text=True, is_name=True), Column("layers"), *heads),
         tuple(rows),
         ("all", "", *cells([*totals])),
-        "layers: of the model as it is",
+        "layers: of the unchanged model",
     )
 
 

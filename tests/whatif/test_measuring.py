@@ -71,7 +71,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @dataclass
 class FakeQuantizer:
-    """Writes the model as it is, under the name of its target, and keeps what it was given."""
+    """Writes the unchanged model, under the name of its target, and keeps what it was given."""
 
     feeds: Sequence[Mapping[str, Feed]] = ()
     error: Exception | None = None
@@ -425,7 +425,7 @@ def test_the_view_and_the_number_of_layers_can_be_chosen(asked: FakeAsking) -> N
     assert "by layer, what gains most first, in ms" in asked.run("whatif", "model.onnx").out
     options = ("--view", "percent", "--top", "1")
     text = asked.run("whatif", "model.onnx", "--prune", "0.5", *options).out
-    assert "in percent of the whole model as it is" in text
+    assert "in percent of the whole unchanged model" in text
     assert "more layers: --top 0 shows all" in text
 
 

@@ -141,7 +141,7 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
         f"INT8 dynamic {NOTE}",
         "Pruned 0.9 2 layers ran outside the accelerated engine, so no speedup is given for them:",
         "given for them: stage5/softmax_output_0, stage11/softmax_output_0",
-        "outputs of what was pruned say nothing",
+        "outputs of pruned variants mean nothing",
         "onnxruntime 1.31.1",
         "AMD EPYC 9R14, 2 cores, 24.00 GiB",
         "confidence 99 %",

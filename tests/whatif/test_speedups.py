@@ -241,7 +241,7 @@ def test_kernels_that_seem_to_take_longer_than_all_are_made_to_fit() -> None:
 
 
 def measured_levels(*factors: tuple[float, float]) -> tuple[Level, ...]:
-    """The model as it is, and levels of pruning that take so many times as long."""
+    """The unchanged model, and levels of pruning that take so many times as long."""
     return levels_of(*(result_of(pruned(share), 6.0, factor) for share, factor in factors))
 
 

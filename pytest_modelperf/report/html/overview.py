@@ -1,4 +1,4 @@
-"""What a page says without JavaScript: how it ended, case by case, and of what and where."""
+"""The parts of a page that need no JavaScript: verdict, cases, models and machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_modelperf.report.tables import Table
 
 
 class Tone(Enum):
-    """What kind of news it is; the page has a class of that name for it."""
+    """The kind of news; the style sheet has a class for each."""
 
     GOOD = "good"
     BAD = "bad"
@@ -19,9 +19,9 @@ class Tone(Enum):
 
 
 class CaseSection(Struct, frozen=True, kw_only=True):
-    """One case: its verdict in a sentence, its figures, and what explains them.
+    """One case: its verdict in a sentence, its figures, and their explanation.
 
-    `facts` are pairs of a word and a text. `accept` is the command that takes it as it is.
+    `facts` are pairs of a word and a text. `accept` is the command that accepts the change.
     """
 
     name: str
@@ -36,9 +36,9 @@ class CaseSection(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """The whole of it. `tones` has one for each row of `cases`; `tables` follow that one.
+    """All of these parts. `tones` has one for each row of `cases`; `tables` follow below `cases`.
 
-    The texts are as they are, with nothing in them escaped: the template does that.
+    The texts are not escaped: the template does that.
     """
 
     title: str = "Model performance"

@@ -1,7 +1,7 @@
-"""Data and overview as one HTML file that needs nothing beside it, and no network.
+"""Renders data and overview as one HTML file that needs no other file and no network.
 
-plotly and the data are packed (gzip, base64): so a page is a third of its size, and whatever a
-model calls its layers is not part of the markup.
+plotly and the data are packed (gzip, base64). This shrinks a page to a third, and keeps the names
+of a model out of the markup.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def _packed_plotly() -> str:
 
 def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings) -> str:
     """Returns the page: what the overview says, and below it what the scripts draw of the data."""
-    # Only whoever asks for a page has these installed.
+    # These are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     def made_printable(value: object) -> object:
-        # What is markup already is our own.
+        # Subclasses of str are our own markup.
         return printable(value) if isinstance(value, str) and value.__class__ is str else value
 
     environment = Environment(
@@ -53,7 +53,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         overview=overview,
         parts=drawings.parts,
         version=__version__,
-        # Ours, and no text of a model: it stands in the page as it is.
+        # Our own text, which needs no escaping.
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
         scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly(),
@@ -62,7 +62,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
 
 
 def dump_data(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII, which a browser reads back to the same text, lone surrogates included."""
+    """JSON in ASCII; a browser reads the same text from it, lone surrogates included."""
     return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
 
 
@@ -71,8 +71,8 @@ def pack(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can hold
-    """The value with null for each number that JSON has no word for."""
+def _finite(value: Any) -> Any:  # noqa: ANN401  # any value of JSON
+    """The value with null for each number that JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
