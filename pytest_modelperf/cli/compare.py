@@ -54,7 +54,9 @@ class InterpreterOptions(Struct, frozen=True):
         """UsageError if one is given, as it needs a run of the models."""
         for option, path in (("--python-a", self.python_a), ("--python-b", self.python_b)):
             if path is not None:
-                raise UsageError(f"{option} is for a run of the models: leave out --static, or it.")
+                raise UsageError(
+                    f"{option} needs a run of the models: leave out --static or {option}."
+                )
 
     def setups(self, setup: Setup) -> tuple[Setup, Setup]:
         """Returns the setup of each model."""

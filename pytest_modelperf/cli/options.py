@@ -121,7 +121,8 @@ class MeasuringOptions(Struct, frozen=True):
         setup = self.setup(extensions)
         if setup.engine.name == CALLABLE_ENGINE:
             raise UsageError(
-                f"{command} is of ONNX models: measure a Python function with modelperf profile."
+                f"{command} takes only ONNX models: measure a Python function with modelperf "
+                "profile."
             )
         return setup
 

@@ -216,11 +216,13 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
 def _check_static(outputs: OutputOptions, cases: CaseOptions, rooflines: RooflineOptions) -> None:
     """UsageError for an option that needs a run of the model."""
     if outputs.trace_file is not None:
-        raise UsageError("--trace shows a run of the model: leave --static out, or it.")
+        raise UsageError("--trace needs a run of the model: leave out --static or --trace.")
     if cases.input_file is not None:
-        raise UsageError("--input-file is for a run of the model: leave out --static, or it.")
+        raise UsageError(
+            "--input-file needs a run of the model: leave out --static or --input-file."
+        )
     if rooflines.is_shown:
-        raise UsageError("a roofline is of a run of the model: leave out --static, or --roofline.")
+        raise UsageError("a roofline needs a run of the model: leave out --static or --roofline.")
 
 
 def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Extensions) -> Profile:

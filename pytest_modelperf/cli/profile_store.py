@@ -52,12 +52,12 @@ class KeepingOptions(Struct, frozen=True):
         if self.name is None:
             if self.replaces or self.profile_dir is not None:
                 option = "--replace" if self.replaces else "--profile-dir"
-                raise UsageError(f"{option} is about a profile that is kept: give a --name too.")
+                raise UsageError(f"{option} needs a profile to keep: give --name as well.")
             return None
         if static:
             raise UsageError(
-                "--name keeps what a run of the model told: leave --static out. What is counted "
-                "is always there: modelperf profiles MODEL --show flops"
+                "--name keeps the results of a run: leave out --static. The counts need no name: "
+                "modelperf profiles MODEL --show flops"
             )
         store = open_store(model, self.profile_dir)
         store.check_free(self.name, replaces=self.replaces)

@@ -48,13 +48,13 @@ class ActionOptions(Struct, frozen=True):
     def check(self, cases: CaseOptions, engine: str, json_file: str | None) -> None:
         """UsageError if the options do not fit together."""
         if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
-            raise UsageError("--show, --compare and --remove are three things: give one of them.")
+            raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
         if self.removed and json_file is not None:
-            raise UsageError("--remove writes nothing: leave out --json, or it.")
+            raise UsageError("--remove writes nothing: leave out --json or --remove.")
         is_kept = self.removed or self.compared or (self.show is not None and not self.shows_flops)
         if is_kept and (cases.batch is not None or cases.dims or cases.inputs):
             raise UsageError(
-                "--batch, --dim and --input give flops its shapes, and what was kept has its own: "
+                "--batch, --dim and --input give flops its shapes; kept profiles have their own: "
                 "leave them out."
             )
         if not self.shows_flops and (cases.cores != _USUAL_CORES or engine != _USUAL_ENGINE):

@@ -118,7 +118,9 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
             swept = _look_closer(swept, sources, request, extensions, watch)
     except ChangedModelError as error:
         # The results so far are still true.
-        swept = replace(swept, notes=(*swept.notes, f"not looked at closer: {error}"))
+        swept = replace(
+            swept, notes=(*swept.notes, f"the best was not measured in detail: {error}")
+        )
     return replace(swept, seconds=time.monotonic() - begun)
 
 

@@ -90,7 +90,7 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
     faster = [level for level in case.levels if level.is_faster]
     if not faster:
-        return f"{name}nothing that was measured is shown to be faster"
+        return f"{name}no variant is shown to be faster"
     best = max(faster, key=lambda level: level.speedup.value if level.speedup else 0.0)
     interval = format_speedup_interval(best.speedup)
     return f"{name}{best.title} is the fastest, {format_speedup(best.speedup)} ({interval})"

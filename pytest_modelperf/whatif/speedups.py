@@ -51,14 +51,14 @@ def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> N
     """Raises UsageError if a level cannot be made, or an estimate is not between two."""
     if not variants:
         raise UsageError(
-            "nothing is asked for: give --prune, --prune-channels, --quantize or --precision."
+            "there is no variant to try: give --prune, --prune-channels, --quantize or --precision."
         )
     for variant in variants:
         _check_share(variant)
     measured = _pruned_shares(variants)
     if estimates and not measured:
         raise UsageError(
-            "an estimate lies between levels of pruning that are measured: give some with --prune, "
+            "an estimate lies between measured levels of pruning: give some with --prune, "
             "such as --prune 0.5,0.9."
         )
     for share in estimates:

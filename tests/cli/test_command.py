@@ -452,7 +452,7 @@ def test_what_takes_no_function_neither_offers_nor_takes_its_engine(
     assert "callable" not in run(command[0], "--help").out
     refused = run(*command, "--engine", "callable")
     assert refused.exit_code == 2
-    assert f"{what} is of ONNX models: measure a Python function with" in refused.err
+    assert f"{what} takes only ONNX models: measure a Python function with" in refused.err
     assert "callable" in run("profile", "--help").out
 
 

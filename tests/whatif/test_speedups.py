@@ -314,7 +314,7 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("variants", "estimates", "message"),
     [
-        ((), (), "nothing is asked for: give --prune, "),
+        ((), (), "there is no variant to try: give --prune, "),
         ((pruned(1.0),), (), "Pruned 1: a share is 0 or more and below 1, such as 0.5; not 1."),
         ((pruned(-0.1),), (), "a share is 0 or more and below 1"),
         ((Variant(VariantKind.NARROWED, 0.0),), (), "Channels 0: a share is above 0 and below 1"),
