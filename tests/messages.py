@@ -62,7 +62,9 @@ _SAFE = re.compile(r"describe|format_\w+|len|printable|printable_lines|shown|_sh
 # Functions that return what is advised.
 _ADVICE = re.compile(r"advice|advise|doubt|remed|reach")
 # Of a call of these, only what it is called with is shown.
-_PLAIN = frozenset({"in_python", "in_table", "printable", "printable_lines", "shown", "str"})
+_PLAIN = frozenset(
+    {"in_python", "in_table", "printable", "printable_lines", "shown", "str", "worded"}
+)
 _FIELD = re.compile(r"\{[^{}]*\}")
 _WORD = re.compile(r"[A-Za-z]{2}")
 # Methods that leave a text what it is.
@@ -336,8 +338,20 @@ class _Reader:
         """The text of an error where the expression makes one, and otherwise its own."""
         if isinstance(node, ast.Call) and _class_name(node) in self._source.exit_codes:
             texts = [self.read(argument) for argument in node.args]
-            return next((each for each in texts if each.is_told), texts[0] if texts else Text(""))
+            first = next((each for each in texts if each.is_told), texts[0] if texts else Text(""))
+            remedies = [each for each in map(self._remedy, node.args) if each is not None]
+            return sum((Text(" ") + each for each in remedies), first)
         return self.read(node)
+
+    def _remedy(self, node: ast.expr) -> Text | None:
+        """The text of a remedy, whose fields are names of settings."""
+        if isinstance(node, ast.Name):
+            values = [v for each in self._functions for v in _assigned(each).get(node.id, ())]
+            found = [each for each in map(self._remedy, values) if each is not None]
+            return found[0] if found else None
+        if isinstance(node, ast.Call) and _dotted(node.func) == "Remedy":
+            return self.read(node.args[0])
+        return None
 
 
 class _Finder:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.errors import PLAIN, ModelPerfError, Remedy
+from pytest_modelperf.testing.wording import PYTHON_WORDING, TABLE_WORDING
 from tests.messages import PACKAGE, Message, Source, dump, render, select
 
 # What only they raise who have taken a message up, or what has no words.
@@ -268,3 +270,19 @@ def test_what_is_passed_on_was_told_where_it_was_made(
             "self.CollectError(message)",
         }
     )
+
+
+def test_a_remedy_names_only_settings_that_every_face_knows() -> None:
+    faces = (PLAIN, COMMAND_WORDING, PYTHON_WORDING, TABLE_WORDING)
+    assert {frozenset(face.names) for face in faces} == {frozenset(PLAIN.names)}
+    remedies = [
+        node.args[0].value
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id == "Remedy"
+        if isinstance(node.args[0], ast.Constant)
+    ]
+    assert len(remedies) > 10
+    for remedy in remedies:
+        Remedy(remedy).worded(PLAIN)

@@ -23,6 +23,7 @@ from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__
@@ -40,7 +41,7 @@ class _Failure(click.ClickException):
 
     def __init__(self, error: ModelPerfError) -> None:
         # Names in it are escaped already; quotations of what was typed may not be.
-        super().__init__(printable_lines(str(error)))
+        super().__init__(printable_lines(error.worded(COMMAND_WORDING)))
         self.error = error
 
     @property

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -261,6 +262,7 @@ class Measuring(Struct, frozen=True):
             ),
             limit_s=self.timeout,
             stretch_seconds=self.stretch_seconds,
+            wording=COMMAND_WORDING,
         )
 
     def model_setup(self, extensions: Extensions, command: str) -> Setup:

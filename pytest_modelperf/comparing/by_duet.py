@@ -209,7 +209,11 @@ def compare_case(
         with alone_at(place):
             found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return Compared(replace(_count(pair, before, gate, place), failure=str(error)))
+        return Compared(
+            replace(
+                _count(pair, before, gate, place), failure=error.worded(pair.after_setup.wording)
+            )
+        )
     if before.baseline is None:
         return found
     # What was stored of the graph is what was agreed on, whatever the twin is.

@@ -81,7 +81,7 @@ def quantize(
             told = _ask(worker, asked, feeds if form == "static" else (), limit_s)
     except MeasureError as error:
         _remove(target, data)
-        raise MeasureError(f"{form} INT8: {error}") from error
+        raise MeasureError(f"{form} INT8: {error.message}", error.remedy) from error
     if "raised" in told:
         _remove(target, data)
         raise MeasureError(

@@ -287,7 +287,8 @@ class _Work(Struct, frozen=True):
             try:
                 profile = self._measure(is_new=is_new)
             except MeasureError as error:
-                comparison = replace(comparison, failure=str(error))
+                failure = error.worded(self.check.setup.wording)
+                comparison = replace(comparison, failure=failure)
         counted = CaseProfile(self.place.case, self.model.static)
         judged = _Done(
             comparison, profile or counted, before=compared.before, observed=compared.observed
@@ -442,7 +443,8 @@ class _Work(Struct, frozen=True):
                     name, self.model, twin, self.check.setup, run_of.today, self.place
                 )
         except MeasureError as error:
-            return _Done(replace(new, failure=str(error)), counted)
+            failure = error.worded(self.check.setup.wording)
+            return _Done(replace(new, failure=failure), counted)
         profile = _together(recorded.profiles)
         return self._with_budgets(_Done(new, profile, recorded.recording))
 

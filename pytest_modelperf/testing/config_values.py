@@ -93,7 +93,7 @@ def read_seconds(value: object, where: str) -> float:
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
     """Texts by their keys. `session.intra_op = "1"` has dots in its key, which TOML nests."""
     if not isinstance(value, Mapping):
-        raise _wrong(value, where, 'a table such as {key = "text"}')
+        raise _wrong(value, where, 'a table such as {key = "text"}, or {"key": "text"} in Python')
     pairs: dict[str, str] = {}
     for key, found in _flat(value):
         if key in pairs:
@@ -128,7 +128,7 @@ def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
     if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
         return _read_paired(value, where)
     if not isinstance(value, Mapping):
-        raise _wrong(value, where, "a table such as {seq = 64}")
+        raise _wrong(value, where, 'a table such as {seq = 64}, or {"seq": 64} in Python')
     return {
         name: _read_list(sizes, f"{where}: {printable(name)}", _read_dim)
         for name, sizes in value.items()

@@ -231,7 +231,7 @@ def _or_fail(work: Callable[[], _T]) -> _T:
     except TooFewCoresError as error:
         message, is_skipped = str(error), True
     except ModelPerfError as error:
-        message = in_python(str(error))
+        message = in_python(error)
     except PerfFailure as error:
         message = str(error)
     # Outside of the except block, or pytest would show both errors.

@@ -45,8 +45,8 @@ from pytest_modelperf.testing.run import (
 )
 from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
-from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.testing.wording import in_python, in_table
+from pytest_modelperf.text.escaping import printable
 
 # What a worker of pytest-xdist is told, and what it tells.
 _WIDTH = "modelperf_width"
@@ -74,7 +74,7 @@ def start(config: pytest.Config) -> None:
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
     except ModelPerfError as error:
-        message = printable_lines(str(error))
+        message = in_table(error)
     else:
         config.stash[RUN] = hooks.run
         config.pluginmanager.register(hooks, "modelperf-run")
@@ -171,7 +171,7 @@ class RunHooks:
                 )
             ids = case_ids(cases, printable(definition.nodeid))
         except ModelPerfError as error:
-            message = in_python(str(error))
+            message = in_python(error)
             if definition.nodeid not in message:
                 message = f"{printable(definition.nodeid)}: {message}"
         else:
@@ -214,7 +214,7 @@ class RunHooks:
             except PerfFailure as error:
                 message = str(error)
             except ModelPerfError as error:
-                message = in_python(str(error))
+                message = in_python(error)
             if message is not None:
                 pytest.fail(message, pytrace=False)
         return (yield)

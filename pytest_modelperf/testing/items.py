@@ -31,7 +31,7 @@ class OnnxFile(pytest.File):
             table = run.settings.table_for(_path_below(self.path, run.settings.root))
             cases = declared_by_table(table, self.path, run.settings.root).cases()
         except ModelPerfError as error:
-            message = in_table(str(error))
+            message = in_table(error)
         else:
             for case in cases:
                 yield OnnxItem.from_parent(self, name=printable(case.id), case=case)
@@ -56,7 +56,7 @@ class OnnxItem(pytest.Item):
         except PerfFailure as error:
             message = str(error)
         except ModelPerfError as error:
-            message = in_table(str(error))
+            message = in_table(error)
         else:
             return
         # Outside of the except block, or pytest would show both errors.

@@ -24,7 +24,7 @@ from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
-from pytest_modelperf.testing.wording import in_python
+from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Budget
@@ -144,6 +144,7 @@ class Run(Struct):
                 policy=SamplingPolicy(max_seconds=told.max_seconds),
                 limit_s=told.timeout,
                 stretch_seconds=None if told.has_given_seconds else STRETCH_SECONDS,
+                wording=PYTHON_WORDING,
             ),
             gate=Gate(
                 tolerances=told.tolerances,
@@ -197,7 +198,7 @@ class Run(Struct):
 
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
         """A case checked, and kept for the reports."""
-        checked = _reworded(self.checker.check(self.spend_level(item, check)))
+        checked = self.checker.check(self.spend_level(item, check))
         item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
         if self.settings.trace is not None and not self.settings.static_only:
             self._write_trace(item, check, checked)
@@ -248,15 +249,6 @@ class Run(Struct):
 def _count_figures(budgets: Iterable[Budget]) -> int:
     """How many parts of the run's level a case has: one for its ratios, one for each limit."""
     return 1 + sum(budget.figure.is_timed for budget in budgets)
-
-
-def _reworded(checked: Checked) -> Checked:
-    """With the options of pytest in what is said of a failure."""
-    outcome = checked.outcome
-    if outcome.comparison.failure is None:
-        return checked
-    comparison = replace(outcome.comparison, failure=in_python(outcome.comparison.failure))
-    return replace(checked, outcome=replace(outcome, comparison=comparison))
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users

@@ -436,7 +436,7 @@ DENSE = 'model="dense.onnx"'
         (f"perf_case({DENSE}, batch_size=True)", "batch_size takes whole numbers of 1 or more, no"),
         (f"perf_case({DENSE}, batch_size=[])", "batch_size is an empty list"),
         (f"perf_case({DENSE}, cores=[1, 1])", "cores has 1 twice"),
-        (f"perf_case({DENSE}, dims=[64])", 'dims takes a dict such as {"seq": 64}, not a list'),
+        (f"perf_case({DENSE}, dims=[64])", 'such as {seq = 64}, or {"seq": 64} in Python, not a'),
         (f"perf_case({DENSE}, dims={{'M': 64}})", "dense.onnx has no dimension 'M'"),
         (f"perf_case({DENSE}, tolerance=3)", "tolerance takes a share such as 0.03"),
         (f"perf_case({DENSE}, max_seconds=-1)", "max_seconds takes seconds above 0"),
