@@ -281,7 +281,7 @@ def test_a_remedy_names_only_settings_that_every_face_knows() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call)
         if isinstance(node.func, ast.Name) and node.func.id == "Remedy"
-        if isinstance(node.args[0], ast.Constant)
+        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
     ]
     assert len(remedies) > 10
     for remedy in remedies:

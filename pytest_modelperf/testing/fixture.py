@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         StaticProfile,
     )
     from pytest_modelperf.stats.records import Latency
-    from pytest_modelperf.testing.checking import CaseCheck
+    from pytest_modelperf.testing.case_check import CaseCheck
 
 _T = TypeVar("_T")
 # pytest begins the lines of an error by so much.
@@ -102,7 +102,8 @@ class ModelPerf:
             counted, counted_now = map(run.checker.count, checks)
             return compare_cases(counted, counted_now, check.gate.tolerances)
         gate = run.spend_level(self._item, replace(check, budgets=())).gate
-        found = compare_models(old, new, check.request, gate, run.checker.extensions, run.watch)
+        extensions = run.checker.context.extensions
+        found = compare_models(old, new, check.request, gate, extensions, run.watch)
         return found.cases[0]
 
     def _of_markers(self) -> PerfProfile:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.preparation import Watch
     from pytest_modelperf.profiler.records import CaseProfile
-    from pytest_modelperf.testing.checking import CaseCheck, Checked, Checker
+    from pytest_modelperf.testing.case_check import CaseCheck
+    from pytest_modelperf.testing.checking import Checked, Checker
 
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
@@ -61,10 +62,11 @@ class Run(Struct):
         """Made at the first check: it needs all that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
+            from pytest_modelperf.testing.case_check import CheckContext
             from pytest_modelperf.testing.checking import Checker
 
             told = self.settings
-            self._checker = Checker(
+            context = CheckContext(
                 store=BaselineStore(told.baseline_dir),
                 root=told.root,
                 extensions=_extensions_of(self.config),
@@ -76,6 +78,7 @@ class Run(Struct):
                 keeps_samples=told.benchmark_json is not None,
                 watch=self.watch,
             )
+            self._checker = Checker(context)
         return self._checker
 
     # -- what is to be checked
@@ -126,7 +129,7 @@ class Run(Struct):
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
-        from pytest_modelperf.testing.checking import CaseCheck
+        from pytest_modelperf.testing.case_check import CaseCheck
 
         declared = case.declared
         told = self.told(declared)
@@ -139,7 +142,7 @@ class Run(Struct):
             baseline=self.baseline_of(declared) if has_baseline else None,
             request=case.request,
             setup=Setup(
-                engine=self.checker.extensions.engines.find(told.engine),
+                engine=self.checker.context.extensions.engines.find(told.engine),
                 options=told.engine_options,
                 policy=SamplingPolicy(max_seconds=told.max_seconds),
                 limit_s=told.timeout,

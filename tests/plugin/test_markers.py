@@ -19,7 +19,7 @@ from tests.plugin.project import (
 )
 
 if TYPE_CHECKING:
-    from pytest_modelperf.testing.checking import CaseCheck
+    from pytest_modelperf.testing.case_check import CaseCheck
 
 PASSES = "def test_it(): pass"
 

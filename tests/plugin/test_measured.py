@@ -476,7 +476,7 @@ def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "pytest_modelperf.testing.checking.compare_case",
+        "pytest_modelperf.testing.judging.compare_case",
         "pytest_modelperf.comparing.gates.judge_duet",
     ],
 )
