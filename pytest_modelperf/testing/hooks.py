@@ -36,6 +36,7 @@ from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE,
 from pytest_modelperf.testing.options import BASELINE_PYTHON
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
+from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -44,7 +45,7 @@ from pytest_modelperf.testing.run import (
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
-from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
+from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
 
@@ -101,6 +102,7 @@ class RunHooks:
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         self.has_words = True
+        self.junit = JunitEntries(config)
 
     def _watch(self, progress: Progress) -> None:
         self.live(progress)
@@ -251,6 +253,7 @@ class RunHooks:
         if attached is not None:
             # Of a test that ran several times the last counts.
             self.outcomes[report.nodeid] = unpack(attached)
+            self.junit.add(report)
         if report.when == "call" and report.passed:
             self.known.passed.add(report.nodeid)
         if report.failed:
@@ -280,6 +283,8 @@ class RunHooks:
     def pytest_report_header(self) -> str:
         return describe_settings(self.settings)
 
+    # First, for the XML of junit is written in this hook too.
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[_KNOWN] = self.known.as_message()
@@ -288,7 +293,12 @@ class RunHooks:
             return
         outcomes = [outcome for told in self.outcomes.values() for outcome in told]
         self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
-        fail_afterwards(self.config, self.ending.unstored)
+        if self.ending.unstored:
+            from pytest_modelperf.comparing.verdict_lines import FAILED
+            from pytest_modelperf.testing.junit import VERDICT_PROPERTY
+
+            list_as_failed(self.config, self.ending.unstored)
+            self.junit.fail(self.ending.unstored, {VERDICT_PROPERTY: FAILED})
         if self.ending.problems and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -302,7 +312,7 @@ class RunHooks:
         from pytest_modelperf.testing.github import annotations
         from pytest_modelperf.testing.text import render_summary
 
-        writer = terminalreporter._tw  # noqa: SLF001  # nothing public tells the width
+        writer = self.config.get_terminal_writer()
         style = TextStyle(writer.fullwidth, color=writer.hasmarkup)
         if report.outcomes or report.plans or report.unused or report.notes:
             text = render_summary(report, style, verbosity=terminalreporter.verbosity)

@@ -11,6 +11,7 @@ from pytest_modelperf.text.escaping import printable
 
 # What their names begin with.
 PREFIX = "modelperf."
+VERDICT_PROPERTY = f"{PREFIX}verdict"
 
 
 def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
