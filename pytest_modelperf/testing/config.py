@@ -55,6 +55,8 @@ MODEL_KEYS: Mapping[str, str] = {
     "engine": "what runs it",
     "engine_options": "options of the engine, a table",
     "max_seconds": "the longest that the rounds of a case may take",
+    "warmup_seconds": "the least that each session is warmed up",
+    "min_seconds": "the least that the rounds of a case may take that is measured alone",
     "baseline": "the path that names its baseline, in place of its own",
 }
 
@@ -76,6 +78,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     max_seconds: float | None = None
+    warmup_seconds: float | None = None
+    min_seconds: float | None = None
     baseline: str | None = None
 
 
@@ -124,6 +128,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     root: Path
     tolerances: Tolerances
     max_seconds: float
+    warmup_seconds: float | None
+    min_seconds: float | None
     timeout: float
     engine: str
     engine_options: Mapping[str, str]
@@ -184,6 +190,11 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
             told = replace(told, tolerances=terms.tolerances)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
             told = replace(told, max_seconds=terms.max_seconds, has_given_seconds=True)
+        if terms.warmup_seconds is not None and options.WARMUP_SECONDS.key not in self.typed:
+            told = replace(told, warmup_seconds=terms.warmup_seconds)
+        if terms.min_seconds is not None and options.MIN_SECONDS.key not in self.typed:
+            told = replace(told, min_seconds=terms.min_seconds)
+        _check_seconds(told)
         return told
 
 
@@ -207,6 +218,8 @@ def read_settings(
         root=root,
         tolerances=given.value(options.TOLERANCE),
         max_seconds=given.value(options.MAX_SECONDS),
+        warmup_seconds=given.value(options.WARMUP_SECONDS),
+        min_seconds=given.value(options.MIN_SECONDS),
         timeout=given.value(options.TIMEOUT),
         engine=given.value(options.ENGINE),
         engine_options=given.engine_options,
@@ -228,6 +241,7 @@ def read_settings(
         has_given_seconds=given.has(options.MAX_SECONDS),
     )
     _check_together(settings)
+    _check_seconds(settings)
     return settings
 
 
@@ -248,6 +262,18 @@ def _check_together(settings: Settings) -> None:
             f"{options.UPDATE_BASELINE.flag}=new or =improved."
         )
         _refuse(idle, settings, options.UPDATE_BASELINE, reason, remedy)
+
+
+def _check_seconds(settings: Settings) -> None:
+    """UsageError for a least time above the longest one."""
+    longest = settings.max_seconds
+    for option in (options.WARMUP_SECONDS, options.MIN_SECONDS):
+        seconds = getattr(settings, option.key)
+        if seconds is not None and seconds > longest:
+            raise UsageError(
+                f"{option.key} is {seconds:g}, which is longer than max_seconds, {longest:g}: make "
+                f"max_seconds {2 * seconds:g}, or {option.key} shorter."
+            )
 
 
 def _refuse(
@@ -381,6 +407,8 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         engine=value("engine", read_text, None),
         engine_options=value("engine_options", read_pairs, nothing),
         max_seconds=value("max_seconds", read_seconds, None),
+        warmup_seconds=value("warmup_seconds", read_seconds, None),
+        min_seconds=value("min_seconds", read_seconds, None),
         baseline=value("baseline", read_inner_path, None),
     )
 

@@ -90,6 +90,10 @@ def read_seconds(value: object, where: str) -> float:
     return seconds
 
 
+def read_optional_seconds(value: object, where: str) -> float | None:
+    return None if value is None else read_seconds(value, where)
+
+
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
     """Texts by their keys. `session.intra_op = "1"` has dots in its key, which TOML nests."""
     if not isinstance(value, Mapping):

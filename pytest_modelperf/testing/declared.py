@@ -176,6 +176,8 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "engine": read_text,
     "engine_options": read_pairs,
     "max_seconds": read_seconds,
+    "warmup_seconds": read_seconds,
+    "min_seconds": read_seconds,
     "baseline": read_text,
 }
 _FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances"}

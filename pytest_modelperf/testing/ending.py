@@ -18,7 +18,7 @@ from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
@@ -139,6 +139,7 @@ class Ending(Struct):
             left_out = left_out or [_NO_MODEL if reason is None else reason]
         notes += left_out
         notes += _without_result(outcomes, known)
+        notes += _not_compared(outcomes)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
@@ -151,6 +152,7 @@ class Ending(Struct):
             unused=unused,
             started=started,
             notes=tuple(notes),
+            typed=self.run.typed_options,
         )
         self._write_reports(self.report)
 
@@ -296,6 +298,13 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[s
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
         yield f"no result of {named}: failed before there was one"
+
+
+def _not_compared(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
+    """Which functions were not compared, although --modelperf-against was given."""
+    tests = [printable(o.test) for o in outcomes if NO_OLDER_VERSION in o.comparison.notes]
+    if tests:
+        yield f"{NO_OLDER_VERSION}: {shorten_list(tests, _MOST_NAMED)}"
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:

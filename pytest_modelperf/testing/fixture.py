@@ -46,20 +46,22 @@ class ModelPerf:
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
-        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options` and
-        `max_seconds` say how it is run. With `sparsity` the weights are read. It is run when a
-        figure is asked for that only a run tells.
+        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
+        `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the
+        weights are read. The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
 
-    def check(self, model: Subject, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
+    def check(self, model: Subject, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
         """The profile of a model, held against its baseline and the budgets of the test.
 
         It takes what calling the fixture takes, and `tolerance` and `baseline`.
         """
         __tracebackhide__ = True
-        return _or_fail(lambda: self._checked(self._case({"model": model, **words})))
+        return _or_fail(
+            lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
+        )
 
     def compare(self, before: Subject, after: Subject, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
@@ -73,8 +75,7 @@ class ModelPerf:
         return _or_fail(self._of_markers)
 
     def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
-        case = self._case(words)
-        case = replace(case, request=replace(case.request, sparsity=sparsity))
+        case = self._case(words, sparsity=sparsity)
         if case.declared.budgets:
             return self._checked(case, has_baseline=False)
         check = self._run.case_check(self._item, case, has_baseline=False)
@@ -126,7 +127,7 @@ class ModelPerf:
             )
         return item
 
-    def _case(self, words: Mapping[str, Any]) -> DeclaredCase:
+    def _case(self, words: Mapping[str, Any], *, sparsity: bool = False) -> DeclaredCase:
         """The one case that a call names."""
         find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
         declared = read_declared(words, "modelperf", find)
@@ -137,7 +138,7 @@ class ModelPerf:
                 f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
                 "size of each, or mark the test with @pytest.mark.perf_case."
             )
-        return cases[0]
+        return replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
 
 
 class PerfProfile:

@@ -14,9 +14,7 @@ from pytest_modelperf.testing.budgets import LimitedFigures, latency_limits, tim
 from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.measuring import require_measured
-from pytest_modelperf.testing.options import AGAINST
-
-NOT_COMPARED = f"a Python function has no older version, so {AGAINST.flag} does not compare it"
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
 
 
 def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseResult:
@@ -27,7 +25,7 @@ def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> Cas
     figures = LimitedFigures(None, None, case.batch_size, measured)
     metrics = timed_budget_metrics(check.budgets, figures, check.gate.limit_level)
     notes = [
-        *([NOT_COMPARED] if context.against is not None else []),
+        *([NO_OLDER_VERSION] if context.against is not None else []),
         *([NOTHING_RAN] if is_static and check.budgets else []),
     ]
     comparison = CaseComparison(case, metrics, (), notes=tuple(notes), after=side_run(measured))

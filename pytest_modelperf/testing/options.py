@@ -16,6 +16,7 @@ from pytest_modelperf.testing.config_values import (
     parse_number,
     parse_pairs,
     read_flag,
+    read_optional_seconds,
     read_optional_text,
     read_pairs,
     read_path,
@@ -135,6 +136,22 @@ MAX_SECONDS = Option(
     parse=parse_number,
     read=read_seconds,
 )
+WARMUP_SECONDS = Option(
+    key="warmup_seconds",
+    help="warm up each session for at least so many seconds, within the longest time of a case; "
+    "where nobody says, until it is steady",
+    metavar="S",
+    parse=parse_number,
+    read=read_optional_seconds,
+)
+MIN_SECONDS = Option(
+    key="min_seconds",
+    help="the least that the rounds of a case may take that is measured alone; a comparison ends "
+    "when it is decided",
+    metavar="S",
+    parse=parse_number,
+    read=read_optional_seconds,
+)
 TIMEOUT = Option(
     key="timeout",
     help="give a case up when its worker is silent for so many seconds",
@@ -253,6 +270,8 @@ MISSED: tuple[Option[object], ...] = (
 OPTIONS: tuple[Option[object], ...] = (
     TOLERANCE,
     MAX_SECONDS,
+    WARMUP_SECONDS,
+    MIN_SECONDS,
     TIMEOUT,
     ENGINE,
     ENGINE_OPTION,

@@ -6,7 +6,9 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.by_duet import describe_engine
 from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
+from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.outcomes import CaseOutcome
 
@@ -26,6 +28,7 @@ def make_outcome(
         comparison=result.comparison,
         baseline=check.baseline,
         engine=describe_engine(result.profile),
+        engine_options=_engine_options(check.setup),
         static=result.counted,
         latency=None if measured is None else measured.latency,
         load_ms=None if measured is None else measured.load_ms,
@@ -66,6 +69,13 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
         f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
         "where it is: leave out --modelperf-baseline-python to judge the model alone",
     )
+
+
+def _engine_options(setup: Setup) -> tuple[str, ...]:
+    name = setup.engine.name
+    chosen = () if name == DEFAULT_ENGINE else ("--engine", name)
+    pairs = [f"{key}={value}" for key, value in setup.options.items()]
+    return (*chosen, *(word for pair in pairs for word in ("--engine-option", pair)))
 
 
 def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:

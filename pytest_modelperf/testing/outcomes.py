@@ -13,6 +13,10 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
 
+NO_OLDER_VERSION = (
+    "a Python function has no older version, so --modelperf-against did not compare it"
+)
+
 
 class Source(Struct, frozen=True, kw_only=True):
     """The line that a test is defined at, as it is shown: relative to the project, from 1."""
@@ -30,7 +34,8 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     `latency` are those of today; `latency` is None where nothing ran. `confidence` is that of
     each judged figure. `times_ns` are the samples of each round, where a report is to have them.
     `recording` is what this case would store, `accept` the command that stores it, None where that
-    would change nothing: then `advice` says what does.
+    would change nothing: then `advice` says what does. `engine_options` are the options of the
+    command `modelperf` that choose the engine.
     """
 
     test: str
@@ -41,6 +46,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     comparison: CaseComparison
     baseline: str | None = None
     engine: str = ""
+    engine_options: tuple[str, ...] = ()
     static: StoredStatic | None = None
     latency: Latency | None = None
     load_ms: float | None = None
@@ -95,7 +101,8 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
     cases of baselines, as `folder: b1-c1`, that this run has no test of; None where it cannot
-    know, because it did not select every test.
+    know, because it did not select every test. `typed` are the options that the user typed and
+    that a command for the same baselines must repeat.
     """
 
     outcomes: tuple[CaseOutcome, ...]
@@ -108,6 +115,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     unused: tuple[str, ...] | None = None
     started: dt.datetime | None = None
     notes: tuple[str, ...] = field(default=())
+    typed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<run of {len(self.outcomes)} cases>"

@@ -23,6 +23,7 @@ from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import Declared, DeclaredCase
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
+from pytest_modelperf.testing.options import Option
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
@@ -144,7 +145,11 @@ class Run(Struct):
             setup=Setup(
                 engine=self.checker.context.extensions.engines.find(told.engine),
                 options=told.engine_options,
-                policy=SamplingPolicy(max_seconds=told.max_seconds),
+                policy=SamplingPolicy(
+                    max_seconds=told.max_seconds,
+                    min_seconds=told.min_seconds or 0.0,
+                    min_warmup_seconds=told.warmup_seconds or 0.0,
+                ),
                 limit_s=told.timeout,
                 stretch_seconds=None if told.has_given_seconds else STRETCH_SECONDS,
                 wording=PYTHON_WORDING,
@@ -176,18 +181,6 @@ class Run(Struct):
 
     def _accept(self, item: pytest.Item) -> str:
         """The line that records this case, on the engine that was typed."""
-        parts = ["pytest", "--modelperf", "--modelperf-update-baseline"]
-        if options.BASELINE_DIR.key in self.settings.typed:
-            parts.append(
-                f"{options.BASELINE_DIR.flag}={shlex.quote(str(self.settings.baseline_dir))}"
-            )
-        if options.ENGINE.key in self.settings.typed:
-            parts.append(f"{options.ENGINE.flag}={shlex.quote(self.settings.engine)}")
-        if options.ENGINE_OPTION.key in self.settings.typed:
-            parts += [
-                f"{options.ENGINE_OPTION.flag}={shlex.quote(f'{key}={value}')}"
-                for key, value in self.settings.engine_options.items()
-            ]
         file, separator, name = item.nodeid.partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
@@ -195,7 +188,25 @@ class Run(Struct):
         test = f"./{test}" if test.startswith(("-", "@")) else test
         # In double quotes it reads better; a shell obeys some characters there too.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
-        return " ".join([*parts, quoted])
+        record = ("pytest", "--modelperf", "--modelperf-update-baseline")
+        return " ".join([*record, *self.typed_options, quoted])
+
+    @property
+    def typed_options(self) -> tuple[str, ...]:
+        """The typed options that each command about the same baselines must repeat."""
+        settings = self.settings
+        pairs = [f"{key}={value}" for key, value in settings.engine_options.items()]
+        values: tuple[tuple[Option[object], list[str]], ...] = (
+            (options.BASELINE_DIR, [str(settings.baseline_dir)]),
+            (options.ENGINE, [settings.engine]),
+            (options.ENGINE_OPTION, pairs),
+        )
+        return tuple(
+            f"{option.flag}={shlex.quote(value)}"
+            for option, found in values
+            if option.key in settings.typed
+            for value in found
+        )
 
     # -- what became of it
 

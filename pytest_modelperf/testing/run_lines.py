@@ -100,9 +100,11 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(OF_PYTEST)}{strictly}"
     yield from _hidden_tails(report.outcomes)
     if Verdict.NEW.value in words:
-        yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"
+        command = printable(" ".join([_RECORD, *report.typed]))
+        yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        yield "unused baselines", f"{list_names(report.unused)}; {_PRUNE} removes them"
+        command = printable(" ".join([_PRUNE, *report.typed]))
+        yield "unused baselines", f"{list_names(report.unused)}; {command} removes them"
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ from pytest_modelperf.testing.run_lines import (
 )
 from pytest_modelperf.testing.run_table import fitting_table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.words import list_names
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
@@ -105,8 +105,9 @@ def _alone(outcome: CaseOutcome) -> str | None:
     plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
     if outcome.model.path is None or outcome.comparison.id != plain_id:
         return None
-    path = shell_path(outcome.model.path)
-    return f"modelperf profile {path} --batch {outcome.batch_size} --cores {outcome.cores}"
+    words = ["modelperf profile", shell_path(outcome.model.path)]
+    words += [f"--batch {outcome.batch_size}", f"--cores {outcome.cores}"]
+    return " ".join([*words, *map(shell_word, outcome.engine_options)])
 
 
 def _write_command(page: Page, word: str, command: str) -> None:

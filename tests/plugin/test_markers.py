@@ -590,6 +590,37 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester)
     result.assert_outcomes(passed=1)
 
 
+def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[tuple[float, float]] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        policy = check.setup.policy
+        policies.append((policy.min_warmup_seconds, policy.min_seconds))
+        raise MeasureError("not run")
+
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case("dense.onnx", warmup_seconds=1, min_seconds=2)
+        def test_marked():
+            pass
+
+        def test_called(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=3)
+
+        def test_refused(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=11)
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-min-seconds=4")
+    assert policies == [(1, 4), (3, 4)]
+    result.stdout.fnmatch_lines(["*warmup_seconds is 11, which is longer than max_seconds, 10:*"])
+
+
 def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
     run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

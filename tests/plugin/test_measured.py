@@ -829,6 +829,22 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
     over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
 
 
+def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(FUNCTIONS.format(call="spin", budget="latency_ms=1e6"))
+    result = models.runpytest_inprocess(
+        "--modelperf", "--modelperf-max-seconds=60", "--modelperf-against=base.onnx", JSON
+    )
+    result.assert_outcomes(passed=1)
+    (note,) = case_of(models)["notes"]
+    assert (
+        note == "a Python function has no older version, so --modelperf-against did not compare it"
+    )
+    notes = json.loads((models.path / "run.json").read_text("utf-8"))["notes"]
+    assert any(each.startswith(f"{note}: test_") for each in notes)
+
+
 def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
     models.makepyfile(
         """
