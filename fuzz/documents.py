@@ -10,10 +10,14 @@ from pathlib import Path
 
 from fuzz.laws import BrokenLawError, hold, read_or_refuse
 from fuzz.scratch import scratch_file, scratch_path
-from pytest_modelperf.baselines.decode import decode_machine, decode_model
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.document import (
+    read_machine,
+    read_model,
+    write_machine,
+    write_model,
+)
 from pytest_modelperf.errors import BaselineError, UsageError
-from pytest_modelperf.files.strict_json import Advice
+from pytest_modelperf.files.documents import Advice
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
@@ -38,8 +42,8 @@ from pytest_modelperf.tracing.records import Event
 from pytest_modelperf.tracing.summary import TraceSummarizer
 from pytest_modelperf.tracing.text import TraceView, render_trace
 from pytest_modelperf.tracing.totals import Grouping, Order
-from tests.ort_profiles import WIDE, check_nesting
-from tests.small_models import parse
+from tests.support.ort_profiles import WIDE, check_nesting
+from tests.support.small_models import parse
 
 _FOLDER = Path("baselines/m")
 # More rows take long to be written, and say no more.
@@ -55,17 +59,17 @@ MACHINE_KEY = "linux-x86_64-zen4-2c"
 
 def check_baseline(data: bytes) -> None:
     """A file of a baseline is refused, or read, written and read again without a difference."""
-    model = read_or_refuse(lambda: decode_model(data, _FOLDER / "model.json"), BaselineError)
+    model = read_or_refuse(lambda: read_model(data, _FOLDER / "model.json"), BaselineError)
     if model is not None:
-        written = encode_model(model)
-        hold(decode_model(written, _FOLDER / "model.json") == model, "it is read as it was written")
-        hold(encode_model(decode_model(written, Path())) == written, "it is written the same again")
+        written = write_model(model)
+        hold(read_model(written, _FOLDER / "model.json") == model, "it is read as it was written")
+        hold(write_model(read_model(written, Path())) == written, "it is written the same again")
     path = _FOLDER / f"{MACHINE_KEY}.json"
-    machine = read_or_refuse(lambda: decode_machine(data, path), BaselineError)
+    machine = read_or_refuse(lambda: read_machine(data, path), BaselineError)
     if machine is not None:
-        written = encode_machine(machine)
-        hold(decode_machine(written, path) == machine, "it is read as it was written")
-        hold(encode_machine(decode_machine(written, path)) == written, "it is written the same")
+        written = write_machine(machine)
+        hold(read_machine(written, path) == machine, "it is read as it was written")
+        hold(write_machine(read_machine(written, path)) == written, "it is written the same")
 
 
 def check_kept_profile(data: bytes) -> None:

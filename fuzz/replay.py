@@ -14,7 +14,7 @@ import faulthandler
 import resource
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fuzz.run import from_text
@@ -51,8 +51,8 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + MAX_ADDED_BYTES, most))
 
 
-def replay(target: str, paths: Sequence[Path]) -> int:
-    """How many inputs broke a law; each is told with its traceback."""
+def replay(target: str, check: Callable[[bytes], object], paths: Sequence[Path]) -> int:
+    """How many inputs broke a law of a target; each is told with its traceback."""
     broken = 0
     for path in paths:
         sys.stdout.write(f"{target}: {path}\n")
@@ -61,7 +61,7 @@ def replay(target: str, paths: Sequence[Path]) -> int:
         # Ends the process, whatever it is in: no signal reaches Python from within a library.
         faulthandler.dump_traceback_later(MAX_SECONDS, exit=True)
         try:
-            TARGETS[target].check(data)
+            check(data)
         except Exception:  # noqa: BLE001  # whatever comes out is a finding
             broken += 1
             sys.stdout.write(traceback.format_exc())
@@ -84,7 +84,7 @@ def main(names: Sequence[str]) -> int:
     limit_memory()
     broken = 0
     for target in names[:1] or TARGETS:
-        broken += replay(target, inputs or committed_inputs(target))
+        broken += replay(target, TARGETS[target].check, inputs or committed_inputs(target))
     return 1 if broken else 0
 
 

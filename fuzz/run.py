@@ -199,11 +199,11 @@ def from_text(given: str) -> bytes | None:
         return None
 
 
-def show_crash(result: Result, crash: Path) -> None:
+def show_crash(result: Result, crash: Path, root: Path = ROOT) -> None:
     _, _, told = result.output.partition(" === Uncaught Python exception: ===\n")
     _say((told or _tail(result.output)).partition("\n==")[0])
     command = f"python -m fuzz.replay {result.target}"
-    _say(f"run it alone: {command} {crash.relative_to(ROOT)}")
+    _say(f"run it alone: {command} {crash.relative_to(root)}")
     text = as_text(crash.read_bytes())
     if len(text) <= _MAX_TEXT:
         _say(f"in another folder: {command} {text}")

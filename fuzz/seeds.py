@@ -21,7 +21,7 @@ from threading import Thread
 
 from fuzz.documents import KEPT_NAME, MACHINE_KEY
 from pytest_modelperf import profile
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.document import write_machine, write_model
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin, twin_bytes
@@ -30,11 +30,11 @@ from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import keep_peaks
 from pytest_modelperf.tracing.chrome_trace import TraceWriter
 from pytest_modelperf.tracing.files.ort_profile import OrtProfile
-from tests import ort_profiles
-from tests.baseline_writer import make_recording
 from tests.graph import hostile
 from tests.graph.twin_models import MODELS
-from tests.small_models import parse
+from tests.support import ort_profiles
+from tests.support.baseline_writer import make_recording
+from tests.support.small_models import parse
 
 _ROOT = Path(__file__).resolve().parent.parent
 # Weights and text of larger ones fill the input, and no change of them says anything.
@@ -60,8 +60,8 @@ def baselines() -> Iterator[bytes]:
     """Those of a recording made by hand, and those that are committed."""
     after = plan_update(None, make_recording(("b1-c1", "b8-c2"), key=MACHINE_KEY)).after
     if after is not None:
-        yield encode_model(after.model)
-        yield from map(encode_machine, after.machines)
+        yield write_model(after.model)
+        yield from map(write_machine, after.machines)
     for path in sorted((_ROOT / "baselines").glob("*/*.json")):
         yield path.read_bytes()
 

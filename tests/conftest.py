@@ -1,5 +1,7 @@
 """What all tests share: pytest's own fixture for tests of plugins, and a lock of their own.
 
+The folders are the rooms of the package; `support` has what the tests of several rooms share.
+
 Tests that measure run one after the other also where pytest-xdist runs others beside them: two
 at once would disturb each other, and take longer to be decided. So do those that share a browser.
 """
@@ -32,22 +34,32 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 TESTS = Path(__file__).parent
-PAGES = TESTS / "page"
+PAGES = TESTS / "report" / "pages"
 MEASURING = (
-    TESTS / "measuring",
+    TESTS / "cli" / "test_measuring.py",
+    TESTS / "cli" / "test_whatif.py",
+    TESTS / "comparing" / "test_by_duet.py",
+    TESTS / "docs" / "test_docs.py",
+    TESTS / "docs" / "test_examples.py",
+    TESTS / "docs" / "test_pages.py",
+    TESTS / "docs" / "test_readme.py",
+    TESTS / "docs" / "test_tracing.py",
     TESTS / "faults" / "test_measuring_faults.py",
     TESTS / "hostile" / "test_external_data.py",
     TESTS / "hostile" / "test_names.py",
     TESTS / "hostile" / "test_working_folder.py",
-    TESTS / "plugin" / "test_ending.py",
-    TESTS / "plugin" / "test_live_line.py",
-    TESTS / "plugin" / "test_measured.py",
-    TESTS / "plugin" / "test_with_others.py",
-    TESTS / "test_docs.py",
-    TESTS / "test_docs_pages.py",
-    TESTS / "test_docs_tracing.py",
-    TESTS / "test_examples.py",
-    TESTS / "test_readme.py",
+    TESTS / "profiler" / "engines",
+    TESTS / "profiler" / "test_duet.py",
+    TESTS / "profiler" / "test_functions.py",
+    TESTS / "profiler" / "test_inputs.py",
+    TESTS / "profiler" / "test_quantizing.py",
+    TESTS / "profiler" / "worker",
+    TESTS / "roofline" / "test_peaks.py",
+    TESTS / "sweep" / "test_measuring.py",
+    TESTS / "testing" / "test_ending.py",
+    TESTS / "testing" / "test_live_line.py",
+    TESTS / "testing" / "test_measured.py",
+    TESTS / "testing" / "test_with_others.py",
 )
 
 

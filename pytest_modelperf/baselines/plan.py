@@ -25,7 +25,7 @@ from pytest_modelperf.baselines.records import (
     StoredTwin,
     Value,
 )
-from pytest_modelperf.files.fields import rounded
+from pytest_modelperf.files.documents import rounded
 from pytest_modelperf.profiler.records import LayerType, ModelFacts
 from pytest_modelperf.stats.records import Ratio
 

@@ -20,8 +20,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from pytest_modelperf.baselines.decode import decode_machine, decode_model, is_machine_key
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.document import (
+    is_machine_key,
+    read_machine,
+    read_model,
+    write_machine,
+    write_model,
+)
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, Plan
 from pytest_modelperf.errors import BaselineError, OutputError
@@ -43,14 +48,16 @@ _REMOVED = ".removed-"
 # Bounds before anything is read. A machine's file has some 50 kB a case.
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
-# A reader that meets a writer starts over; more often than this it is no writer.
-_ATTEMPTS = 20
 
 
 class BaselineStore(Struct, frozen=True):
-    """The baselines below a folder, which need not be there yet."""
+    """The baselines below a folder, which need not be there yet.
+
+    A reader that meets a writer starts over; what it meets at all of its attempts is no writer.
+    """
 
     root: Path
+    attempts: int = 20
 
     def names(self) -> tuple[str, ...]:
         """The folders of all models that have a baseline."""
@@ -71,13 +78,13 @@ class BaselineStore(Struct, frozen=True):
         None where the model has no baseline. Readers take no lock and hinder nobody.
         """
         folder = self._folder(name)
-        for _ in range(_ATTEMPTS):
+        for _ in range(self.attempts):
             data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
             if data is None:
                 if _is_incomplete(folder):
                     continue
                 return None
-            model = decode_model(data, folder / MODEL_FILE)
+            model = read_model(data, folder / MODEL_FILE)
             twin = _read_twin(folder, model)
             if twin is None and model.twin is not None:
                 continue
@@ -215,7 +222,7 @@ def _keys(machine: MachineBaseline | None) -> tuple[str, ...]:
 def _read_machine(folder: Path, key: str) -> MachineBaseline | None:
     path = _machine_path(folder, key)
     data = read_file(path, _MAX_JSON_BYTES)
-    return None if data is None else decode_machine(data, path)
+    return None if data is None else read_machine(data, path)
 
 
 def _machine_path(folder: Path, key: str) -> Path:
@@ -260,7 +267,7 @@ def _settle(folder: Path) -> None:
         return
     remove_leftovers(folder)
     data = read_file(folder / MODEL_FILE, _MAX_JSON_BYTES)
-    model = None if data is None else decode_model(data, folder / MODEL_FILE)
+    model = None if data is None else read_model(data, folder / MODEL_FILE)
     coming = read_file(folder / _NEXT_TWIN, _MAX_TWIN_BYTES)
     if coming is not None:
         digest = hashlib.sha256(coming).hexdigest()
@@ -314,14 +321,14 @@ def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Pa
     contents: dict[Path, bytes] = {}
     if before is None or before.model != after.model:
         path = folder / MODEL_FILE
-        data = encode_model(after.model)
-        _check_again(decode_model(data, path) == after.model, path)
+        data = write_model(after.model)
+        _check_again(read_model(data, path) == after.model, path)
         contents[path] = data
     for machine in after.machines:
         if before is None or before.machine(machine.key) != machine:
             path = _machine_path(folder, machine.key)
-            data = encode_machine(machine)
-            _check_again(decode_machine(data, path) == machine, path)
+            data = write_machine(machine)
+            _check_again(read_machine(data, path) == machine, path)
             contents[path] = data
     return contents
 

@@ -1,8 +1,12 @@
-"""`modelperf sweep`: measures one model or two at many configurations, and names the best."""
+"""`modelperf sweep`: measures one model or two at many configurations, and names the best.
+
+If click's context has an object, that measures in place of `sweep_models`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -56,7 +60,9 @@ _NOT_MEASURED = 3
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
 )
+@click.pass_obj
 def sweep(  # noqa: PLR0913  # one parameter per option
+    measure: Callable[..., Sweep] | None,
     *,
     model: str,
     against: str | None,
@@ -129,7 +135,9 @@ def sweep(  # noqa: PLR0913  # one parameter per option
         sources.insert(0, SweepSource(against, replace(setup, spec=spec or setup.spec)))
     progress = ProgressLine()
     try:
-        result = sweep_models(sources, request, counts, threshold_ms, extensions, progress)
+        result = (measure or sweep_models)(
+            sources, request, counts, threshold_ms, extensions, progress
+        )
     finally:
         progress.clear()
     if is_shown:

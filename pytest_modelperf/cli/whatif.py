@@ -1,9 +1,12 @@
-"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision."""
+"""`modelperf whatif`: measures what a model would gain by pruning, INT8, or another precision.
+
+If click's context has an object, that is asked in place of `ask_what_if`.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -93,7 +96,9 @@ _PRECISIONS = {name: (name,) for name in ("bf16", "f16", "f32")}
 @click.option(
     "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
 )
+@click.pass_obj
 def whatif(  # noqa: PLR0913  # one parameter per option
+    ask: Callable[..., WhatIf] | None,
     *,
     model: str,
     prune: str | None,
@@ -170,7 +175,9 @@ def whatif(  # noqa: PLR0913  # one parameter per option
 
     progress = ProgressLine()
     try:
-        result = ask_what_if(model, request, setup, variants, estimates, extensions, progress)
+        result = (ask or ask_what_if)(
+            model, request, setup, variants, estimates, extensions, progress
+        )
     finally:
         progress.clear()
 

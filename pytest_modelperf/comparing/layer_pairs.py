@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from pytest_modelperf.profiler.records import StaticLayer
 
@@ -22,21 +23,34 @@ from pytest_modelperf.profiler.records import StaticLayer
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
 # The operator and a number, as old exporters name: `Conv12`, `conv2d_3`.
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
-# The alignment wants a number for each pair of layers; beyond so many pairs, only what lies between
-# equal layers is aligned, and beyond so many differences, order alone decides.
-_MAX_CELLS = 1 << 23
-_MAX_DIFFERENCES = 1000
 _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
-def match_layers(before: Sequence[StaticLayer], after: Sequence[StaticLayer]) -> dict[int, int]:
+class Limits(Struct, frozen=True):
+    """How much may be spent on an alignment, which wants a number for each pair of layers.
+
+    Beyond so many pairs, only what lies between equal layers is aligned, and beyond so many
+    differences, order alone decides.
+    """
+
+    pairs: int = 1 << 23
+    differences: int = 1000
+
+
+LIMITS = Limits()
+
+
+def match_layers(
+    before: Sequence[StaticLayer], after: Sequence[StaticLayer], limits: Limits = LIMITS
+) -> dict[int, int]:
     """For the layers of one model those of the other, by their indexes; each is in one pair."""
+    sides = _Sides(before, after, limits)
     pairs: dict[int, int] = {}
     for read in (_chosen_name, _chosen_weight, _chosen_id):
         _match_unique(before, after, read, pairs)
     named_old, named_new = set(pairs), set(pairs.values())
     for old, new in _gaps(pairs, len(before), len(after)):
-        _align(before, after, _without(old, named_old), _without(new, named_new), pairs)
+        _align(sides, _without(old, named_old), _without(new, named_new), pairs)
     # What moved to another place of the graph.
     _match_in_order(
         before, after, _without(range(len(before)), set(pairs)),
@@ -149,46 +163,46 @@ def _without(indexes: range, taken: set[int]) -> list[int]:
     return [index for index in indexes if index not in taken]
 
 
-def _align(
-    before: Sequence[StaticLayer],
-    after: Sequence[StaticLayer],
-    old: list[int],
-    new: list[int],
-    pairs: dict[int, int],
-) -> None:
+class _Sides(Struct, frozen=True):
+    """The layers of both models, and how much may be spent on aligning them."""
+
+    before: Sequence[StaticLayer]
+    after: Sequence[StaticLayer]
+    limits: Limits
+
+
+def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]) -> None:
     """Pair the layers at these indexes without changing their order, as alike as can be."""
     if not old or not new:
         return
-    if len(old) * len(new) > _MAX_CELLS:
-        _align_between_equals(before, after, old, new, pairs)
+    if len(old) * len(new) > sides.limits.pairs:
+        _align_between_equals(sides, old, new, pairs)
         return
-    gains = _gains([before[i] for i in old], [after[i] for i in new])
+    gains = _gains([sides.before[i] for i in old], [sides.after[i] for i in new])
     for row, column in _best_path(gains):
         pairs[old[row]] = new[column]
 
 
 def _align_between_equals(
-    before: Sequence[StaticLayer],
-    after: Sequence[StaticLayer],
-    old: list[int],
-    new: list[int],
-    pairs: dict[int, int],
+    sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]
 ) -> None:
     """The same where there are too many to look at each pair; of other sizes, operators decide."""
     for read in (_likeness, _operator):
-        codes = _codes([before[i] for i in old], [after[i] for i in new], read)
-        equal = _in_common(*(side.tolist() for side in codes))
+        left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
+        equal = _in_common(left.tolist(), right.tolist(), sides.limits.differences)
         if equal is None:
             continue
         ends = [(-1, -1), *equal, (len(old), len(new))]
         for (row, column), (next_row, next_column) in pairwise(ends):
-            _align(before, after, old[row + 1 : next_row], new[column + 1 : next_column], pairs)
+            _align(sides, old[row + 1 : next_row], new[column + 1 : next_column], pairs)
         pairs.update((old[row], new[column]) for row, column in equal)
         return
-    _match_in_order(before, after, old, new, pairs)
+    _match_in_order(sides.before, sides.after, old, new, pairs)
 
 
-def _in_common(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]] | None:
+def _in_common(
+    old: Sequence[int], new: Sequence[int], most_differences: int
+) -> list[tuple[int, int]] | None:
     """The places of as many equal numbers in the same order as there are; None where few are equal.
 
     E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): how far
@@ -218,7 +232,7 @@ def _in_common(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]] 
             row, column = source_row, source_column
         return found[::-1]
 
-    for differences in range(_MAX_DIFFERENCES + 1):
+    for differences in range(most_differences + 1):
         earlier.append(dict(reached))
         for diagonal in range(-differences, differences + 1, 2):
             source = step(reached, diagonal, differences)

@@ -10,7 +10,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError
-from pytest_modelperf.files.strict_json import OF_BASELINE, Unreadable
+from pytest_modelperf.files.documents import OF_BASELINE
+from pytest_modelperf.files.strict_json import Unreadable
 from pytest_modelperf.text.escaping import printable
 
 T = TypeVar("T")

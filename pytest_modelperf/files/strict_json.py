@@ -16,27 +16,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.files.documents import OF_BASELINE, Advice
 from pytest_modelperf.text.escaping import printable
 
 # The markers that git leaves at the start of a line; a text of JSON has no line breaks.
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
 # 2**63 has 19 digits. A longer number is not even made, for that takes time by its square.
 _MAX_DIGITS = 20
-
-
-class Advice(Struct, frozen=True):
-    """What to do about a file that is not valid, and about one that has the marks of a merge."""
-
-    broken: str
-    conflict: str
-
-
-OF_BASELINE = Advice(
-    broken="Restore it from version control, or record it anew with "
-    "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
-    conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
-    "`--ours`. Then record the model anew with `pytest --modelperf --modelperf-update-baseline`.",
-)
 
 
 class Unreadable(Struct, frozen=True):

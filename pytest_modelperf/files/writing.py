@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_modelperf.errors import BaselineError, OutputError
-from pytest_modelperf.files.strict_json import OF_BASELINE
+from pytest_modelperf.files.documents import OF_BASELINE
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 

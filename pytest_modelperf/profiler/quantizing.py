@@ -10,16 +10,16 @@ that does to its process ends one variant and no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError, ModelError
 from pytest_modelperf.graph.quantized import Products, read_products
-from pytest_modelperf.profiler.engines.source import find_source
+from pytest_modelperf.profiler.engines.source import Source, find_source
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.rig import Setup, start_worker
@@ -31,6 +31,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 from pytest_modelperf.text.escaping import printable
 
 Form: TypeAlias = Literal["dynamic", "static"]
+StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
 # Its source is sent to the worker.
 QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
@@ -42,18 +43,37 @@ class Quantized(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def quantize(
+class Quantizer(Protocol):
+    """Writes a model in 8-bit integers, as `quantize` does."""
+
+    def __call__(
+        self,
+        source: Path,
+        target: Path,
+        form: Form,
+        feeds: Iterable[Mapping[str, Feed]],
+        limit_s: float,
+        /,
+    ) -> Quantized: ...
+
+
+def quantize(  # noqa: PLR0913  # what of what, and by which code in which worker
     source: Path,
     target: Path,
     form: Form,
     feeds: Iterable[Mapping[str, Feed]],
     limit_s: float = DEFAULT_LIMIT_S,
+    *,
+    code: Source | None = None,
+    start: StartWorker = start_worker,
 ) -> Quantized:
     """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
 
     `limit_s` is how long native code, such as one of these inferences, may take. Python code may
     take as long as it likes: it does not hang, and that of the quantizer takes minutes where there
     are many nodes.
+
+    `code` is sent to the worker that `start` makes; None: that of ONNX Runtime's quantizer.
 
     Its weights have to be stored: see `graph.pruned.write_stored`. Of a large model, or one with
     external data, those of the result lie in a file beside it.
@@ -77,8 +97,10 @@ def quantize(
         "is_large": before.is_large,
     }
     try:
-        with start_worker(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
-            told = _ask(worker, asked, feeds if form == "static" else (), limit_s)
+        with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
+            told = _load(worker, code or find_source(QUANTIZER), limit_s)
+            if "raised" not in told:
+                told = _ask(worker, asked, feeds if form == "static" else ())
     except MeasureError as error:
         _remove(target, data)
         raise MeasureError(f"{form} INT8: {error.message}", error.remedy) from error
@@ -97,26 +119,29 @@ def quantize(
     return Quantized((*map(printable, told["notes"]), *_notes(before, after)))
 
 
-def _ask(
-    worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]], limit_s: float
-) -> Mapping[str, Any]:
-    """What a worker tells of the quantizer: its notes, or what it raised."""
-    quantizer = find_source(QUANTIZER)
+def _load(worker: Worker, code: Source, limit_s: float) -> Mapping[str, Any]:
+    """What the quantizer raised as a worker loaded it, if anything."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
         max(limit_s, LEAST_START_LIMIT_S),
-        source=quantizer.text,
-        file=quantizer.file,
+        source=code.text,
+        file=code.file,
     )
-    if "raised" not in told:
-        told = worker.ask(
-            "quantize",
-            "in ONNX Runtime's quantizer",
-            **asked,
-            feeds=_send(worker, feeds),
-            folder=str(worker.folder),
-        )
+    return told
+
+
+def _ask(
+    worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]]
+) -> Mapping[str, Any]:
+    """What a worker tells of the quantizer: its notes, or what it raised."""
+    told: Mapping[str, Any] = worker.ask(
+        "quantize",
+        "in ONNX Runtime's quantizer",
+        **asked,
+        feeds=_send(worker, feeds),
+        folder=str(worker.folder),
+    )
     return told
 
 

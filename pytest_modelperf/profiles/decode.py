@@ -15,10 +15,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.decode import read_machine_facts
-from pytest_modelperf.baselines.upgrades import upgrade
+from pytest_modelperf.files.documents import Advice
 from pytest_modelperf.files.fields import MAX_INTEGER, Field
-from pytest_modelperf.files.strict_json import Advice, parse_json
+from pytest_modelperf.files.strict_json import parse_json
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import (
     Block,
@@ -70,8 +69,8 @@ _NOT_KEPT = "the kept profile does not say"
 def decode_named(data: bytes, path: Path, advice: Advice) -> NamedProfile:
     """What the file of a profile says; BaselineError with its place where that is not valid."""
     document = Field(parse_json(data, path, advice), path, advice=advice.broken)
-    root = upgrade(document, NAMED_SCHEMA, {})
-    entries = root.entries("schema", "name", "date", "profile")
+    _check_schema(document, NAMED_SCHEMA)
+    entries = document.entries("schema", "name", "date", "profile")
     name = entries["name"].text()
     if name != path.stem:
         raise entries["name"].error(
@@ -96,7 +95,7 @@ def _date(field: Field) -> dt.datetime:
 
 
 def _profile(field: Field) -> Profile:
-    upgrade(field, SCHEMA, {})
+    _check_schema(field, SCHEMA)
     entries = with_keys(field, "model", "machine", "cases")
     model = with_keys(entries["model"], "name", "path", "sha256", "bytes", "opsets", "producer")
     return Profile(
@@ -129,7 +128,51 @@ def _rooflines(field: Field, profile: Profile) -> dict[str, Roofline]:
 
 
 def _machine(field: Field) -> MachineFacts:
-    return read_machine_facts(with_keys(field, *MachineFacts.__struct_fields__))
+    return _machine_facts(with_keys(field, *MachineFacts.__struct_fields__))
+
+
+def _machine_facts(entries: dict[str, Field]) -> MachineFacts:
+    def text(key: str) -> str | None:
+        return entries[key].optional(Field.text)
+
+    def integer(key: str) -> int | None:
+        return entries[key].optional(Field.integer)
+
+    sets = entries["instruction_sets"]
+    return MachineFacts(
+        cpu=text("cpu"),
+        microarchitecture=text("microarchitecture"),
+        instruction_sets=sets.optional(lambda names: tuple(n.text() for n in names.items())),
+        physical_cores=integer("physical_cores"),
+        logical_cores=integer("logical_cores"),
+        usable_cores=integer("usable_cores"),
+        quota_cores=entries["quota_cores"].optional(Field.number),
+        caches={k: v.integer() for k, v in entries["caches"].mapping().items()},
+        memory_bytes=integer("memory_bytes"),
+        memory_limit_bytes=integer("memory_limit_bytes"),
+        governor=text("governor"),
+        turbo=entries["turbo"].optional(Field.flag),
+        virtualization=text("virtualization"),
+        system=text("system"),
+        kernel=text("kernel"),
+        distribution=text("distribution"),
+        architecture=text("architecture"),
+        python=text("python"),
+        packages={k: v.text() for k, v in entries["packages"].mapping().items()},
+    )
+
+
+def _check_schema(field: Field, newest: int) -> None:
+    found = field.mapping().get("schema")
+    if found is None:
+        raise field.error('the key "schema" is missing')
+    version = found.integer(least=1)
+    if version > newest:
+        raise found.error(
+            f"this file has schema {version}, and this version reads up to {newest}",
+            "It was written by a newer pytest-modelperf: "
+            "`python -m pip install --upgrade pytest-modelperf`.",
+        )
 
 
 # -- a case

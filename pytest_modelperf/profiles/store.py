@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.strict_json import Advice
+from pytest_modelperf.files.documents import Advice
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
 from pytest_modelperf.profiles.decode import decode_named
 from pytest_modelperf.profiles.document import dump_named

@@ -7,10 +7,11 @@ kernels of little models reach in the quietest of several short blocks.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -48,21 +49,32 @@ from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 
 MEASURING = "measuring the machine's peaks"
 
-# Rows and columns of the matrices that are multiplied, as long as one product is quick.
-SIZES = (512, 1024, 2048, 4096)
-QUICK_NS = 40_000_000
-# From what stays in any cache near a core to what stays in hardly any.
-MEMORY_BYTES = tuple(mebibytes << 20 for mebibytes in (1, 4, 16, 128))
-# A neighbour rarely disturbs all of these.
-PASSES = 3
 MIN_RUNS, MAX_RUNS = 3, 25
 # The clock of a profile is too coarse for what takes less time.
 FEWEST_BYTES = 1 << 18
 # Twice the size of a square product.
 _TIMES_AS_MANY = 8
-BLOCK_NS = 40_000_000
-
+_QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
+
+
+class Effort(Struct, frozen=True, kw_only=True):
+    """What is run to measure peaks.
+
+    `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
+    quick; `memory_bytes` go from what stays in any cache near a core to what stays in hardly any.
+    A neighbour rarely disturbs all of the `passes`.
+    """
+
+    precisions: tuple[str, ...] = PRODUCTS
+    sizes: tuple[int, ...] = (512, 1024, 2048, 4096)
+    memory_bytes: tuple[int, ...] = tuple(mebibytes << 20 for mebibytes in (1, 4, 16, 128))
+    passes: int = 3
+    block_ns: int = 40_000_000
+
+
+EFFORT = Effort()
+MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
 
 
 class Rooflines(Struct, frozen=True):
@@ -72,15 +84,20 @@ class Rooflines(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def find_rooflines(
+def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where they are kept
     profile: Profile,
     setup: Setup,
     folder: Path,
     watch: Watch = lambda _: None,
     *,
     measures_anew: bool = False,
+    measure: MeasurePeaks | None = None,
 ) -> Rooflines:
-    """Every measured case under the peaks of its machine, which are measured if none are kept."""
+    """Every measured case under the peaks of its machine, which are measured if none are kept.
+
+    `measure` does so; None: `measure_peaks`.
+    """
+    measure = measure or measure_peaks
     found: dict[str, Roofline] = {}
     notes: dict[str, None] = {}
     known: list[Peaks] = []
@@ -95,7 +112,10 @@ def find_rooflines(
         if peaks is None:
             place = Place(case.case, number, len(profile.cases), watch)
             try:
-                kept = _find_or_measure(machine, engine, setup, place, folder, measures_anew)
+                measure_these = partial(measure, machine.key, engine, setup, place)
+                kept = _find_or_measure(
+                    machine, engine, cores, folder, measure_these, measures_anew=measures_anew
+                )
             except MeasureError as error:
                 notes[f"{case.case.id}: no roofline: {error}"] = None
                 continue
@@ -111,26 +131,28 @@ class _Found(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def _find_or_measure(  # noqa: PLR0913, PLR0917  # whose peaks, how to measure, where to keep them
+def _find_or_measure(  # noqa: PLR0913  # whose peaks, how to measure, where to keep them
     machine: MachineFacts,
     engine: EngineFacts,
-    setup: Setup,
-    place: Place,
+    cores: int,
     folder: Path,
-    measures_anew: bool,  # noqa: FBT001  # private
+    measure: Callable[[], Peaks],
+    *,
+    measures_anew: bool,
 ) -> _Found:
     """The peaks that are kept; those that are measured now, and kept from now on."""
-    cores = place.case.cores
     found = find_peaks(folder, machine.key)
     kept = next((p for p in found.peaks if p.are_of(machine.key, engine, cores)), None)
     if kept is not None and not measures_anew:
         return _Found(kept)
-    peaks = measure_peaks(machine.key, engine, setup, place)
+    peaks = measure()
     note = keep_peaks(folder, peaks)
     return _Found(peaks, tuple(filter(None, (found.note, note))))
 
 
-def measure_peaks(machine_key: str, engine: EngineFacts, setup: Setup, place: Place) -> Peaks:
+def measure_peaks(
+    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: Effort = EFFORT
+) -> Peaks:
     """The most that the engine gets out of this machine; MeasureError where it runs nothing.
 
     A precision in which it refuses the product, or which it computes in another one, has no peak.
@@ -139,10 +161,10 @@ def measure_peaks(machine_key: str, engine: EngineFacts, setup: Setup, place: Pl
     with alone_at(place), start_on(setup, cores) as worker:
         place.tell(MEASURING)
         worker.use_engine(setup.engine, setup.options)
-        bench = _Bench(worker, setup, cores)
-        found = _find_products(bench)
-        sums = [bench.load(memory_model(nbytes)) for nbytes in MEMORY_BYTES]
-        for _ in range(PASSES):
+        bench = _Bench(worker, setup, cores, effort.block_ns)
+        found = _find_products(bench, effort)
+        sums = [bench.load(memory_model(nbytes)) for nbytes in effort.memory_bytes]
+        for _ in range(effort.passes):
             for model in (*found.products, *sums):
                 bench.run(model)
     macs_per_second: dict[str, float] = {}
@@ -190,12 +212,12 @@ class _Products(Struct):
     runs_as: dict[str, str] = field(default_factory=dict)
 
 
-def _find_products(bench: _Bench) -> _Products:
+def _find_products(bench: _Bench, effort: Effort) -> _Products:
     """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None
-    for written in PRODUCTS:
-        for size in SIZES:
+    for written in effort.precisions:
+        for size in effort.sizes:
             try:
                 model = bench.load(product_model(size, written))
                 kernels = bench.run(model)
@@ -210,7 +232,7 @@ def _find_products(bench: _Bench) -> _Products:
             if is_known:
                 break
             found.products.append(model)
-            if product.ns * _TIMES_AS_MANY > QUICK_NS:
+            if product.ns * _TIMES_AS_MANY > _QUICK_NS:
                 break
     if refusal is not None and not found.products:
         raise refusal
@@ -235,10 +257,11 @@ class _Block(Struct, frozen=True):
 class _Bench:
     """A worker that runs little models, each block in a session of its own."""
 
-    def __init__(self, worker: ProcessWorker, setup: Setup, cores: int) -> None:
+    def __init__(self, worker: ProcessWorker, setup: Setup, cores: int, block_ns: int) -> None:
         self._worker = worker
         self._setup = setup
         self._cores = cores
+        self._block_ns = block_ns
         self._loaded = 0
         self._quietest: dict[str, _Block] = {}
 
@@ -265,8 +288,8 @@ class _Bench:
             ],
             threads=self._cores,
             options=dict(self._setup.options),
-            warmup_ns=BLOCK_NS,
-            limits=[(MIN_RUNS, None), (MAX_RUNS, BLOCK_NS)],
+            warmup_ns=self._block_ns,
+            limits=[(MIN_RUNS, None), (MAX_RUNS, self._block_ns)],
         )
         if answers is None:
             raise MeasureError(f"{self._setup.engine.name} tells no times of its kernels.")

@@ -37,7 +37,11 @@ class _Run(Struct, frozen=True):
 class Spool:
     """Records in a file. Any thread may add records; reading begins after the last one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, run_records: int = RUN_RECORDS, piece_records: int = PIECE_RECORDS
+    ) -> None:
+        self._run_records = run_records
+        self._piece_records = piece_records
         # Unbuffered: a forked process would write the content of a buffer again.
         self._file: BinaryIO = path.open("w+b", buffering=0)
         self._pending: list[Record] = []
@@ -48,7 +52,7 @@ class Spool:
     def add(self, record: Record) -> None:
         self._pending.append(record)
         # If another thread is writing, it writes these records too.
-        if len(self._pending) >= RUN_RECORDS and self._lock.acquire(blocking=False):
+        if len(self._pending) >= self._run_records and self._lock.acquire(blocking=False):
             try:
                 self._write_run()
             finally:
@@ -76,8 +80,8 @@ class Spool:
         # The numbers are unique, so nothing after them is compared.
         records = sorted(self._pending[:count])
         pieces = []
-        for first in range(0, count, PIECE_RECORDS):
-            data = marshal.dumps(records[first : first + PIECE_RECORDS])
+        for first in range(0, count, self._piece_records):
+            data = marshal.dumps(records[first : first + self._piece_records])
             self._file.seek(self._end)
             _write_all(self._file, data)
             pieces.append(_Piece(self._end, len(data)))

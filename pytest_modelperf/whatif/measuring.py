@@ -45,7 +45,7 @@ from pytest_modelperf.profiler.preparation import (
     read_facts,
     start_on,
 )
-from pytest_modelperf.profiler.quantizing import Form, quantize
+from pytest_modelperf.profiler.quantizing import Form, Quantizer, quantize
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -79,6 +79,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     estimates: Sequence[float] = (),
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
+    quantizer: Quantizer = quantize,
 ) -> WhatIf:
     """Every variant of a model at every case, beside the model as it is."""
     check_asked(variants, estimates)
@@ -92,7 +93,7 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
         tolerances=Tolerances(((_MEDIAN, _NO_DIFFERENCE),)),
         rounds=rounds_within(setup.policy.max_seconds),
     ).divided(total)
-    trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch)
+    trial = _Trial(setup, gate, tuple(variants), tuple(estimates), total, watch, quantizer)
     cases = [case for model in models for case in trial.cases_of(model)]
     ran = [case.baseline.measured for case in cases if case.baseline.measured is not None]
     return WhatIf(
@@ -138,6 +139,7 @@ class _Trial(Struct):
     estimates: tuple[float, ...]
     total: int
     watch: Watch
+    quantizer: Quantizer
     done: int = 0
 
     def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
@@ -316,7 +318,7 @@ def _quantize(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
     form: Form = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
-    quantized = quantize(base.stored, path, form, feeds, trial.setup.limit_s)
+    quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
     return _Made(_reopened(base.model, path), notes=quantized.notes)
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.plugin.conftest import run
+from tests.testing.conftest import run
 
 __all__ = ["run"]
 

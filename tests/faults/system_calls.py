@@ -4,8 +4,8 @@ The kernel stops a child at each of its system calls, whichever they are, as it 
 (ptrace), so that the kills lie between any two of them. Only Linux has this.
 
 `python -m tests.faults.system_calls FOLDER` kills a writer at every call, for those plans of
-`tests.baseline_writer` that write or remove every kind of file, and prints what became of it: a
-line of JSON for each. As a plugin of pytest, which it is too, it does so with the run itself.
+`tests.support.baseline_writer` that write or remove every kind of file, and prints what became of
+it: a line of JSON for each. As a plugin of pytest, which it is too, it does so with the run itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.records import Plan
 from pytest_modelperf.baselines.store import BaselineStore
-from tests.baseline_writer import NAME, SCENARIOS, Scenario, problem_of
+from tests.support.baseline_writer import NAME, SCENARIOS, Scenario, problem_of
 
 # From sys/ptrace.h, the same for all processors.
 _TRACE_ME, _NEXT_CALL, _SET_OPTIONS = 0, 24, 0x4200

@@ -13,13 +13,13 @@ import json
 import os
 import random
 import re
-import resource
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,8 +30,12 @@ from msgspec.structs import replace
 
 import pytest_modelperf
 from pytest_modelperf import profile
-from pytest_modelperf.baselines.decode import decode_machine, decode_model
-from pytest_modelperf.baselines.encode import encode_machine, encode_model
+from pytest_modelperf.baselines.document import (
+    read_machine,
+    read_model,
+    write_machine,
+    write_model,
+)
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.baselines.records import Plan
@@ -43,9 +47,9 @@ from pytest_modelperf.errors import (
     OutputError,
     UsageError,
 )
+from pytest_modelperf.files.documents import OF_BASELINE
 from pytest_modelperf.files.output import written_text
 from pytest_modelperf.files.settings_table import read_table
-from pytest_modelperf.files.strict_json import OF_BASELINE
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
@@ -56,15 +60,16 @@ from pytest_modelperf.profiles.store import ProfileStore
 from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.roofline.store import find_peaks, keep_peaks
-from pytest_modelperf.tracing.files import ort_profile_file
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
-from tests.baseline_writer import MACHINE, NAME, make_recording
-from tests.command import run as run_command
-from tests.ort_profiles import inference, kernel, write_profile
-from tests.plugin.project import STATIC, assert_says_no_internals, write_dense, write_table
-from tests.test_baseline_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
-from tests.test_named_profiles import DATE, DOCUMENT, PLACES, named, timed
-from tests.test_peak_files import KEY, PEAKS, entry
+from tests.baselines.test_store import MACHINE_BYTES, MODEL_BYTES, Refusing, snapshot_files
+from tests.profiles.test_profiles import DATE, DOCUMENT, PLACES, named, timed
+from tests.roofline.test_store import KEY, PEAKS, entry
+from tests.support.baseline_writer import MACHINE, NAME, make_recording
+from tests.support.checkout import ROOT
+from tests.support.command import run as run_command
+from tests.support.full_disk import room_for
+from tests.support.ort_profiles import inference, kernel, write_profile
+from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 
 UPDATE = "--modelperf-update-baseline"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel must trace system calls")
@@ -76,7 +81,7 @@ pytestmark = pytest.mark.usefixtures("no_waiting")
 def spawn(*arguments: str) -> str:
     """What a Python program of these tests prints."""
     # The package may be installed elsewhere than these tests are.
-    places = [Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]]
+    places = [ROOT, Path(pytest_modelperf.__file__).parents[1]]
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
@@ -105,7 +110,7 @@ def test_a_writer_killed_at_any_system_call_leaves_old_or_new_baselines(tmp_path
 @pytest.fixture
 def recorded(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with the baseline of `dense.onnx`, which was made wider since."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     write_table(run, '[tool.modelperf.models."dense.onnx"]')
     run.runpytest_inprocess(*STATIC, UPDATE).assert_outcomes(passed=1)
     write_dense(run.path / "dense.onnx", width=6)
@@ -190,7 +195,7 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         # Who finds the lock held sleeps before it looks again.
-        monkeypatch.setattr("pytest_modelperf.files.writing.time.sleep", kill)
+        monkeypatch.setattr(time, "sleep", kill)
         store = BaselineStore(tmp_path)
         store.apply(plan_update(None, make_recording()))
     finally:
@@ -202,21 +207,6 @@ def test_a_lock_is_free_as_soon_as_its_holder_is_killed(
 
 
 # -- a disk that takes no more
-
-
-@contextmanager
-def room_for(size_bytes: int) -> Iterator[None]:
-    """Files of this process end there: the kernel takes no more, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with pytest.MonkeyPatch.context() as patch:
-        # Python would keep the half of a compiled module, and fail to load it ever after.
-        patch.setattr(sys, "dont_write_bytecode", True)
-        patch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture(scope="module")
@@ -563,7 +553,7 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
         closing = "]" if opening == "[" else "}"
         deep = f"{opening * depth}1{closing * depth}"
         for data, old in ((MODEL_BYTES, '"a note"'), (MACHINE_BYTES, '"1.31.1"')):
-            read = decode_model if data is MODEL_BYTES else decode_machine
+            read = read_model if data is MODEL_BYTES else read_machine
             with pytest.raises(BaselineError):
                 read(data.replace(old.encode(), deep.encode(), 1), path)
         kept = json.dumps(DOCUMENT).replace('"notes": []', f'"notes": {deep}', 1)
@@ -579,12 +569,9 @@ def test_no_depth_of_nesting_is_more_than_an_error(tmp_path: Path, opening: str)
 # -- files that were cut off, or changed
 
 
-def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_that_lacks_a_byte_or_has_another_one_is_refused(tmp_path: Path) -> None:
     # Who finds no twin that fits looks again, for somebody may be writing it.
-    monkeypatch.setattr("pytest_modelperf.baselines.store._ATTEMPTS", 2)
-    store = BaselineStore(tmp_path)
+    store = BaselineStore(tmp_path, attempts=2)
     store.apply(plan_update(None, make_recording()))
     path = tmp_path / NAME / "twin.onnx"
     whole = path.read_bytes()
@@ -713,8 +700,8 @@ def test_no_text_of_a_baseline_breaks_what_is_shown_or_written_of_it(tmp_path: P
     assert before is not None
     kept = 0
     for data, read, write in (
-        (MODEL_BYTES, decode_model, encode_model),
-        (MACHINE_BYTES, decode_machine, encode_machine),
+        (MODEL_BYTES, read_model, write_model),
+        (MACHINE_BYTES, read_machine, write_machine),
     ):
         document = json.loads(data)
         path = tmp_path / f"{MACHINE.key}.json"
@@ -827,13 +814,9 @@ def test_an_event_with_a_number_without_end_is_left_out_and_told(
     assert told in " ".join((done.out + done.err).split())
 
 
-def test_an_event_without_end_is_not_held_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_profile(
-        tmp_path / "p.json", [kernel("a", 1, 2), kernel("b" * 5000, 3, 1), inference(0, 9)]
-    )
-    monkeypatch.setattr(ort_profile_file, "_MAX_EVENT", 1000)
+def test_an_event_without_end_is_not_held_in_memory(tmp_path: Path) -> None:
+    endless = kernel("b" * (17 << 20), 3, 1)
+    path = write_profile(tmp_path / "p.json", [kernel("a", 1, 2), endless, inference(0, 9)])
     done = run_command("trace", str(path), "--json", "-")
     (found,) = json.loads(done.out)["traces"]
     assert [operator["name"] for operator in found["operators"]] == ["a"]

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -33,19 +34,22 @@ from pytest_modelperf.graph.twin import make_twin
 from pytest_modelperf.profiler.engines.source import Source
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import Model, Place, unchanged
+from pytest_modelperf.profiler.quantizing import quantize
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.sampling import sample, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
-from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
+from pytest_modelperf.profiler.worker.gateway import ProcessWorker
 from pytest_modelperf.profiler.worker.lock import measuring_alone
 from pytest_modelperf.stats.estimates import summarize
-from tests.command import Result, run
-from tests.measuring.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
-from tests.measuring.test_worker import children, ends, on_linux
-from tests.plugin import conftest as plugin_conftest
-from tests.plugin.project import read_json
-from tests.plugin.timed_models import (
+from pytest_modelperf.whatif.measuring import ask_what_if
+from pytest_modelperf.whatif.records import WhatIf
+from tests.support.command import Result, run
+from tests.support.fake_bench import MS, FakeBench, FakeClock, FakeDuetBench, S
+from tests.support.processes import children, ends, on_linux
+from tests.support.project import read_json
+from tests.support.small_models import ones, parse, save_beside
+from tests.support.timed_models import (
     JSON,
     TIMED,
     UPDATE,
@@ -54,7 +58,7 @@ from tests.plugin.timed_models import (
     write_timed,
     write_timed_models,
 )
-from tests.small_models import ones, parse, save_beside
+from tests.testing import conftest as plugin_conftest
 
 MODEL = "g (float[N,64] x) => (float[N,{width}] y) {{ [product] y = MatMul(x, w) }}"
 QUICK = ("--max-seconds", "0.3")
@@ -160,14 +164,13 @@ def profiled(*arguments: str) -> tuple[Result, list[dict[str, Any]]]:
 
 
 @on_linux
-def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_runs_out_fails_its_case_and_the_next_is_measured(folder: Path) -> None:
     """The worker may have 3 GB of addresses, and the first case wants 8 GB for its output."""
-    limited = partial(WorkerRequest, memory_limit_bytes=3 << 30)
-    monkeypatch.setattr("pytest_modelperf.profiler.rig.WorkerRequest", limited)
+    limited = folder / "python"
+    limited.write_text(f'#!/bin/sh\nulimit -v {3 << 20}\nexec "{sys.executable}" "$@"\n')
+    limited.chmod(0o755)
     save(str(folder / "m.onnx"), width=1 << 15)
-    result, (large, small) = profiled("--batch", "65536,1")
+    result, (large, small) = profiled("--batch", "65536,1", "--gateway", f"popen//python={limited}")
     assert result.exit_code == 3
     assert large["outcome"] == "failed"
     assert large["reason"].startswith("memory ran out in round 1 (warm up): ")
@@ -209,8 +212,8 @@ def test_what_was_measured_stays_where_its_profiled_session_fails(
     assert any(note.startswith(said) for note in case["notes"])
 
 
-def have_quantizer(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    """Have it write files, and go on with this."""
+def quantizing_by(line: str) -> Callable[..., WhatIf]:
+    """A what-if whose quantizer writes files, and goes on with this."""
     text = f"""
 import os, signal, time
 
@@ -219,18 +222,16 @@ def quantize_file(source, target, form, feeds, folder, *, is_large):
         open(path, "w").close()
     {line}
 """
-    source = Source(text, "quantizer.py")
-    monkeypatch.setattr("pytest_modelperf.profiler.quantizing.find_source", lambda _: source)
+    quantizer = partial(quantize, code=Source(text, "quantizer.py"))
+    return partial(ask_what_if, quantizer=quantizer)
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_quantizer_that_is_killed_fails_its_variant_and_the_others_go_on() -> None:
     killed = "if form == 'dynamic': os.kill(os.getpid(), signal.SIGKILL)"
-    have_quantizer(monkeypatch, f"{killed}\n    raise ValueError('of its own')")
+    core = quantizing_by(f"{killed}\n    raise ValueError('of its own')")
     variants = ("--prune", "0.5", "--quantize", "int8")
-    result = run("whatif", "m.onnx", *variants, *QUICK, *DISTURBING, "--json", "-")
+    result = run("whatif", "m.onnx", *variants, *QUICK, *DISTURBING, "--json", "-", core=core)
     assert result.exit_code == 3
     (case,) = json.loads(result.out)["cases"]
     assert {level["id"]: level["failure"] for level in case["levels"]} == {
@@ -456,14 +457,29 @@ def test_processors_that_are_taken_away_at_the_end_leave_no_times_of_layers(
 
 @two_processors
 @pytest.mark.usefixtures("folder", "one_processor")
-@pytest.mark.parametrize("is_seen", [True, False], ids=["before", "in the worker"])
-def test_a_case_that_wants_more_processors_than_are_left_is_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-    is_seen: bool,  # noqa: FBT001  # a parameter of the test
-) -> None:
-    if not is_seen:
-        monkeypatch.setattr("pytest_modelperf.profiler.preparation.check_cores", lambda *_: None)
-    result, (first, second) = profiled(*DISTURBING, "--cores", "2,1")
+def test_a_case_that_wants_more_processors_than_are_left_is_skipped() -> None:
+    assert_only_the_second_is_measured(*profiled(*DISTURBING, "--cores", "2,1"))
+
+
+@two_processors
+def test_a_case_that_wants_more_processors_than_its_worker_has_is_skipped(folder: Path) -> None:
+    confined = folder / "python"
+    confined.write_text(CONFINED.format(python=sys.executable))
+    confined.chmod(0o755)
+    gateway = ("--gateway", f"popen//python={confined}")
+    assert_only_the_second_is_measured(*profiled(*DISTURBING, *gateway, "--cores", "2,1"))
+
+
+# An interpreter that may use one processor.
+CONFINED = """#!{python}
+import os, sys
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def assert_only_the_second_is_measured(result: Result, cases: Sequence[dict[str, Any]]) -> None:
+    first, second = cases
     assert result.exit_code == 0
     assert first["outcome"] == "skipped"
     assert first["reason"].startswith("2 cores are wanted, but")
@@ -499,10 +515,11 @@ def test_a_signal_while_a_worker_runs_ends_all(
 
 @pytest.mark.usefixtures("heard_interrupts", "folder")
 @pytest.mark.parametrize("do", ["SIGINT", "SIGTERM"])
-def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatch, do: str) -> None:
-    have_quantizer(monkeypatch, f"os.kill(os.getppid(), signal.{do}); time.sleep(600)")
+def test_a_signal_while_a_quantizer_runs_ends_all(do: str) -> None:
+    core = quantizing_by(f"os.kill(os.getppid(), signal.{do}); time.sleep(600)")
+    arguments = ("whatif", "m.onnx", "--quantize", "int8-dynamic", *QUICK, *DISTURBING)
     expected = (130, "", "interrupted\n") if do == "SIGINT" else (143, "", "")
-    assert run("whatif", "m.onnx", "--quantize", "int8-dynamic", *QUICK, *DISTURBING) == expected
+    assert run(*arguments, core=core) == expected
 
 
 @pytest.mark.usefixtures("heard_interrupts", "folder")
@@ -520,6 +537,7 @@ def test_a_signal_while_a_quantizer_runs_ends_all(monkeypatch: pytest.MonkeyPatc
 def test_an_interrupt_between_runs_ends_all(
     monkeypatch: pytest.MonkeyPatch, place: str, command: str
 ) -> None:
+    # A user can press Ctrl-C between any two calls; no argument says when.
     monkeypatch.setattr(place, send_interrupt)
     assert run(*command.split(), *QUICK, *DISTURBING) == (130, "", "interrupted\n")
 
@@ -610,7 +628,7 @@ def models(
     """A project of models whose times are known, with both engines of these tests."""
     write_timed_models(project, monkeypatch)
     project.makeconftest(
-        "from tests.measuring import faulty_plugin\n"
+        "from tests.support import faulty_plugin\n"
         "from tests.faults import disturbing\n\n"
         "def modelperf_register_engines(engines):\n"
         "    faulty_plugin.modelperf_register_engines(engines)\n"
@@ -646,8 +664,9 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 ) -> None:
     options = options_of(disturb(MEASURING, "interrupt"))
     models.makepyfile(test_of("base.onnx", engine="disturbing", engine_options=options))
-    result = models.runpytest_inprocess("--modelperf", UPDATE, no_reraise_ctrlc=True)
+    result = models.runpytest_inprocess("--modelperf", UPDATE, JSON, no_reraise_ctrlc=True)
     assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert cases_of(models) == []
     assert not (models.path / "baselines").exists()
 
 
@@ -658,7 +677,7 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    monkeypatch.setattr("pytest_modelperf.baselines.recording.PROCESSES", 1)
+    # As above: a user can do so between any two calls.
     monkeypatch.setattr(f"pytest_modelperf.{place}", send_interrupt)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(

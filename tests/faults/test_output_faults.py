@@ -18,9 +18,9 @@ import pytest
 
 from pytest_modelperf.errors import OutputError
 from pytest_modelperf.files.output import check_output, written_bytes, written_text
-from tests.command import environment, run
-from tests.plugin.project import write_dense
-from tests.small_models import save_beside
+from tests.support.command import environment, run
+from tests.support.project import write_dense
+from tests.support.small_models import save_beside
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 

@@ -18,7 +18,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.profiler.request import profile_model
-from tests.graph.models import parse
+from tests.support.graph_models import parse
 
 Build = Callable[[], onnx.ModelProto]
 

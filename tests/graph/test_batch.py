@@ -13,7 +13,7 @@ from pytest_modelperf.graph.binding import Binding, parse_input_spec
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rewrite import write_shaped_model
-from tests.graph.models import load, parse, random_floats, shapes, zeros
+from tests.support.graph_models import load, parse, random_floats, shapes, zeros
 
 _LIGHT = (
     "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet",

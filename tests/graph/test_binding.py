@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import (
     parse_input_spec,
 )
 from pytest_modelperf.graph.load import declared_inputs
-from tests.graph.models import load, parse, shapes, zeros
+from tests.support.graph_models import load, parse, shapes, zeros
 
 
 def _x(*dims: Dim, name: str = "x", dtype: str | None = "float32") -> DeclaredInput:

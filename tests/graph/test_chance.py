@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.graph.chance import find_chance
-from tests.graph.models import load
+from tests.support.graph_models import load
 
 _BRANCHES = """<
     then_branch = a () => (float[4] p) { p = Relu (x) },

@@ -16,7 +16,7 @@ from pytest_modelperf.graph.resolve import _RULED
 from pytest_modelperf.graph.structure import Attribute, Node, Shape, Tensor
 from tests.graph.contrib_cases import HAND, INFERRED, RUN
 from tests.graph.operator_call import Call
-from tests.runtimes import INSTALLED
+from tests.support.runtimes import INSTALLED
 
 # The release that the rules were compared with.
 COMPARED = (1, 31)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_modelperf.graph.data_dependence import find_data_dependence
-from tests.graph.models import load
+from tests.support.graph_models import load
 
 STATIC = {
     "an index that is an input": """g (float[8,4] t, int64[3] i) => (float[3,4] y) {

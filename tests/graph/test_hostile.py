@@ -18,7 +18,8 @@ import pytest_modelperf
 from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.profiler.request import profile_model
 from tests.graph import hostile
-from tests.graph.models import parse, zeros
+from tests.support.checkout import ROOT
+from tests.support.graph_models import parse, zeros
 
 # What reading any small model takes, and how much more for each byte of it.
 _BASE_BYTES = 8_000_000
@@ -42,7 +43,7 @@ def _read_in_child(folder: Path) -> dict[str, Mapping[str, object]]:
 
 def _run_child(folder: Path, first: str) -> dict[str, Mapping[str, object]]:
     # The package may be installed elsewhere than these tests are.
-    tests, package = Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]
+    tests, package = ROOT, Path(pytest_modelperf.__file__).parents[1]
     command = [sys.executable, "-m", "tests.graph.hostile", str(folder), first]
     try:
         output = subprocess.run(

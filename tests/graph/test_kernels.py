@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from pytest_modelperf.graph.kernels import find_plan_difference
-from tests.graph.models import parse
+from tests.support.graph_models import parse
 
 PLAN = """g (float[1,4] x) => (float[1,4] y) {
     h = MatMul (x, w)

@@ -15,7 +15,7 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.shape_rule import OutputType, shape_of
 from pytest_modelperf.graph.structure import Node
-from tests.graph.models import load, node_of, op_types, parse, random_floats, shapes, zeros
+from tests.support.graph_models import load, node_of, op_types, parse, random_floats, shapes, zeros
 
 # -- shapes
 

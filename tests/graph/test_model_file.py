@@ -13,8 +13,8 @@ from onnx import TensorProto
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
-from tests.graph.models import parse, random_floats, shapes
-from tests.small_models import save_beside
+from tests.support.graph_models import parse, random_floats, shapes
+from tests.support.small_models import save_beside
 
 _WEIGHT = random_floats(64, 32)
 

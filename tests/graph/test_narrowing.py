@@ -18,7 +18,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.narrowing import Kept, Narrowed, write_narrowed
 from pytest_modelperf.graph.narrowing.selection import kept_count
 from pytest_modelperf.profiler.request import profile_model
-from tests.graph.models import load, parse, random_floats
+from tests.support.graph_models import load, parse, random_floats
 
 Shapes = Mapping[str, tuple[int, ...]]
 

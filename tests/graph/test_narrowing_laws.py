@@ -23,8 +23,8 @@ from onnx import helper, numpy_helper
 
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.graph.narrowing.narrow import select_channels
-from tests.graph.models import load
 from tests.graph.test_narrowing import run
+from tests.support.graph_models import load
 
 Draw: TypeAlias = st.DrawFn
 Block: TypeAlias = "Callable[[Net, Draw, str], str]"

@@ -13,7 +13,7 @@ from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
 from pytest_modelperf.profiler.request import profile_model
-from tests.light_models import LIGHT_MODELS, light_model
+from tests.support.light_models import LIGHT_MODELS, light_model
 
 # MACs of some layers at half the width, by the shape of their output and of their window.
 _BY_HAND = {

@@ -22,8 +22,8 @@ from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.static.count import profile_graph
 from pytest_modelperf.profiler.worker.agent import ModelRef
-from tests.light_models import light_model
-from tests.small_models import parse
+from tests.support.light_models import light_model
+from tests.support.small_models import parse
 
 Array = npt.NDArray[Any]
 

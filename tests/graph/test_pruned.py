@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from pytest_modelperf.graph.multiplied import INTEGER, MULTIPLIED
 from pytest_modelperf.graph.pruned import Pruned, Spared, write_pruned, write_stored
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.static.counters import STANDARD_COUNTERS
-from tests.graph.models import parse, random_floats
 from tests.graph.twin_models import nested
-from tests.light_models import LIGHT_MODELS, light_model
+from tests.support.full_disk import room_for
+from tests.support.graph_models import parse, random_floats
+from tests.support.light_models import LIGHT_MODELS, light_model
 
 PERCEPTRON = """
     g (float[N,8] x) => (float[N,4] y) {
@@ -362,15 +363,8 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         write_pruned(bind(perceptron()), tmp_path / "missing" / "pruned.onnx", 0.5)
 
 
-def test_a_disk_that_fills_up_leaves_no_half_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Iterator[bytes]:
-        yield b"half"
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pytest_modelperf.graph.replaced._pieces", fail)
-    with pytest.raises(OutputError, match="No space left"):
+def test_a_disk_that_fills_up_leaves_no_half_model(tmp_path: Path) -> None:
+    with room_for(500), pytest.raises(OutputError, match="File too large"):
         prune(perceptron(), tmp_path, 0.5, max_file_bytes=800)
     assert not list(tmp_path.iterdir())
 

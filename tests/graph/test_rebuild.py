@@ -25,9 +25,10 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.twin import TWIN_KEY, Twin, left_out, make_twin, read_twin, write_twin
 from pytest_modelperf.graph.wire import WEIGHT_KEY
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from tests.graph.models import parse
 from tests.graph.twin_models import MODELS, convolutions, nested, trained, transformer
-from tests.light_models import light_model
+from tests.support.full_disk import room_for
+from tests.support.graph_models import parse
+from tests.support.light_models import light_model
 
 _SIZES = {"float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_}
 
@@ -231,16 +232,10 @@ def test_more_than_the_disk_has_is_refused_before_anything_is_written(
     assert not list(tmp_path.glob("rebuilt*"))
 
 
-def test_a_disk_that_fills_up_leaves_no_half_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> Iterator[bytes]:
-        yield b"half"
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pytest_modelperf.graph.rebuild._drawn", fail)
-    with pytest.raises(OutputError, match="No space left"):
-        _rebuilt(tmp_path, _save(tmp_path, convolutions()), max_file_bytes=5000)
+def test_a_disk_that_fills_up_leaves_no_half_model(tmp_path: Path) -> None:
+    source = _save(tmp_path, convolutions())
+    with room_for(1000), pytest.raises(OutputError, match="File too large"):
+        _rebuilt(tmp_path, source, max_file_bytes=5000)
     assert not list(tmp_path.glob("rebuilt*"))
 
 

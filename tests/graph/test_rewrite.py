@@ -17,7 +17,7 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rewrite import write_shaped_model
-from tests.graph.models import load, parse, random_floats, zeros
+from tests.support.graph_models import load, parse, random_floats, zeros
 
 
 def _model() -> onnx.ModelProto:

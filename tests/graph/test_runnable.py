@@ -14,7 +14,7 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.runnable import needs_copy, nodes_by_name, write_runnable
-from tests.graph.models import parse, random_floats
+from tests.support.graph_models import parse, random_floats
 
 _BRANCHES = """g (bool c, float[N, 3] x) => (float[N, 3] y) {
     k = Constant <value = float {2}> ()

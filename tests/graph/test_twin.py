@@ -32,9 +32,9 @@ from pytest_modelperf.graph.twin import (
 from pytest_modelperf.graph.weight_notes import Indices, Statistics
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
-from tests.graph.models import parse, random_floats
 from tests.graph.twin_models import MODELS, convolutions, nested, quantized, trained, transformer
-from tests.light_models import LIGHT_MODELS, light_model
+from tests.support.graph_models import parse, random_floats
+from tests.support.light_models import LIGHT_MODELS, light_model
 
 
 def _save(folder: Path, model: onnx.ModelProto, name: str = "model.onnx") -> Path:

@@ -13,7 +13,7 @@ from onnx import helper
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.model_file import open_model
-from tests.graph.models import load, op_types, parse, shapes, zeros
+from tests.support.graph_models import load, op_types, parse, shapes, zeros
 
 _CHAIN = """g (float[2, 3] x) => (float[3, 2] y) {
     a = Relu (x)

@@ -25,7 +25,7 @@ from pytest_modelperf.graph.wire import (
     restore_model,
     slim_model,
 )
-from tests.graph.models import parse, random_floats, zeros
+from tests.support.graph_models import parse, random_floats, zeros
 
 _DATA_FIELDS = (
     "float_data", "int32_data", "string_data", "int64_data", "raw_data", "double_data",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graph.models import parse, random_floats
+from tests.support.graph_models import parse, random_floats
 
 
 def trained(*shape: int, seed: int = 0, deviation: float = 0.05) -> npt.NDArray[np.float32]:

@@ -14,7 +14,6 @@ import traceback
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -25,8 +24,8 @@ from pytest_modelperf.errors import ModelPerfError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import make_twin, read_twin
-from tests.command import run
-from tests.small_models import parse
+from tests.support.command import run
+from tests.support.small_models import parse
 
 MORE_BYTES = 512 << 20
 _HUGE = 2**62
@@ -241,8 +240,6 @@ def write_models(folder: Path) -> None:
 def _main(folder: Path) -> None:
     has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (has + MORE_BYTES,) * 2)
-    # To pack the library takes longer than all else.
-    patch("pytest_modelperf.report.html.render._packed_plotly", return_value="").start()
     for name in (*FILES, *MODELS):
         refused = fault = None
         try:

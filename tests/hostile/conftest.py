@@ -1,5 +1,5 @@
 """The project that the tests of the plugin run in."""
 
-from tests.plugin.conftest import run
+from tests.testing.conftest import run
 
 __all__ = ["run"]

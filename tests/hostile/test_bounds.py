@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from tests.command import environment
 from tests.hostile import bounded
+from tests.support.checkout import ROOT
+from tests.support.command import environment
 
 # One child reads all in some seconds. One that takes so long hangs.
 _SECONDS = 240
@@ -34,7 +34,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[s
         [sys.executable, "-m", "tests.hostile.bounded", str(folder)],
         # A pool of threads takes memory for each.
         env=environment({"OPENBLAS_NUM_THREADS": "1"}),
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=_SECONDS,

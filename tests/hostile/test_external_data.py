@@ -20,8 +20,8 @@ from pytest_modelperf.graph.model_file import external_files, open_model
 from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import read_twin
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker
-from tests.command import run
-from tests.small_models import ones, parse
+from tests.support.command import run
+from tests.support.small_models import ones, parse
 
 WEIGHT = np.random.RandomState(0).standard_normal((64, 32)).astype(np.float32)
 OUTSIDE = "outside.bin"

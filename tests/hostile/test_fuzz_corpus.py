@@ -23,7 +23,8 @@ from fuzz.json_mutation import mutate_json, mutate_ort_profile, mutate_trace
 from fuzz.message_mutation import mutate_message, mutate_model, mutate_twin
 from fuzz.replay import committed_inputs, given_input, main, replay
 from fuzz.run import Result, show_crash
-from fuzz.targets import TARGETS, Target
+from fuzz.targets import TARGETS
+from tests.support.checkout import ROOT
 
 Mutate: TypeAlias = "Callable[[bytes, Random], bytes | None]"
 
@@ -35,7 +36,7 @@ _SECONDS = 300
 def told() -> str:
     """What a child said of all inputs of all targets."""
     # The package may be installed elsewhere than these tests are.
-    root, package = Path(__file__).parents[2], Path(pytest_modelperf.__file__).parents[1]
+    root, package = ROOT, Path(pytest_modelperf.__file__).parents[1]
     return subprocess.run(
         [sys.executable, "-m", "fuzz.replay"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (root, package)))},
@@ -58,17 +59,16 @@ def test_no_input_that_is_kept_breaks_its_reader(target: str, told: str) -> None
 
 
 def test_an_input_that_breaks_a_law_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def check(data: bytes) -> None:
         if data == b"bad":
             raise ZeroDivisionError
 
-    monkeypatch.setattr("fuzz.replay.TARGETS", {"t": Target(check, mutate_json, 9)})
     for name in ("bad", "good"):
         (tmp_path / name).write_bytes(name.encode())
 
-    assert replay("t", sorted(tmp_path.iterdir())) == 1
+    assert replay("t", check, sorted(tmp_path.iterdir())) == 1
 
     output = capfd.readouterr().out
     assert f"t: {tmp_path / 'bad'}\nTraceback" in output
@@ -76,14 +76,13 @@ def test_an_input_that_breaks_a_law_is_told(
 
 
 def test_an_input_that_breaks_a_law_can_be_given_as_the_text_that_is_shown_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fuzz.run.ROOT", tmp_path)
     broken = tmp_path / "crash-0"
     broken.write_bytes(b"\x00bad" * 100)
     output = "... === Uncaught Python exception: ===\nZeroDivisionError\n==1== ERROR"
 
-    show_crash(Result("wire", 1, 1, 1, broken, output), broken)
+    show_crash(Result("wire", 1, 1, 1, broken, output), broken, tmp_path)
 
     error, alone, elsewhere = capsys.readouterr().out.splitlines()
     assert error == "ZeroDivisionError"

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.report.html import render
-from tests.command import Result, run
 from tests.hostile import reports
 from tests.hostile.named_models import EVERYTHING, NAMES, PLAIN, named_model
-from tests.runtimes import unless_1_23
+from tests.support.command import Result, run
+from tests.support.runtimes import unless_1_23
 
 STATIC = ("--static", "--top", "0")
-TIMED = ("--plugin", "tests.measuring.faulty_plugin", "--engine", "timed", "--max-seconds", "0.05")
+TIMED = ("--plugin", "tests.support.faulty_plugin", "--engine", "timed", "--max-seconds", "0.05")
 QUICK = ("--max-seconds", "0.05")
 
 
@@ -30,8 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(path)
         patch.setenv("COLUMNS", "60")
-        # To pack the library takes longer than all else.
-        patch.setattr(render, "_packed_plotly", lambda: render.pack("library"))
         yield path
 
 

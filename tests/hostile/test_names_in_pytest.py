@@ -10,11 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pytest_modelperf.report.html import render
 from tests.hostile import reports
 from tests.hostile.named_models import NAMES, named_model
 from tests.hostile.test_names import as_file
-from tests.plugin.project import STATIC
+from tests.support.project import STATIC
 
 REPORTS = ("json", "markdown", "html", "benchmark-json")
 # Files with such names are named by tests: in an address of a test they would be patterns.
@@ -36,7 +35,6 @@ CASES = 3 * len(NAMES)
 def project(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(run.path / "summary.md"))
-    monkeypatch.setattr(render, "_packed_plotly", lambda: render.pack("library"))
     tests, tables = ["    import pytest\n"], ["    [tool.pytest.ini_options]"]
     for number, name in enumerate(NAMES.values()):
         tests.append(TEST.format(model=hostile_path(name), number=number))

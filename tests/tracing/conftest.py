@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing.models import write_model
+from tests.support.traced_models import write_model
 from tests.tracing.pythons import Python, hooked
 
 

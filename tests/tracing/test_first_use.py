@@ -12,7 +12,7 @@ import pytest
 
 from pytest_modelperf.profiler.engines.onnxruntime_methods import FirstUse
 from pytest_modelperf.tracing.profiling import Profiling, profile
-from tests.tracing.models import CPU, FEED, open_plain, options
+from tests.support.traced_models import CPU, FEED, open_plain, options
 
 
 @pytest.fixture(autouse=True)

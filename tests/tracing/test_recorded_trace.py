@@ -23,9 +23,16 @@ from pytest_modelperf.tracing.files.ort_profile import OrtProfile
 from pytest_modelperf.tracing.files.recorded_trace import RecordedTrace
 from pytest_modelperf.tracing.frames import Frames
 from pytest_modelperf.tracing.records import TRACE_HEAD, Category, Counter, Event, Span, ThreadName
-from tests.command import run
-from tests.ort_profiles import NESTED, NESTED_INPUTS, WIDE, WIDE_INPUTS, check_nesting, record
-from tests.tracing.models import CPU, FEED, options
+from tests.support.command import run
+from tests.support.ort_profiles import (
+    NESTED,
+    NESTED_INPUTS,
+    WIDE,
+    WIDE_INPUTS,
+    check_nesting,
+    record,
+)
+from tests.support.traced_models import CPU, FEED, options
 
 ABOUT = {"schema": 1}
 

@@ -6,7 +6,6 @@ import itertools
 import threading
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,20 +15,18 @@ from pytest_modelperf.tracing.spool import Spool
 PLACES = st.tuples(st.integers(0, 50), st.integers(-50, 0))
 
 
-@pytest.fixture
-def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RUN_RECORDS", 7)
-    monkeypatch.setattr(module, "PIECE_RECORDS", 3)
+def small_spool(folder: Path) -> Spool:
+    """A spool that writes after a few records, and reads a few at once."""
+    return Spool(folder / "spool", run_records=7, piece_records=3)
 
 
 @given(places=st.lists(PLACES, max_size=60), cut=st.integers(0, 60))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.usefixtures("small_runs")
 def test_records_are_read_in_order_as_often_as_wanted(
     tmp_path: Path, places: list[tuple[int, int]], cut: int
 ) -> None:
     records = [(*place, number, {"x": [number]}) for number, place in enumerate(places)]
-    spool = Spool(tmp_path / "spool")
+    spool = small_spool(tmp_path)
     for record in records[:cut]:
         spool.add(record)
     assert list(spool.read()) == sorted(records[:cut], key=lambda record: record[:3])
@@ -42,9 +39,8 @@ def test_records_are_read_in_order_as_often_as_wanted(
     spool.close()
 
 
-@pytest.mark.usefixtures("small_runs")
 def test_nothing_is_lost_between_threads(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
+    spool = small_spool(tmp_path)
     together = threading.Barrier(4)
 
     def add(thread: int) -> None:
@@ -64,7 +60,7 @@ def test_nothing_is_lost_between_threads(tmp_path: Path) -> None:
 
 
 def test_records_in_memory_are_few(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
+    spool = small_spool(tmp_path)
     for number in range(5 * module.RUN_RECORDS):
         spool.add((number, 0, number))
         assert len(spool._pending) < module.RUN_RECORDS

@@ -13,8 +13,8 @@ from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.tracing.files.stored_profile import read_stored_profile
 from pytest_modelperf.tracing.records import Category, Span
-from tests.measuring.profiles import make_measurement
-from tests.test_chrome_trace import started_round, with_measurement
+from tests.support.profiles import make_measurement
+from tests.tracing.test_chrome_trace import started_round, with_measurement
 
 
 def started() -> Profile:

@@ -460,9 +460,10 @@ def _precision(args: Mapping[str, Any]) -> str | None:
 class _Profile:
     """What the last `runs` inferences in a profile took, kernel by kernel."""
 
-    def __init__(self, runs: int) -> None:
+    def __init__(self, runs: int, max_events: int = _MAX_EVENTS) -> None:
         self.peak_bytes: int | None = None
         self._wanted = runs
+        self._max_events = max_events
         self._facts: dict[tuple[str, str, str], dict[str, Any]] = {}
         # Of each run the microseconds and the number of calls by kernel.
         self._runs: deque[dict[tuple[str, str, str], tuple[float, int]]] = deque(maxlen=runs)
@@ -487,14 +488,14 @@ class _Profile:
                 complete += 1
                 run, threads = {}, {}
         if complete < self._wanted:
-            self._allow_fewer(path, complete, is_full=events >= _MAX_EVENTS)
+            self._allow_fewer(path, complete, is_full=events >= self._max_events)
 
     def _allow_fewer(self, path: Path, complete: int, *, is_full: bool) -> None:
         if not is_full:
             raise _incomplete(path)
         if complete < 2:
             raise ValueError(
-                f"a profile holds {_MAX_EVENTS:,} events, and two inferences of this model "
+                f"a profile holds {self._max_events:,} events, and two inferences of this model "
                 "make more"
             )
         # The first was there to warm up.

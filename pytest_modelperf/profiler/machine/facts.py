@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from pytest_modelperf.files.documents import Count, Number
+
 # The parts of a machine's key: lower case, nothing that a file system could take amiss.
 _SYSTEM_NAMES = {"darwin": "macos"}
 _UNSAFE = re.compile(r"[^a-z0-9_]+")
@@ -23,13 +25,13 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
     cpu: str | None = None
     microarchitecture: str | None = None
     instruction_sets: tuple[str, ...] | None = None
-    physical_cores: int | None = None
-    logical_cores: int | None = None
-    usable_cores: int | None = None
-    quota_cores: float | None = None
-    caches: Mapping[str, int] = field(default_factory=dict)
-    memory_bytes: int | None = None
-    memory_limit_bytes: int | None = None
+    physical_cores: Count | None = None
+    logical_cores: Count | None = None
+    usable_cores: Count | None = None
+    quota_cores: Number | None = None
+    caches: Mapping[str, Count] = field(default_factory=dict)
+    memory_bytes: Count | None = None
+    memory_limit_bytes: Count | None = None
     governor: str | None = None
     turbo: bool | None = None
     virtualization: str | None = None

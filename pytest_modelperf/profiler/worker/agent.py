@@ -12,7 +12,6 @@ import errno
 import gc
 import os
 import random
-import resource
 import shutil
 import sys
 import tempfile
@@ -120,7 +119,6 @@ class Agent:
         folder: str | None = None,
         log: str | None = None,
         paths: Sequence[str] = (),
-        memory_limit: int | None = None,
     ) -> dict[str, Any]:
         """Make this process ready: its own group, its log, its processors."""
         self._is_child = is_child
@@ -137,8 +135,6 @@ class Agent:
             # A file beside the model may have the name of a module that is imported from here on.
             sys.path[:] = filter(None, sys.path)
         sys.path.extend(path for path in paths if path not in sys.path)
-        if memory_limit is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_limit, memory_limit))
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
         if hasattr(os, "sched_getaffinity"):
             self._affinity = frozenset(os.sched_getaffinity(0))

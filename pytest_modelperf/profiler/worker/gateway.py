@@ -114,9 +114,9 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
     spec: str = LOCAL
     cores: int = 1
     limit_s: float = DEFAULT_LIMIT_S
+    least_start_limit_s: float = LEAST_START_LIMIT_S
     cgroup_files: Sequence[str] = ()
     paths: Sequence[str] = ()
-    memory_limit_bytes: int | None = None
 
 
 class ProcessWorker:
@@ -289,7 +289,7 @@ class ProcessWorker:
 
     @property
     def _start_limit_s(self) -> float:
-        return max(self._request.limit_s, LEAST_START_LIMIT_S)
+        return max(self._request.limit_s, self._request.least_start_limit_s)
 
     def _start(self) -> None:
         self._channel = self._open_channel()
@@ -303,7 +303,6 @@ class ProcessWorker:
             folder=str(self.folder) if self.is_local else None,
             log=str(self._log) if self.is_local else None,
             paths=list(self._request.paths) if self.is_local else [],
-            memory_limit=self._request.memory_limit_bytes,
         )
         self._pid = int(begun["pid"]) if self.is_local else None
         self.processors = None if begun["processors"] is None else tuple(begun["processors"])

@@ -63,10 +63,14 @@ class OrtProfile:
     Each inference is followed by the spans inside it, each before its own inner spans, and by its
     memory; the session comes last. If several threads work on an inference, operators overlap.
     `is_early`: the profile was ended while inferences ran, so missing ends are not worth a note.
+    A profile of `max_events` is full: the runtime wrote no more.
     """
 
-    def __init__(self, path: str | Path, *, is_early: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, is_early: bool = False, max_events: int = MAX_EVENTS
+    ) -> None:
         self._is_early = is_early
+        self._max_events = max_events
         self.path = Path(path)
         self.notes: tuple[str, ...] = ()
         # Raises at once if the file is no profile.
@@ -79,13 +83,13 @@ class OrtProfile:
         for event in file.events():
             yield from reading.add(event)
         yield from reading.finish()
-        self.notes = (*_notes_of_file(file), *reading.notes())
+        self.notes = (*_notes_of_file(file, self._max_events), *reading.notes())
 
 
-def _notes_of_file(file: ProfileFile) -> Iterator[str]:
-    if file.event_count >= MAX_EVENTS:
+def _notes_of_file(file: ProfileFile, max_events: int) -> Iterator[str]:
+    if file.event_count >= max_events:
         yield (
-            f"ONNX Runtime writes no more than {MAX_EVENTS:,} events into a profile: what ran "
+            f"ONNX Runtime writes no more than {max_events:,} events into a profile: what ran "
             "after them is not in it. Profile fewer inferences."
         )
     if file.is_cut:

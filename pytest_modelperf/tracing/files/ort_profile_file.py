@@ -105,8 +105,9 @@ class Interval(Struct, frozen=True):
 class ProfileFile:
     """A profile file; after `events()` is read, its attributes say what was wrong."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chunk_characters: int = _CHUNK) -> None:
         self.path = path
+        self._chunk_characters = chunk_characters
         self.rewind()
         try:
             require_file(path)
@@ -233,7 +234,7 @@ class ProfileFile:
         with self._open() as file:
             self.is_cut = True
             decode = json.JSONDecoder(strict=False).raw_decode
-            text = file.read(_CHUNK)
+            text = file.read(self._chunk_characters)
             head = _HEAD.match(text)
             at = 0 if head is None else head.end()
             passed = 0
@@ -248,7 +249,7 @@ class ProfileFile:
                 if text[at : at + 1] == "]":
                     self.is_cut = False
                     return
-                more = file.read(_CHUNK) if len(text) - at < _MAX_EVENT else ""
+                more = file.read(self._chunk_characters) if len(text) - at < _MAX_EVENT else ""
                 if not more:
                     # The end is missing, or this is no JSON.
                     if text[at : at + 1] not in ("{", ""):

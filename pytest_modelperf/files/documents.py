@@ -1,0 +1,206 @@
+"""JSON documents, read strictly by the types of their records.
+
+Unknown keys are errors: a misspelt key would otherwise go unnoticed, and the next update would
+drop it. An error has the file, the place in it, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.text.escaping import printable
+
+T = TypeVar("T")
+
+# Every count and time of a profile fits, and so does numpy's sum of them.
+MAX_INTEGER = 2**63 - 1
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+Number: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_INTEGER)]
+
+# An upgrade takes a document of its schema to the next one.
+Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+# Git's conflict markers start a line; a JSON string holds no line break.
+_CONFLICT = re.compile(r"^(?:<{7}|>{7}|={7}|\|{7})(?: .*)?\r?$", re.MULTILINE)
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(.*)`$")
+# Far more digits than a ratio is known to, and the same on every machine.
+_DIGITS = 6
+_SHOWN = 40
+# 2**63 has 19 digits. Reading a longer number takes time by the square of its length.
+_MAX_DIGITS = 20
+_DIGEST_PATTERN = "^[0-9a-f]{64}$"
+_DIGEST_RULE = f"str matching regex '{_DIGEST_PATTERN}'"
+_DIGEST_WORDS = "a SHA-256 digest of 64 hexadecimal digits"
+Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
+
+
+class Advice(Struct, frozen=True):
+    """What to do about a broken file, and about one with the conflict markers of a merge."""
+
+    broken: str
+    conflict: str
+
+
+OF_BASELINE = Advice(
+    broken="Restore it from version control, or record it anew with "
+    "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
+    conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
+    "`--ours`. Then record the model anew with `pytest --modelperf --modelperf-update-baseline`.",
+)
+_NEWER = (
+    "It was written by a newer pytest-modelperf: "
+    "`python -m pip install --upgrade pytest-modelperf`."
+)
+
+
+class Schema(Struct, frozen=True):
+    """The newest schema of a kind of document, and how older documents become that."""
+
+    newest: int
+    upgrades: Mapping[int, Upgrade] = {}
+
+
+class DocumentFile(Struct, frozen=True):
+    """A file that holds a document: whom errors are about, and what they advise."""
+
+    path: Path
+    advice: Advice = OF_BASELINE
+
+    def error(self, problem: str, place: str = "", advice: str | None = None) -> BaselineError:
+        where = f", {place}" if place else ""
+        told = self.advice.broken if advice is None else advice
+        return BaselineError(f"{printable(str(self.path))}{where}: {problem}. {told}")
+
+    def read(self, data: bytes, kind: type[T], schema: Schema) -> T:
+        """The document in `data`; BaselineError where it is not valid."""
+        document = self._parse(data)
+        if not isinstance(document, dict):
+            raise self.error(f"expected an object, found {_name_of(document)}")
+        try:
+            return msgspec.convert(self._upgraded(document, schema), type=kind)
+        except msgspec.ValidationError as error:
+            self._refuse(str(error))
+        except UnicodeEncodeError as error:
+            # An unknown key that is half of a character.
+            raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}") from None
+
+    def _parse(self, data: bytes) -> object:
+        """The plain values of the document, with what a lenient reader lets pass refused."""
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            problem = f"a byte that is not UTF-8, 0x{data[error.start]:02x}"
+            raise self.error(problem, f"line {line}") from None
+        try:
+            return json.loads(
+                text,
+                object_pairs_hook=_object,
+                parse_int=_integer,
+                parse_float=_float,
+                parse_constant=_refuse_constant,
+            )
+        except json.JSONDecodeError as error:
+            raise self._malformed(text, error) from None
+        except RecursionError:
+            raise self.error("values are nested too deeply") from None
+        except ValueError as error:
+            raise self.error(f"found {error}") from None
+
+    def _malformed(self, text: str, error: json.JSONDecodeError) -> BaselineError:
+        conflict = _CONFLICT.search(text)
+        if conflict is not None:
+            line = text.count("\n", 0, conflict.start()) + 1
+            found = "a merge conflict was not resolved"
+            return self.error(found, f"line {line}", self.advice.conflict)
+        if _is_cut(text, error):
+            found = "the end of the file too early"
+        else:
+            found = f"no valid JSON, column {error.colno}: {error.msg}"
+        return self.error(found, f"line {error.lineno}")
+
+    def _upgraded(self, document: dict[str, Any], schema: Schema) -> dict[str, Any]:
+        """The document in the newest schema."""
+        if "schema" not in document:
+            raise self.error('the key "schema" is missing')
+        version = document["schema"]
+        if type(version) is not int or version < 1:
+            raise self.error(f"expected a whole number from 1, found {version!r}", "schema")
+        if version > schema.newest:
+            problem = f"this file has schema {version}, and this version reads up to"
+            raise self.error(f"{problem} {schema.newest}", "schema", _NEWER)
+        try:
+            for step in range(version, schema.newest):
+                document = schema.upgrades[step](document)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"it does not hold what schema {version} has: {printable(str(error))}"
+            raise self.error(problem) from None
+        return document
+
+    def _refuse(self, told: str) -> NoReturn:
+        """Raise msgspec's complaint with our place and advice."""
+        place = _PLACE.search(told)
+        problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
+        raise self.error(
+            printable(problem[:1].lower() + problem[1:]), printable(place[1]) if place else ""
+        )
+
+
+def rounded(value: float) -> float:
+    """A number as it is stored, with six digits."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def shortened(text: str) -> str:
+    """The start of a text, printable, for a message."""
+    return printable(text) if len(text) <= _SHOWN else f"{printable(text[:_SHOWN])}..."
+
+
+def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the end is missing: of the file, or of a word or number at its end."""
+    rest = text[error.pos :]
+    if not rest.strip():
+        return True
+    is_object = text.startswith("{") and error.msg != "Extra data"
+    return is_object and "\n" not in rest and not rest.rstrip().endswith("}")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f'the key "{shortened(twice)}" twice')
+    return made
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:_SHOWN]}, which is infinite")
+    return value
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text}, which is no JSON")
+
+
+def _name_of(value: object) -> str:
+    return "a list" if isinstance(value, list) else f"the value {shortened(str(value))}"

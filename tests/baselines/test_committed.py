@@ -1,0 +1,65 @@
+"""The committed baselines of the light models still hold: any change of a count shows in review.
+
+`python -m tests.baselines.test_committed` writes them anew.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from pytest_modelperf.baselines.document import write_model
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.records import Provenance, Recording
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.profiler.machine.describe import find_versions
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from tests.support.checkout import ROOT
+from tests.support.light_models import LIGHT_MODELS, light_model
+
+STORE = BaselineStore(ROOT / "baselines")
+# Those that a count depends on.
+PACKAGES = ("pytest-modelperf", "onnx")
+
+
+def current(name: str) -> Recording:
+    """What is kept of a model: the totals and the layer types of two batch sizes."""
+    profile = profile_model(light_model(name), ProfileRequest(batch_sizes=(1, 8)))
+    today = dt.datetime.now(dt.timezone.utc).date()
+    provenance = Provenance(date=today, packages=find_versions(PACKAGES))
+    return Recording(
+        name=f"light_{name}",
+        model=profile.model,
+        cases=tuple(store_case(case, profile.model, provenance) for case in profile.cases),
+    )
+
+
+def write(name: str) -> None:
+    recording = current(name)
+    STORE.apply(plan_update(STORE.read(recording.name), recording))
+
+
+@pytest.mark.parametrize("name", LIGHT_MODELS)
+def test_counts_are_those_of_the_baseline(name: str) -> None:
+    recording = current(name)
+    stored = STORE.read(recording.name)
+    assert stored is not None
+    if recording.model.sha256 != stored.model.model.sha256:
+        pytest.skip("the installed onnx package ships another version of this model")
+    assert plan_update(stored, recording).changes == ()
+
+
+def test_every_committed_file_is_as_the_store_would_write_it() -> None:
+    """Otherwise the next change of one case would show in the diff of all of them."""
+    for name in STORE.names():
+        stored = STORE.read(name)
+        assert stored is not None
+        path = STORE.root / name / "model.json"
+        assert path.read_bytes() == write_model(stored.model), name
+
+
+if __name__ == "__main__":
+    for model in LIGHT_MODELS:
+        write(model)

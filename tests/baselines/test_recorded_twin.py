@@ -1,0 +1,116 @@
+"""A twin is refused before it is rebuilt, unless it counts what was recorded of its model."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.records import Baseline, Fidelity, Provenance, Recording
+from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.comparing.by_duet import Side, baseline_side
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.stats.records import Ratio
+from tests.support.small_models import ones, parse
+
+DENSE = "g (float[N,64] x) => (float[N,{width}] y) {{ y = MatMul(x, w) }}"
+REQUEST = ProfileRequest(batch_sizes=(1, 2))
+TRUSTED = Fidelity(ratio=Ratio(1.0, 0.999, 1.001), rounds=6, is_trusted=True)
+
+
+def dense(width: int = 32, unused: int = 0) -> onnx.ModelProto:
+    """A model of 64 rows of weights, and of more that no node takes."""
+    weights = {"w": ones(64, width)} | ({"unused": ones(unused)} if unused else {})
+    return parse(DENSE.format(width=width), weights=weights)
+
+
+LONGER = parse(
+    "g (float[N,64] x) => (float[N,32] y) { p = MatMul(x, w) q = Erf(p) y = Erf(q) }",
+    weights={"w": ones(64, 32)},
+)
+
+
+def recorded(model: onnx.ModelProto) -> Baseline:
+    profile = profile_model(model, REQUEST)
+    facts = replace(profile.model, sha256="a" * 64)
+    origin = Provenance(date=dt.date(2026, 1, 31))
+    cases = tuple(store_case(case, facts, origin, TRUSTED) for case in profile.cases)
+    twin = make_twin(open_model(model))
+    recording = Recording(
+        name="dense",
+        model=facts,
+        cases=cases,
+        twin=twin_bytes(twin),
+        left_out_bytes=left_out_bytes(twin),
+    )
+    stored = plan_update(None, recording).after
+    assert stored is not None
+    return stored
+
+
+def rebuilt(stored: Baseline) -> Path:
+    """The folder that the twin was rebuilt in, which is gone by now."""
+    now = Side(dense(), Setup())
+    with baseline_side(stored, "a-machine", now, REQUEST, Extensions()) as side:
+        assert isinstance(side.source, Path)
+        assert side.source.exists()
+        return side.source.parent
+
+
+def with_twin_of(stored: Baseline, other: onnx.ModelProto, **mended: Any) -> Baseline:  # noqa: ANN401  # any field
+    """The baseline with the twin of another model, and whatever else was mended to fit."""
+    assert stored.model.twin is not None
+    twin = replace(stored.model.twin, **mended)
+    made = twin_bytes(make_twin(open_model(other)))
+    return replace(stored, twin=made, model=replace(stored.model, twin=twin))
+
+
+def test_the_twin_that_was_recorded_is_rebuilt() -> None:
+    assert not rebuilt(recorded(dense())).exists()
+
+
+OTHERS: Mapping[str, tuple[onnx.ModelProto, dict[str, int | None], str]] = {
+    "wider": (
+        dense(48),
+        {"left_out_bytes": 48 * 64 * 4},
+        r"at b1-c1 it has 3\.072 k MACs",
+    ),
+    "wider, by an older version": (
+        dense(48),
+        {"left_out_bytes": None},
+        r"MACs, and model\.json says 2\.048 k",
+    ),
+    "longer": (LONGER, {}, r"elementwise operations, and model\.json says 0"),
+    "a weight that nothing takes": (dense(unused=9999), {}, r"leaves out 47\.06 KiB of weights"),
+}
+
+
+@pytest.mark.parametrize(("other", "mended", "message"), OTHERS.values(), ids=OTHERS)
+def test_another_twin_is_refused(
+    other: onnx.ModelProto, mended: dict[str, int | None], message: str
+) -> None:
+    stored = with_twin_of(recorded(dense()), other, **mended)
+    with pytest.raises(BaselineError, match=message) as raised:
+        rebuilt(stored)
+    assert "--modelperf-update-baseline" in str(raised.value)
+
+
+def test_a_twin_is_not_held_against_cases_that_it_does_not_stand_for() -> None:
+    """Of a model that was recorded anew at some batch sizes only."""
+    stored = recorded(dense())
+    first, *others = stored.model.cases
+    assert first.static is not None
+    older = replace(first, model_sha256="b" * 64, static=replace(first.static, macs=1))
+    cases = (older, *others)
+    rebuilt(replace(stored, model=replace(stored.model, cases=cases)))

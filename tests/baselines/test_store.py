@@ -1,0 +1,1300 @@
+"""Baselines on disk: what is written is read again, and whatever is broken is said, with its place.
+
+The writers that are killed, and those that work at once, are in `tests.support.baseline_writer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+import pytest_modelperf
+from pytest_modelperf.baselines.document import (
+    read_machine,
+    read_model,
+    write_machine,
+    write_model,
+)
+from pytest_modelperf.baselines.plan import plan_removal, plan_update
+from pytest_modelperf.baselines.plan_table import plan_table
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    Fidelity,
+    MachineBaseline,
+    ModelBaseline,
+    Plan,
+    Provenance,
+    Recording,
+    StoredCase,
+    StoredLatency,
+    StoredProcess,
+    StoredRound,
+    StoredStatic,
+    StoredTwin,
+)
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_case, store_latency, thin
+from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
+from pytest_modelperf.files import writing as files
+from pytest_modelperf.files.documents import MAX_INTEGER, rounded
+from pytest_modelperf.files.names import MAX_LENGTH, folder_name, is_safe_name, model_path
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import EngineFacts
+from pytest_modelperf.profiler.records import LayerType, ModelFacts, StoredInputs
+from pytest_modelperf.stats.records import Ratio
+from tests.support.baseline_writer import DAY, MACHINE, NAME, make_case, make_recording
+from tests.support.checkout import ROOT
+from tests.support.profiles import make_measurement, make_round, measured_classifier
+
+# Enough for a hundred times the work: a child that takes longer hangs.
+_SECONDS = 300
+_MODEL = Path("baselines/m/model.json")
+_MACHINE = Path(f"baselines/m/{MACHINE.key}.json")
+
+
+def store_recording(root: Path, recording: Recording | None = None) -> Baseline:
+    """The baseline after a recording was stored."""
+    store = BaselineStore(root)
+    recording = recording or make_recording()
+    store.apply(plan_update(store.read(recording.name), recording))
+    stored = store.read(recording.name)
+    assert stored is not None
+    return stored
+
+
+def snapshot_files(root: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a folder with its content and the time of its last change."""
+    return {
+        str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def spawn(*arguments: str) -> subprocess.Popen[str]:
+    # The package may be installed elsewhere than these tests are.
+    tests, package = ROOT, Path(pytest_modelperf.__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.baseline_writer", *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, package)))},
+        cwd=tests,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+MODEL_BYTES = write_model(plan_update(None, make_recording()).after.model)  # type: ignore[union-attr]  # it stores something
+MACHINE_BYTES = write_machine(plan_update(None, make_recording()).after.machines[0])  # type: ignore[union-attr]  # it stores something
+
+
+# Names
+
+
+def test_the_name_of_a_folder_reads_like_the_path_of_the_model() -> None:
+    paths = (
+        "encoder.onnx",
+        "models/ResNet-50.onnx",
+        "a--b/-c.onnx",
+        "m.ort",
+        "../é:?.onnx",
+        "con.onnx",
+    )
+    assert {path: folder_name(path) for path in paths} == snapshot(
+        {
+            "encoder.onnx": "encoder",
+            "models/ResNet-50.onnx": "models--+res+net-50",
+            "a--b/-c.onnx": "a-%2db--%2dc",
+            "m.ort": "m.ort+",
+            "../é:?.onnx": "%2e%2e--%c3%a9%3a%3f",
+            "con.onnx": "%63on",
+        }
+    )
+
+
+# Whatever a path may hold, with what the encoding itself uses more often than chance would.
+_PATHS = st.lists(
+    st.text(st.sampled_from("aAzZ09.-_+%/ é:\\~con") | st.characters(codec="utf-8"), min_size=1)
+    | st.sampled_from(["..", "--", "-", ".onnx", "%2d", "+a", "con", "NUL.x"]),
+    min_size=1,
+    max_size=4,
+).map(lambda parts: os.path.normpath("/".join(parts).replace("\0", "")))
+
+
+@given(_PATHS, _PATHS)
+@example("a/m.onnx", "b/m.onnx")
+@example("A.onnx", "a.onnx")
+@example("a", "a.onnx")
+@example("a--b.onnx", "a/b.onnx")
+def test_two_models_never_share_a_folder_and_each_can_be_told_from_it(one: str, two: str) -> None:
+    for path in (one, two):
+        if path.startswith("/") or path == ".":
+            with pytest.raises(UsageError):
+                folder_name(path)
+            return
+        name = folder_name(path)
+        assert is_safe_name(name)
+        assert name.isascii()
+        assert name == name.lower()
+        assert os.path.normpath(f"baselines/{name}") == f"baselines/{name}"
+        assert not name.startswith((".", "-"))
+        assert not name.endswith(".")
+        assert model_path(name) == (None if "%--" in name else path)
+    assert (folder_name(one).casefold() == folder_name(two).casefold()) == (one == two)
+
+
+def test_a_long_name_is_cut_and_still_tells_models_apart() -> None:
+    names = {folder_name(f"{'long/' * 60}{number}.onnx") for number in range(20)}
+    assert len(names) == 20
+    assert all(len(name) == MAX_LENGTH and is_safe_name(name) for name in names)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../a", "a\0b", "/etc", ".git", "a.", "A"])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BaselineError, match="is no name of a baseline"):
+        BaselineStore(tmp_path).read(name)
+
+
+@pytest.mark.parametrize("key", ["model", "../x", "a/b", "", "A-b", "twin.next", "a" * 300])
+def test_a_key_of_a_machine_cannot_name_another_file(tmp_path: Path, key: str) -> None:
+    store_recording(tmp_path)
+    with pytest.raises(BaselineError, match="is no key of a machine"):
+        BaselineStore(tmp_path).read(NAME, [key])
+    store = BaselineStore(tmp_path)
+    with pytest.raises(BaselineError, match="is no key of a machine"):
+        store.apply(plan_update(store.read(NAME), make_recording(version=2, key=key)))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+# Content
+
+_COUNT = st.integers(0, MAX_INTEGER)
+_MAYBE = st.none() | _COUNT
+_TEXT = st.text(max_size=8)
+_DIGEST = st.text("0123456789abcdef", min_size=64, max_size=64)
+_DAY = st.dates()
+_KEY = st.from_regex(r"[a-z0-9_]{1,9}-[a-z0-9_]{1,9}", fullmatch=True)
+_FLOAT = st.floats(0, 2**62).map(rounded)
+_TEXTS = st.dictionaries(_TEXT, _TEXT, max_size=3)
+_COUNTS = st.dictionaries(_TEXT, _COUNT, max_size=3)
+_LAYER_TYPE = st.builds(
+    LayerType,
+    op_type=_TEXT,
+    domain=_TEXT,
+    count=_COUNT,
+    macs=_MAYBE,
+    elementwise_ops=_MAYBE,
+    backward_macs=_MAYBE,
+    params=_COUNT,
+    weight_bytes=_COUNT,
+    output_bytes=_MAYBE,
+    ns=st.none(),
+    share=st.none(),
+)
+_STATIC = st.builds(
+    StoredStatic,
+    macs=_COUNT,
+    elementwise_ops=_COUNT,
+    backward_macs=_COUNT,
+    params=_COUNT,
+    weight_bytes=_COUNT,
+    activation_bytes=_COUNT,
+    knows_activations=st.booleans(),
+    effective_macs=_MAYBE,
+    peak_activation_bytes=_MAYBE,
+    layer_types=st.lists(_LAYER_TYPE, max_size=3).map(
+        lambda kinds: {kind.qualified_op: kind for kind in kinds}
+    ),
+    uncounted_ops=_COUNTS,
+    notes=st.lists(_TEXT, max_size=2).map(tuple),
+)
+_RATIO = st.lists(_FLOAT, min_size=3, max_size=3).map(sorted).map(lambda f: Ratio(f[1], f[0], f[2]))
+_FIDELITY = st.builds(
+    Fidelity,
+    ratio=_RATIO | st.builds(Ratio, _FLOAT, st.none(), st.none()),
+    rounds=_COUNT,
+    is_trusted=st.booleans(),
+    reason=st.none() | _TEXT,
+    has_same_plan=st.none() | st.booleans(),
+)
+_CASE = st.builds(
+    lambda batch_size, cores, suffix, **rest: StoredCase(
+        id=f"b{batch_size}-c{cores}{suffix}", batch_size=batch_size, cores=cores, **rest
+    ),
+    batch_size=st.integers(1, MAX_INTEGER),
+    cores=st.integers(1, MAX_INTEGER),
+    suffix=st.just("") | _TEXT.map("-{}".format),
+    dims=_COUNTS,
+    engine=st.none() | _TEXT,
+    model_sha256=st.none() | _DIGEST,
+    options=st.none() | _TEXTS,
+    inputs=st.none() | st.builds(StoredInputs, specs=_TEXTS, sha256=st.none() | _DIGEST),
+    static=st.none() | _STATIC,
+    observed=st.none() | _STATIC,
+    fidelity=st.none() | _FIDELITY,
+    provenance=st.none()
+    | st.builds(Provenance, date=_DAY, packages=_TEXTS, machine=st.none() | _KEY),
+)
+
+
+def _by_id(cases: list[Any]) -> tuple[Any, ...]:
+    return tuple(case for _, case in sorted({case.id: case for case in cases}.items()))
+
+
+_MODELS = st.builds(
+    ModelBaseline,
+    model=st.builds(
+        ModelFacts,
+        name=_TEXT,
+        path=st.none(),
+        sha256=st.none() | _DIGEST,
+        size_bytes=_MAYBE,
+        opsets=_COUNTS,
+        producer=_TEXT,
+    ),
+    cases=st.lists(_CASE, max_size=2).map(_by_id),
+    twin=st.none()
+    | st.builds(
+        StoredTwin,
+        sha256=_DIGEST,
+        size_bytes=_COUNT,
+        model_sha256=st.none() | _DIGEST,
+        left_out_bytes=_MAYBE,
+    ),
+)
+_PROCESS = st.builds(
+    StoredProcess,
+    date=_DAY,
+    rounds=st.lists(
+        st.lists(_COUNT, min_size=1, max_size=3).flatmap(
+            lambda times: st.builds(
+                StoredRound,
+                load_ns=_COUNT,
+                first_ns=_COUNT,
+                samples=st.integers(len(times), MAX_INTEGER),
+                times_ns=st.just(tuple(times)),
+            )
+        ),
+        min_size=1,
+        max_size=2,
+    ).map(tuple),
+    peak_rss_bytes=_MAYBE,
+    layer_type_ns=st.none() | _COUNTS,
+)
+_MACHINES = st.builds(
+    MachineBaseline,
+    key=_KEY,
+    machine=st.builds(
+        MachineFacts,
+        cpu=st.none() | _TEXT,
+        instruction_sets=st.none() | st.lists(_TEXT, max_size=2).map(tuple),
+        usable_cores=_MAYBE,
+        quota_cores=st.none() | _FLOAT,
+        caches=_COUNTS,
+        turbo=st.none() | st.booleans(),
+        packages=_TEXTS,
+    ),
+    cases=st.lists(
+        st.builds(
+            StoredLatency,
+            id=_TEXT,
+            engine=st.builds(
+                EngineFacts,
+                _TEXT,
+                st.none() | _TEXT,
+                _TEXTS,
+                st.lists(_TEXT, max_size=2).map(tuple),
+            ),
+            model_sha256=st.none() | _DIGEST,
+            processes=st.lists(_PROCESS, min_size=1, max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(_by_id),
+)
+
+
+@given(_MODELS)
+def test_a_model_is_read_as_it_was_written(stored: ModelBaseline) -> None:
+    data = write_model(stored)
+    assert read_model(data, _MODEL) == stored
+    assert write_model(read_model(data, _MODEL)) == data
+    assert json.loads(data)["schema"] == 4
+
+
+@given(_MACHINES)
+def test_a_machine_is_read_as_it_was_written(stored: MachineBaseline) -> None:
+    path = Path(f"{stored.key}.json")
+    data = write_machine(stored)
+    assert read_machine(data, path) == stored
+    assert write_machine(read_machine(data, path)) == data
+
+
+def test_a_model_file_has_a_line_for_what_a_reviewer_looks_at() -> None:
+    assert MODEL_BYTES.decode() == snapshot("""\
+{
+ "cases": {
+  "b1-c1": {
+   "batch_size": 1,
+   "cores": 1,
+   "dims": {"seq": 64},
+   "engine": "onnxruntime",
+   "fidelity": {
+    "has_same_plan": null,
+    "interval": [0.995, 1.002],
+    "is_trusted": true,
+    "ratio": 0.998,
+    "reason": null,
+    "rounds": 9
+   },
+   "inputs": null,
+   "layer_types": {
+    "Conv": {"backward_macs": 1800, "count": 5, "domain": "", "elementwise_ops": 10, "macs": 900, "output_bytes": 400, "params": 70, "weight_bytes": 280},
+    "my.ops::Blend": {"backward_macs": null, "count": 1, "domain": "my.ops", "elementwise_ops": null, "macs": null, "output_bytes": null, "params": 0, "weight_bytes": 0}
+   },
+   "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+   "observed": null,
+   "options": null,
+   "provenance": {
+    "date": "2026-01-31",
+    "machine": "linux-x86_64-zen4-2c",
+    "packages": {"onnx": "1.23.2"}
+   },
+   "static": {
+    "activation_bytes": 400,
+    "backward_macs": 1800,
+    "effective_macs": null,
+    "elementwise_ops": 10,
+    "knows_activations": false,
+    "macs": 900,
+    "notes": ["a note"],
+    "params": 70,
+    "peak_activation_bytes": null,
+    "scalar_params": null,
+    "uncounted_ops": {"my.ops::Blend": 1},
+    "weight_bytes": 280
+   }
+  }
+ },
+ "model": {
+  "bytes": 1001,
+  "name": "encoder.onnx",
+  "opsets": {"ai.onnx": 17},
+  "producer": "torch",
+  "sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+ },
+ "schema": 4,
+ "twin": {"bytes": 68, "left_out_bytes": null, "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b", "sha256": "5872d41384fce1ff5eaf9da822316f9cd84e1c983e9b393a3ef69a2746c71d08"}
+}
+""")  # noqa: E501  # the lines of a file
+
+
+def test_a_machine_file_has_a_line_for_the_samples_of_a_round() -> None:
+    assert MACHINE_BYTES.decode() == snapshot("""\
+{
+ "cases": {
+  "b1-c1": {
+   "engine": {
+    "name": "onnxruntime",
+    "options": {"threads": "1"},
+    "providers": ["CPUExecutionProvider"],
+    "python": null,
+    "version": "1.31.1"
+   },
+   "model_sha256": "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
+   "processes": [
+    {
+     "date": "2026-01-31",
+     "first_ns": [9400000, 9400000],
+     "layer_type_ns": {"Conv": 900000, "layout": 100},
+     "load_ns": [21300000, 21300000],
+     "peak_rss_bytes": 118489088,
+     "samples": [40, 40],
+     "times_ns": [
+      [1000000, 1001000, 1002000, 1003000, 1004000],
+      [1000000, 1001000, 1002000, 1003000, 1004000]
+     ]
+    },
+    {
+     "date": "2026-01-31",
+     "first_ns": [9400000, 9400000],
+     "layer_type_ns": {"Conv": 900000, "layout": 100},
+     "load_ns": [21300000, 21300000],
+     "peak_rss_bytes": 118489088,
+     "samples": [40, 40],
+     "times_ns": [
+      [1000100, 1001100, 1002100, 1003100, 1004100],
+      [1000100, 1001100, 1002100, 1003100, 1004100]
+     ]
+    }
+   ]
+  }
+ },
+ "machine": {
+  "architecture": "x86_64",
+  "caches": {"L1d": 32768},
+  "cpu": "AMD EPYC 9R14",
+  "distribution": null,
+  "governor": null,
+  "instruction_sets": ["avx2", "fma"],
+  "kernel": null,
+  "key": "linux-x86_64-zen4-2c",
+  "logical_cores": null,
+  "memory_bytes": null,
+  "memory_limit_bytes": null,
+  "microarchitecture": "zen4",
+  "packages": {"onnxruntime": "1.31.1"},
+  "physical_cores": null,
+  "python": null,
+  "quota_cores": 1.5,
+  "system": "Linux",
+  "turbo": true,
+  "usable_cores": 2,
+  "virtualization": null
+ },
+ "schema": 1
+}
+""")
+
+
+def test_a_diff_of_one_more_layer_touches_the_lines_that_tell_of_it() -> None:
+    before = plan_update(None, make_recording()).after
+    assert before is not None
+    case = before.model.cases[0]
+    assert case.static is not None
+    kinds = dict(case.static.layer_types)
+    kinds["Conv"] = replace(kinds["Conv"], count=6, macs=1000)
+    changed = replace(case, static=replace(case.static, macs=1000, layer_types=kinds))
+    after = write_model(replace(before.model, cases=(changed,))).decode().splitlines()
+    lines = zip(MODEL_BYTES.decode().splitlines(), after, strict=True)
+    assert [new.split(":")[0].strip() for old, new in lines if old != new] == ['"Conv"', '"macs"']
+
+
+# Strict reading
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401  # JSON
+    if path:
+        yield path
+    entries = value.items() if isinstance(value, dict) else ()
+    for key, item in enumerate(value) if isinstance(value, list) else entries:
+        yield from _places(item, (*path, key))
+
+
+def _with(data: bytes, path: tuple[Any, ...], value: object) -> bytes:
+    """The file with another value at one place."""
+    document = json.loads(data)
+    if not path:
+        return json.dumps(value).encode()
+    holder = document
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+def _decode(data: bytes, original: bytes) -> object:
+    return read_model(data, _MODEL) if original is MODEL_BYTES else read_machine(data, _MACHINE)
+
+
+_FILES = pytest.mark.parametrize("data", [MODEL_BYTES, MACHINE_BYTES], ids=["model", "machine"])
+_OUT_OF_RANGE: tuple[Any, ...] = (-1, 2**63, 10**30, 1e400)
+_VALUES = (7, 0.5, "text", True, [], {}, [[]], *_OUT_OF_RANGE)
+
+
+@_FILES
+def test_any_field_of_another_type_is_an_error_with_its_place(data: bytes) -> None:
+    document = json.loads(data)
+    checked = 0
+    for path in _places(document):
+        value = document
+        for key in path:
+            value = value[key]
+        for other in _VALUES:
+            # A whole number is a number. What may be null may be of any type, as it is null here.
+            is_valid = type(other) is type(value) and other not in _OUT_OF_RANGE
+            is_valid |= isinstance(value, float) and other in (7, 2**63)
+            if is_valid or value is None:
+                continue
+            with pytest.raises(BaselineError, match=rf"{path[0]}|31 digits|Infinity|NaN"):
+                _decode(_with(data, path, other), data)
+            checked += 1
+    assert checked > 500
+
+
+@_FILES
+def test_any_key_that_is_missing_or_unknown_is_an_error(data: bytes) -> None:
+    document = json.loads(data)
+    free = {"cases", "dims", "layer_types", "opsets", "packages", "uncounted_ops", "caches"}
+    free |= {"layer_type_ns", "options"}
+    for path in [(), *_places(document)]:
+        value = document
+        for key in path:
+            value = value[key]
+        if not isinstance(value, dict) or (path and path[-1] in free):
+            continue
+        changes = [{**value, "unknown": 1}]
+        # A fact of a machine that is missing is one that could not be had.
+        needed = ["key"] if path == ("machine",) else list(value)
+        changes += [{k: v for k, v in value.items() if k != key} for key in needed]
+        for changed in changes:
+            with pytest.raises(BaselineError, match=r"unknown field|missing|does not hold"):
+                _decode(_with(data, path, changed), data)
+
+
+@_FILES
+def test_a_file_cut_at_any_byte_is_an_error_with_its_line(data: bytes) -> None:
+    """But for the last line break, without which nothing is missing."""
+    whole = _decode(data, data)
+    assert _decode(data[:-1], data) == whole
+    for length in range(len(data) - 1):
+        line = data[:length].count(b"\n") + 1
+        with pytest.raises(BaselineError, match=rf", line {line}: the end of the file too early"):
+            _decode(data[:length], data)
+
+
+@settings(max_examples=300)
+@given(st.integers(0, len(MODEL_BYTES) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_whatever_bytes_are_changed_no_other_error_is_raised(
+    start: int, put: bytes, removed: int
+) -> None:
+    """And what is read is written as something that reads the same."""
+    with contextlib.suppress(BaselineError):
+        read = read_model(MODEL_BYTES[:start] + put + MODEL_BYTES[start + removed :], _MODEL)
+        assert read_model(write_model(read), _MODEL) == read
+
+
+def _replace(old: str, new: str) -> bytes:
+    text = MODEL_BYTES.decode()
+    assert old in text
+    return text.replace(old, new, 1).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "line 1: the end of the file too early"),
+        (_replace('"macs": 900,\n', '"macs": 9,\n"macs": 9,\n'), 'found the key "macs" twice'),
+        (_replace('"macs": 900,\n', '"macs": NaN,\n'), "found NaN, which is no JSON"),
+        (_replace('"ratio": 0.998', '"ratio": Infinity'), "found Infinity, which is no JSON"),
+        (_replace('"ratio": 0.998', '"ratio": 1e999'), "found 1e999, which is infinite"),
+        (_replace('"ratio": 0.998', '"ratio": 2'), "the ratio is outside of its interval"),
+        (_replace('"macs": 900,\n', '"macs": -1,\n'), r"\[...\].static.macs: expected int >= 0"),
+        (_replace('"macs": 900,\n', f'"macs": {2**63},\n'), f"expected int <= {2**63 - 1}"),
+        (_replace('"macs": 900,\n', f'"macs": 1{"0" * 9999},\n'), "found a number of 10000 digits"),
+        (_replace('"schema": 4', '"schema": 5'), "schema: this file has schema 5.*pip install"),
+        (_replace('"schema": 4', '"schema": "4"'), "schema: expected a whole number"),
+        (_replace('"schema": 4', '"scheme": 4'), 'the key "schema" is missing'),
+        (_replace("a note", "?").replace(b"?", b"\xff"), "line 36: a byte that is not UTF-8"),
+        (_replace("2026-01-31", "2026-02-31"), "provenance.date: invalid RFC3339 encoded date"),
+        (_replace('"b1-c1": {', '"b2-c1": {'), "a case of batch size 1 and 1 cores is b1-c1"),
+        (_replace('"my.ops::Blend": {', '"Blend": {'), 'of the domain "my.ops" is named'),
+        (_replace('"machine": "linux', '"machine": "../linux'), "expected str matching"),
+        (_replace('"sha256": "6b', '"sha256": "../6b'), "expected a SHA-256 digest"),
+        (_replace('"a note"', "[" * 100_000), "nested too deeply"),
+        (_replace('"a note"', "'a note'"), r"line 36: no valid JSON, column 15"),
+        (b"[]", "expected an object, found a list"),
+        (
+            _replace('   "cores": 1,\n', '<<<<<<< ours\n"cores": 1,\n=======\n>>>>>>> theirs\n'),
+            "line 5: a merge conflict was not resolved. .*git checkout",
+        ),
+        (_replace('"twin": {', '"twin": {"\\u001b[31m": 1, '), r"unknown field \\x1b\[31m"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_is_told_with_its_place(data: bytes, message: str) -> None:
+    with pytest.raises(BaselineError, match=rf"^baselines/m/model\.json.*{message}") as raised:
+        read_model(data, _MODEL)
+    assert str(raised.value).isprintable()
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"load_ns": [21300000, ', '"load_ns": [', r"processes\[0\]: .* different lengths"),
+        ("[40, 40]", "[40, 4]", r"processes\[0\]: 5 samples are stored of 4"),
+        ("1000000, 1001000", "1000000, -1", r"times_ns\[0\]\[1\]: expected int >= 0"),
+        ("zen4-2c", "zen4-4c", r"machine.key: the key is .*name it linux-x86_64-zen4-4c.json"),
+    ],
+)
+def test_a_broken_machine_file_is_told_with_its_place(old: str, new: str, message: str) -> None:
+    text = MACHINE_BYTES.decode()
+    assert old in text
+    with pytest.raises(BaselineError, match=message):
+        read_machine(text.replace(old, new, 1).encode(), _MACHINE)
+
+
+SCHEMA_1 = """{"cases": [{"batch_size": 8, "id": "b8-c2", "layer_types": [
+    {"backward_macs": 0, "count": 3, "domain": "my.ops", "elementwise_ops": 6, "macs": 5,
+     "ms": null, "op_type": "Blend", "output_bytes": 4, "params": 2, "share": null,
+     "weight_bytes": 8}],
+  "static": {"activation_bytes": 4, "backward_macs": 0, "coverage": 1.0, "effective_macs": null,
+     "elementwise_ops": 6, "flops": 16, "macs": 5, "notes": [], "params": 2,
+     "peak_activation_bytes": 4, "uncounted_ops": {}, "weight_bytes": 8}}],
+ "model": {"bytes": 9, "name": "m.onnx", "sha256": "%s"}, "schema": 1}""" % ("a" * 64)
+
+
+def test_a_file_of_schema_1_is_read_as_what_it_meant() -> None:
+    blend = LayerType("Blend", "my.ops", 3, 5, 6, 0, 2, 8, 4)
+    static = StoredStatic(
+        macs=5,
+        elementwise_ops=6,
+        backward_macs=0,
+        effective_macs=None,
+        params=2,
+        weight_bytes=8,
+        activation_bytes=4,
+        knows_activations=True,
+        peak_activation_bytes=4,
+        layer_types={"my.ops::Blend": blend},
+    )
+    assert (static.flops, static.coverage) == (16, 1.0)
+    assert read_model(SCHEMA_1.encode(), _MODEL) == ModelBaseline(
+        model=ModelFacts("m.onnx", None, "a" * 64, 9),
+        cases=(
+            StoredCase(id="b8-c2", batch_size=8, cores=2, model_sha256="a" * 64, static=static),
+        ),
+    )
+
+
+def of_schema_3(notes: list[str]) -> tuple[StoredCase, dict[str, Any]]:
+    """A case as schema 3 stored it, read now, and its figures as they stood there."""
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 3
+    del document["twin"]["left_out_bytes"]
+    for case in document["cases"].values():
+        del case["inputs"], case["observed"], case["options"]
+    known = document["cases"]["b1-c1"]["static"]
+    known["notes"] = notes
+    case = read_model(json.dumps(document).encode(), _MODEL).case("b1-c1")
+    assert case is not None
+    return case, known
+
+
+def test_counts_of_schema_3_are_those_of_the_graph_unless_a_run_completed_them() -> None:
+    case, known = of_schema_3(["a note"])
+    assert case.static is not None
+    assert (case.static.macs, case.observed) == (known["macs"], None)
+    case, known = of_schema_3(["only a run could tell the branch of 1 If: other inputs may differ"])
+    assert case.observed is not None
+    assert (case.static, case.observed.macs) == (None, known["macs"])
+    assert case.fidelity is not None
+    assert not case.fidelity.is_trusted
+    assert "record it again" in (case.fidelity.reason or "")
+
+
+def fidelity_of_schema_2(interval: list[float] | None, *, is_trusted: bool) -> Fidelity:
+    """What a fidelity of schema 2 is read as."""
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 2
+    document["cases"]["b1-c1"]["fidelity"] = {
+        "ratio": 1.001,
+        "interval": interval,
+        "rounds": 35,
+        "is_trusted": is_trusted,
+        "reason": None if is_trusted else "the twin was not shown to run within 1 % of the model",
+    }
+    (case,) = (
+        c for c in read_model(json.dumps(document).encode(), _MODEL).cases if c.id == "b1-c1"
+    )
+    assert case.fidelity is not None
+    return case.fidelity
+
+
+def test_a_twin_that_was_shown_to_be_near_is_trusted_without_a_new_recording() -> None:
+    assert fidelity_of_schema_2([0.997, 1.005], is_trusted=True).is_trusted
+    near = fidelity_of_schema_2([0.985, 1.018], is_trusted=False)
+    assert (near.is_trusted, near.reason, near.has_same_plan) == (True, None, None)
+
+
+@pytest.mark.parametrize("interval", [[0.97, 1.018], [0.99, 1.03], None])
+def test_of_a_twin_that_was_not_shown_to_be_near_only_a_recording_can_tell(
+    interval: list[float] | None,
+) -> None:
+    unclear = fidelity_of_schema_2(interval, is_trusted=False)
+    assert not unclear.is_trusted
+    assert "record it again" in (unclear.reason or "")
+
+
+def test_whatever_is_broken_in_a_fidelity_of_schema_2_is_a_baseline_error() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 2
+    fidelity = document["cases"]["b1-c1"]["fidelity"]
+    del fidelity["has_same_plan"]
+    fidelity["is_trusted"] = False
+    data = json.dumps(document).encode()
+    for path in [p for p in _places(document) if p[:3] == ("cases", "b1-c1", "fidelity")]:
+        others: tuple[Any, ...] = ({"x": []}, [], [1.0], "text", [[]])
+        for other in others:
+            if path[-1] == "reason":
+                # It is replaced.
+                continue
+            with pytest.raises(BaselineError):
+                read_model(_with(data, path, other), _MODEL)
+
+
+def test_whatever_is_broken_in_a_file_of_schema_1_is_a_baseline_error() -> None:
+    data = SCHEMA_1.encode()
+    for path in _places(json.loads(data)):
+        others: tuple[Any, ...] = ({"x": []}, [{"x": 1}], "text", 0.5)
+        for other in others:
+            # What schema 2 dropped is not looked at.
+            if path[-1] in {"ms", "share", "flops", "coverage"} or path[-1:] == ("name",):
+                continue
+            if isinstance(other, str) and path[-1] in {"domain", "op_type"}:
+                continue
+            with pytest.raises(BaselineError):
+                read_model(_with(data, path, other), _MODEL)
+    twice = _with(data, ("cases",), json.loads(data)["cases"] * 2)
+    with pytest.raises(BaselineError, match="there are two cases b8-c2"):
+        read_model(twice, _MODEL)
+
+
+def test_a_file_of_schema_3_does_not_know_which_params_are_single_values() -> None:
+    document = json.loads(MODEL_BYTES)
+    document["schema"] = 3
+    for case in document["cases"].values():
+        del case["static"]["scalar_params"]
+    old = read_model(json.dumps(document).encode(), _MODEL)
+    assert {case.static.scalar_params for case in old.cases if case.static is not None} == {None}
+
+
+def test_an_older_file_is_rewritten_only_when_something_changes(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "model.json").write_text(SCHEMA_1)
+    before = snapshot_files(tmp_path)
+    store.apply(plan_removal(store.read(NAME), ["b9-c9"]))  # type: ignore[arg-type]  # it is there
+    assert snapshot_files(tmp_path) == before
+    stored = store_recording(tmp_path)
+    assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
+
+
+# Finding and reading
+
+
+def test_what_is_not_there_is_no_baseline_and_no_error(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path / "missing")
+    assert store.names() == ()
+    assert store.read(NAME) is None
+    (tmp_path / "missing" / NAME).mkdir(parents=True)
+    assert store.read(NAME) is None
+    assert store.names() == ()
+
+
+def test_the_machines_that_are_asked_for_are_read_and_no_others(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    stored = store_recording(tmp_path, make_recording(key="linux-arm64-4c"))
+    assert [machine.key for machine in stored.machines] == ["linux-arm64-4c", MACHINE.key]
+    (tmp_path / NAME / "linux-arm64-4c.json").write_text("broken")
+    store = BaselineStore(tmp_path)
+    mine = store.read(NAME, [MACHINE.key, "unheard-of"])
+    assert mine is not None
+    assert [machine.key for machine in mine.machines] == [MACHINE.key]
+    with pytest.raises(BaselineError, match=r"linux-arm64-4c\.json, line 1"):
+        store.read(NAME)
+    (tmp_path / NAME / "linux-arm64-4c.json").rename(tmp_path / NAME / "Copy of it.json")
+    with pytest.raises(BaselineError, match="is not named after a machine"):
+        store.read(NAME)
+    assert store.names() == (NAME,)
+
+
+def test_a_twin_that_is_not_the_recorded_one_is_an_error(tmp_path: Path) -> None:
+    stored = store_recording(tmp_path)
+    twin = tmp_path / NAME / "twin.onnx"
+    assert stored.twin == twin.read_bytes()
+    twin.write_bytes(b"another")
+    with pytest.raises(BaselineError, match=r"twin\.onnx is not the one that model\.json names"):
+        BaselineStore(tmp_path).read(NAME)
+    twin.unlink()
+    with pytest.raises(BaselineError, match=r"twin\.onnx is missing, that model\.json names"):
+        BaselineStore(tmp_path).read(NAME)
+
+
+def test_files_without_their_model_json_are_an_error(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    (tmp_path / NAME / "model.json").unlink()
+    with pytest.raises(BaselineError, match=r"has no model\.json"):
+        BaselineStore(tmp_path).read(NAME)
+
+
+@pytest.mark.parametrize("name", ["model.json", "twin.onnx", f"{MACHINE.key}.json"])
+def test_a_link_is_not_followed_and_no_pipe_is_waited_for(tmp_path: Path, name: str) -> None:
+    store_recording(tmp_path)
+    path = tmp_path / NAME / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BaselineError, match="is a link"):
+        BaselineStore(tmp_path).read(NAME)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(BaselineError, match="is not a file"):
+        BaselineStore(tmp_path).read(NAME)
+
+
+def test_a_folder_that_is_a_link_or_a_file_is_an_error(tmp_path: Path) -> None:
+    store_recording(tmp_path / "elsewhere")
+    (tmp_path / NAME).symlink_to(tmp_path / "elsewhere" / NAME)
+    with pytest.raises(BaselineError, match="is a link"):
+        BaselineStore(tmp_path).read(NAME)
+    (tmp_path / NAME).unlink()
+    (tmp_path / NAME).write_text("")
+    with pytest.raises(BaselineError, match="Not a directory"):
+        BaselineStore(tmp_path).read(NAME)
+    with pytest.raises(BaselineError, match="Not a directory"):
+        BaselineStore(tmp_path / NAME).names()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    os.truncate(tmp_path / NAME / "model.json", 1 << 40)
+    with pytest.raises(BaselineError, match=r"has 1\.000 TiB"):
+        BaselineStore(tmp_path).read(NAME)
+
+
+# Planning
+
+
+def test_a_run_of_one_case_leaves_the_others_byte_for_byte(tmp_path: Path) -> None:
+    def lines_of(case_id: str) -> list[str]:
+        texts = [path.read_text() for path in sorted((tmp_path / NAME).glob("*.json"))]
+        return [
+            match
+            for text in texts
+            for match in re.findall(rf'^  "{case_id}": {{\n(?:   .*\n)+', text, re.MULTILINE)
+        ]
+
+    before = store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
+    kept, changed = lines_of("b1-c1"), lines_of("b8-c2")
+    assert len(kept) == len(changed) == 2
+    after = store_recording(tmp_path, make_recording(("b8-c2",), version=2))
+    assert lines_of("b1-c1") == kept
+    assert all(new != old for new, old in zip(lines_of("b8-c2"), changed, strict=True))
+    assert after.model.case("b1-c1") == before.model.case("b1-c1")
+
+
+def test_what_did_not_change_is_not_written_not_even_its_date(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    before = snapshot_files(tmp_path)
+    again = make_recording()
+    later = replace(Provenance(date=dt.date(2027, 1, 1)), machine="linux-x86_64-other-8c")
+    again = replace(again, cases=tuple(replace(case, provenance=later) for case in again.cases))
+    store = BaselineStore(tmp_path)
+    plan = plan_update(store.read(NAME), again)
+    assert plan.is_empty
+    assert plan.changes == ()
+    assert store.apply(plan).is_empty
+    assert snapshot_files(tmp_path) == before
+
+
+def test_only_files_whose_content_changes_are_written(tmp_path: Path) -> None:
+    store_recording(tmp_path)
+    before = snapshot_files(tmp_path)
+    slower = make_recording(version=2).machine
+    store_recording(tmp_path, replace(make_recording(), machine=slower))
+    changed = {name for name, state in snapshot_files(tmp_path).items() if state != before[name]}
+    assert changed == {f"{NAME}/{MACHINE.key}.json"}
+
+
+_RECORDINGS = st.builds(
+    make_recording,
+    st.lists(st.sampled_from(["b1-c1", "b1-c2", "b8-c2"]), unique=True, max_size=3),
+    st.integers(1, 3),
+    twin=st.none() | st.just(b"twin"),
+    key=st.sampled_from([MACHINE.key, "linux-arm64-4c"]),
+)
+
+
+@given(_RECORDINGS, _RECORDINGS)
+def test_a_plan_lists_every_case_that_it_changes_and_only_those(
+    first: Recording, second: Recording
+) -> None:
+    stored = plan_update(None, first).after
+    assert stored is not None
+    plan = plan_update(stored, second)
+    assert plan.after is not None
+    assert bool(plan.changes) == (not plan.is_empty)
+    for case_id in ("b1-c1", "b1-c2", "b8-c2"):
+        differs = plan.after.model.case(case_id) != stored.model.case(case_id) or any(
+            _case_on(plan.after, key, case_id) != _case_on(stored, key, case_id)
+            for key in (MACHINE.key, "linux-arm64-4c")
+        )
+        assert differs == any(change.case == case_id for change in plan.changes)
+        if case_id not in {case.id for case in second.cases}:
+            assert not differs
+    assert plan_update(plan.after, second).is_empty
+
+
+def _case_on(baseline: Baseline, key: str, case_id: str) -> StoredLatency | None:
+    machine = baseline.machine(key)
+    return None if machine is None else machine.case(case_id)
+
+
+@given(_CASE, _CASE)
+def test_no_difference_of_two_cases_goes_without_a_row(one: StoredCase, two: StoredCase) -> None:
+    same_id = replace(two, id=one.id, batch_size=one.batch_size, cores=one.cores)
+    known = replace(one, provenance=one.provenance or Provenance(date=DAY))
+    stored = plan_update(None, replace(make_recording(), cases=(known,), machine=None)).after
+    assert stored is not None
+    plan = plan_update(stored, replace(make_recording(), cases=(same_id,), machine=None))
+    differs = plan.after is not None and plan.after.model.cases != stored.model.cases
+    assert differs == any(change.case for change in plan.changes)
+
+
+def test_cases_of_an_older_model_are_not_judged_by_the_twin_of_a_newer_one(tmp_path: Path) -> None:
+    stored = store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
+    assert stored.model.twin_refusal("b8-c2") is None
+    plan = plan_update(stored, make_recording(("b1-c1",), version=2))
+    assert len(plan.notes) == 1
+    assert plan.notes[0].startswith("b8-c2: not measured now")
+    stored = store_recording(tmp_path, make_recording(("b1-c1",), version=2))
+    assert stored.model.twin_refusal("b1-c1") is None
+    assert "another model than the twin" in str(stored.model.twin_refusal("b8-c2"))
+    assert "no baseline of b9-c9" in str(stored.model.twin_refusal("b9-c9"))
+
+
+def test_without_a_new_twin_the_old_one_stays_while_it_stands_for_a_case(tmp_path: Path) -> None:
+    store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
+    stored = store_recording(tmp_path, make_recording(("b1-c1",), version=2, twin=None))
+    assert stored.model.twin_refusal("b1-c1") is not None
+    assert stored.model.twin_refusal("b8-c2") is None
+    stored = store_recording(tmp_path, make_recording(("b8-c2",), version=2, twin=None))
+    assert stored.model.twin is None
+    assert not (tmp_path / NAME / "twin.onnx").exists()
+
+
+def test_a_twin_that_is_not_trusted_says_why() -> None:
+    case = make_case("b1-c1", None, 1)
+    assert case.fidelity is not None
+    doubted = replace(case, fidelity=replace(case.fidelity, is_trusted=False, reason="3 % slower"))
+    recording = make_recording()
+    cases = (replace(doubted, model_sha256=recording.model.sha256),)
+    stored = plan_update(None, replace(recording, cases=cases)).after
+    assert stored is not None
+    assert stored.model.twin_refusal("b1-c1") == "3 % slower"
+
+
+def test_removing_is_explicit_and_takes_a_case_from_every_machine(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    store_recording(tmp_path, make_recording(("b1-c1", "b8-c2")))
+    stored = store_recording(tmp_path, make_recording(("b8-c2",), key="linux-arm64-4c"))
+    store.apply(plan_removal(stored, ["b8-c2"]))
+    left = store.read(NAME)
+    assert left is not None
+    assert [case.id for case in left.model.cases] == ["b1-c1"]
+    assert [machine.key for machine in left.machines] == [MACHINE.key]
+    store.apply(plan_removal(left))
+    assert store.read(NAME) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_of_a_plan_shows_each_figure_before_and_after() -> None:
+    stored = plan_update(None, make_recording(("b1-c1", "b8-c2"))).after
+    plan = plan_update(stored, make_recording(("b1-c1", "b1-c2"), version=2))
+    table = plan_table(plan)
+    lines = [[column.title for column in table.columns], *table.rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    text = [" | ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
+    assert "\n".join([table.title, *text, table.caption]) == snapshot("""\
+models--encoder
+case  | what        | before       | after        | change
+model | model       | 6b86b273ff34 | d4735e3a265e | changed
+      | twin        | 5872d41384fc | 7fd9335a4e60 | changed
+b1-c1 | MACs        | 900          | 1.800 k      | +100.0 %
+      | Conv MACs   | 900          | 1.800 k      | +100.0 %
+      | p50 latency | 1.002 ms     | 2.002 ms     | +99.8 %
+      | p95 latency | 1.004 ms     | 2.004 ms     | +99.6 %
+b1-c2 | MACs        | -            | 1.800 k      | new
+      | params      | -            | 70           | new
+      | p50 latency | -            | 2.002 ms     | new
+      | p95 latency | -            | 2.004 ms     | new
+b8-c2: not measured now, and recorded with another model than the new twin, which cannot stand for it: record these cases too\
+""")  # noqa: E501  # a caption is wrapped where it is shown
+
+
+def test_no_name_in_a_plan_can_steer_a_terminal() -> None:
+    recording = make_recording()
+    case = replace(recording.cases[0], engine="\x1b[31mengine\n" + "x" * 99)
+    stored = plan_update(None, recording).after
+    table = plan_table(plan_update(stored, replace(recording, cases=(case,))))
+    cells = [cell for row in table.rows for cell in row]
+    assert all(cell.isprintable() and len(cell) <= 24 for cell in cells)
+    assert any(cell.startswith("\\x1b[31mengine\\n") for cell in cells)
+
+
+# Recording
+
+
+def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
+    profile = measured_classifier()
+    case = profile.cases[0]
+    stored = store_case(case, profile.model, Provenance(date=DAY))
+    latency = store_latency([case, case], profile.model, DAY)
+    assert case.measured is not None
+    assert stored.static is not None
+    assert stored.static.macs == case.static.macs
+    assert dict(stored.static.layer_types).keys() == case.static.layer_types.keys()
+    assert stored.static.flops == case.static.flops
+    assert stored.static.coverage == case.static.coverage
+    assert stored.engine == "onnxruntime"
+    assert [p.rounds[0].times_ns for p in latency.processes] == [
+        case.measured.rounds[0].times_ns
+    ] * 2
+    p50 = case.latency.percentile(50.0).value_ns
+    assert latency.percentile_ns(50.0) == pytest.approx(p50)
+    assert latency.processes[0].layer_type_ns is not None
+    assert sum(latency.processes[0].layer_type_ns.values()) == pytest.approx(p50, rel=1e-6)
+    recording = Recording(
+        name="m",
+        model=replace(profile.model, path="/home/me/m.onnx"),
+        cases=(stored,),
+        machine=MachineBaseline(key=MACHINE.key, machine=MACHINE, cases=(latency,)),
+    )
+    after = plan_update(None, recording).after
+    assert after is not None
+    assert b"/home/me" not in write_model(after.model) + write_machine(after.machines[0])
+
+
+@given(st.lists(st.integers(0, 10**10), min_size=2, max_size=400), st.integers(4, 100))
+def test_a_thinned_round_keeps_its_order_its_ends_and_nearly_its_percentiles(
+    times: list[int], most: int
+) -> None:
+    kept = thin(times, most)
+    assert len(kept) == min(most, len(times))
+    rest = iter(times)
+    assert all(time in rest for time in kept)
+    assert (min(kept), max(kept)) == (min(times), max(times))
+    ordered = np.sort(times)
+    for percent in (50, 90, 95):
+        # Half a rank of rounding on either side of a neighbour in the thinned ranks.
+        reach = (len(times) - 1) / (len(kept) - 1) + 1
+        rank = percent / 100 * (len(times) - 1)
+        low = ordered[max(0, int(np.floor(rank - reach)))]
+        high = ordered[min(len(times) - 1, int(np.ceil(rank + reach)))]
+        assert low <= np.percentile(kept, percent) <= high
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50), st.floats(0, 100))
+def test_a_percentile_of_stored_samples_is_that_of_numpy(times: list[int], percent: float) -> None:
+    made = StoredRound(load_ns=0, first_ns=0, samples=len(times), times_ns=tuple(times))
+    found = StoredProcess(date=DAY, rounds=(made,)).percentile_ns(percent)
+    assert found == pytest.approx(np.percentile(times, percent), rel=1e-12, abs=1e-3)
+
+
+def test_the_samples_of_a_long_measurement_take_less_than_50_kb_a_case() -> None:
+    rng = np.random.default_rng(7)
+    profile = measured_classifier()
+    rounds = [make_round(rng.integers(10**9, 9 * 10**9, 400).tolist()) for _ in range(35)]
+    case = replace(profile.cases[0], measured=make_measurement(rounds=rounds))
+    latency = store_latency([case] * 5, profile.model, DAY)
+    stored = MachineBaseline(key=MACHINE.key, machine=MACHINE, cases=(latency,))
+    assert 20_000 < len(write_machine(stored)) < 50_000
+    assert latency.processes[0].rounds[0].samples == 400
+
+
+# Writing
+
+
+def test_a_writer_that_is_killed_at_any_system_call_leaves_old_or_new_files(tmp_path: Path) -> None:
+    child = spawn("kill", str(tmp_path))
+    output, _ = child.communicate(timeout=_SECONDS)
+    attempts = [json.loads(line) for line in output.splitlines()]
+    assert child.returncode == 0
+    assert len(attempts) >= 100
+    assert all(attempt["was_killed"] for attempt in attempts)
+    assert [attempt for attempt in attempts if attempt["problem"]] == []
+
+
+def test_writers_of_different_cases_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    children = [spawn("update", str(tmp_path), str(worker), "8") for worker in range(1, 5)]
+    assert [child.communicate(timeout=_SECONDS)[0] for child in children] == [""] * 4
+    assert [child.returncode for child in children] == [0] * 4
+    stored = BaselineStore(tmp_path).read(NAME)
+    assert stored is not None
+    ids = {f"b{batch_size}-c{cores}" for batch_size in range(1, 9) for cores in range(1, 5)}
+    assert {case.id for case in stored.model.cases} == ids
+    assert {case.id for case in stored.machines[0].cases} == ids
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_what_another_wrote_since_the_plan_was_made_is_kept(tmp_path: Path) -> None:
+    store = BaselineStore(tmp_path)
+    plan = plan_update(None, make_recording(("b1-c1",)))
+    store_recording(tmp_path, make_recording(("b8-c2",)))
+    done = store.apply(plan)
+    assert {change.case for change in done.changes} == {"b1-c1"}
+    stored = store.read(NAME)
+    assert stored is not None
+    assert [case.id for case in stored.model.cases] == ["b1-c1", "b8-c2"]
+
+
+def test_a_file_is_on_the_disk_before_its_name_is_and_the_name_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def watch(module: object, name: str) -> None:
+        call = getattr(module, name)
+
+        def watched(*arguments: Any) -> Any:  # noqa: ANN401  # of any function
+            calls.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(module, name, watched)
+
+    for name in ("write", "fsync"):
+        watch(os, name)
+    watch(Path, "replace")
+    files.write_file(tmp_path / "file", b"content")
+    assert calls == ["write", "fsync", "replace", "fsync"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+class Refusing:
+    """System calls of which one fails, as on a disk that is full."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        self.at = at
+        self.made = 0
+        for module, names in (
+            (os, ("open", "write", "fsync")),
+            (Path, ("replace", "unlink", "mkdir", "rename")),
+            (fcntl, ("flock",)),
+        ):
+            for name in names:
+                monkeypatch.setattr(module, name, self._refuse(getattr(module, name)))
+
+    def _refuse(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def refusing(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # of any function
+            self.made += 1
+            if self.made - 1 == self.at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[0]))
+            return call(*arguments, **options)
+
+        return refusing
+
+
+def _planned(root: Path) -> tuple[Baseline, Plan]:
+    before = store_recording(root, make_recording(("b1-c1", "b8-c2")))
+    return before, plan_update(before, make_recording(("b1-c1",), version=2))
+
+
+def test_whichever_call_fails_it_is_told_and_nothing_is_left_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    for at in range(200):
+        root = tmp_path / str(at)
+        before, plan = _planned(root)
+        with monkeypatch.context() as patch:
+            refusing = Refusing(patch, at)
+            try:
+                BaselineStore(root).apply(plan)
+            except ModelPerfError as error:
+                told.append(str(error))
+            if refusing.made <= at:
+                break
+        assert not list(root.rglob("*.tmp"))
+        assert not list(root.rglob("twin.next.onnx"))
+        left = BaselineStore(root).read(NAME)
+        assert left is not None
+        assert plan.after is not None
+        assert (left.model, left.twin) in (
+            (before.model, before.twin),
+            (plan.after.model, plan.after.twin),
+        )
+        assert left.machines in (before.machines, plan.after.machines)
+        BaselineStore(root).apply(plan_update(left, make_recording(("b1-c1",), version=2)))
+        assert BaselineStore(root).read(NAME) == plan.after
+        assert not list(root.rglob(".*"))
+        assert not list(root.rglob("twin.next.onnx"))
+    assert len(told) > 15
+    assert all("No space left on device" in message for message in told)
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, plan = _planned(tmp_path)
+    before = snapshot_files(tmp_path)
+    opened = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any) -> int:  # noqa: ANN401  # as os.open has it
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(OutputError, match=r"Read-only file system.*--modelperf-baseline-dir"):
+        BaselineStore(tmp_path).apply(plan)
+    assert snapshot_files(tmp_path) == before
+
+
+def test_nothing_is_written_over_a_broken_file(tmp_path: Path) -> None:
+    _, plan = _planned(tmp_path)
+    path = tmp_path / NAME / "model.json"
+    path.write_bytes(path.read_bytes()[:-9])
+    before = snapshot_files(tmp_path)
+    with pytest.raises(BaselineError, match="the end of the file too early"):
+        BaselineStore(tmp_path).apply(plan)
+    assert snapshot_files(tmp_path) == before
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    """A figure beyond the bounds would make every later run fail."""
+    recording = make_recording()
+    static = recording.cases[0].static
+    assert static is not None
+    endless = replace(recording.cases[0], static=replace(static, macs=2**63))
+    with pytest.raises(BaselineError, match=r"static\.macs"):
+        store_recording(tmp_path, replace(recording, cases=(endless,)))
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_lock_that_is_not_let_go_of_is_told(tmp_path: Path) -> None:
+    with (
+        files.locked(tmp_path),
+        pytest.raises(OutputError, match="is being written by another process"),
+        files.locked(tmp_path, seconds=0.0),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_whose_file_was_replaced_meanwhile_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opened the file before its holder removed it would share the lock with a newcomer."""
+    path = tmp_path / files.LOCK_NAME
+    lock = fcntl.flock
+    newcomers: list[int] = []
+
+    def replace_first(handle: int, operation: int) -> None:
+        if not newcomers:
+            path.unlink()
+            newcomers.append(os.open(path, os.O_RDWR | os.O_CREAT))
+            lock(newcomers[0], fcntl.LOCK_EX)
+        lock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replace_first)
+    with (
+        pytest.raises(OutputError, match="by another process"),
+        files.locked(tmp_path, seconds=0.0),
+    ):
+        pytest.fail("two hold the lock")
+    os.close(newcomers[0])

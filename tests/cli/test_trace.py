@@ -1,0 +1,232 @@
+"""`modelperf trace`: what it shows and writes of profiles that somebody already has."""
+
+from __future__ import annotations
+
+import csv
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.support.checkout import ROOT
+from tests.support.command import run
+from tests.support.ort_profiles import (
+    NESTED,
+    NESTED_INPUTS,
+    graph_run,
+    inference,
+    kernel,
+    record,
+    write_profile,
+)
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """Twelve inferences: an operator, and a loop with one in its body; the first takes longer."""
+    lines = []
+    for turn in range(12):
+        at, more = 1000 * turn, 100 if turn == 0 else turn
+        lines += [
+            kernel(
+                "conv", at + 10, 200 + more, more={"op_name": "Conv", "mem_in_use_peak": "2048"}
+            ),
+            kernel("loop/add", at + 410, 50, more={"op_name": "Add"}),
+            graph_run(at + 405, 60),
+            kernel("loop", at + 400, 120, more={"op_name": "Loop"}),
+            inference(at, 550 + more),
+        ]
+    return write_profile(tmp_path / "profile.json", lines)
+
+
+def test_a_profile_is_summed_up_with_self_times(profile: Path) -> None:
+    result = run("trace", str(profile))
+    assert result.exit_code == 0
+    assert result.err == ""
+    assert result.out == snapshot("""\
+profile.json  36 runs of operators  peak memory 2.000 KiB
+
+inferences
+ms               count     min    mean     p50   p90    p95    p97    p99   p99.9     max
+─────────────────────────────────────────────────────────────────────────────────────────
+inference           12  0.5515  0.5643  0.5570  (64)  (130)  (219)  (662)  (6636)  0.6505
+after the first     11  0.5515  0.5565  0.5565  (64)  (130)  (219)  (662)  (6636)  0.5615
+(n): it takes n inferences to tell
+40.7 % of their time is the runtime's, between the operators
+
+by operator
+operator  type  calls  total ms   share  mean ms      min      max  precision  provider
+───────────────────────────────────────────────────────────────────────────────────────
+conv      Conv     12     2.572  64.0 %   0.2143   0.2015   0.3005             CPU
+loop      Loop     12    0.8400  20.9 %  0.07000  0.07000  0.07000             CPU
+loop/add  Add      12    0.6060  15.1 %  0.05050  0.05050  0.05050             CPU
+times are without what ran inside of a Loop, an If or a Scan
+""")
+
+
+def test_types_are_added_up_and_sorted_as_asked(profile: Path) -> None:
+    shown = run("trace", str(profile), "--by", "type", "--sort", "name", "--top", "2").out
+    assert shown.partition("by type\n")[2] == snapshot("""\
+type  calls  total ms   share  mean ms      min      max  precision  provider
+─────────────────────────────────────────────────────────────────────────────
+Add      12    0.6060  15.1 %  0.05050  0.05050  0.05050             CPU
+Conv     12     2.572  64.0 %   0.2143   0.2015   0.3005             CPU
+times are without what ran inside of a Loop, an If or a Scan
+1 more took 0.8400 ms, 20.9 %; --top 0 shows all
+""")
+
+
+def test_json_has_all_that_is_known(profile: Path, tmp_path: Path) -> None:
+    target = tmp_path / "totals.json"
+    assert run("trace", str(profile), "--top", "1", "--json", str(target)).exit_code == 0
+    document = json.loads(target.read_text(encoding="utf-8"))
+    (found,) = document["traces"]
+    assert document["notes"] == []
+    assert [entry["name"] for entry in found["operators"]] == ["conv", "loop", "loop/add"]
+    assert found["operators"][1]["calls"] == 12
+    assert found["operators"][1]["total_ms"] == pytest.approx(12 * 0.070)
+    assert sum(entry["share"] for entry in found["operators"]) == pytest.approx(1)
+    latency = found["inferences"][0]["latency"]
+    assert latency["samples"] == 12
+    assert latency["p50_ms"] == pytest.approx(0.557)
+    assert latency["p99.9_ms"] is None
+
+
+def test_the_page_on_json_names_every_key_of_a_trace(profile: Path, tmp_path: Path) -> None:
+    target = tmp_path / "totals.json"
+    assert run("trace", str(profile), "--json", str(target)).exit_code == 0
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    section = page.partition("\n## A trace\n")[2].partition("\n## ")[0]
+    document = json.loads(target.read_text(encoding="utf-8"))
+    (found,) = document["traces"]
+    keys = {*document, *found, *found["inferences"][0], *found["operators"][0]}
+    assert {"between_operators_ms", "latency", "share"} <= keys
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+
+
+def test_csv_has_a_row_for_each_operator(profile: Path) -> None:
+    result = run("trace", str(profile), "--csv", "-")
+    rows = list(csv.DictReader(StringIO(result.out)))
+    assert [(row["name"], row["type"], row["calls"]) for row in rows] == [
+        ("conv", "Conv", "12"),
+        ("loop", "Loop", "12"),
+        ("loop/add", "Add", "12"),
+    ]
+
+
+def test_the_chrome_trace_has_every_span_with_its_self_time(profile: Path, tmp_path: Path) -> None:
+    target = tmp_path / "trace.json"
+    assert run("trace", str(profile), "--chrome", str(target)).exit_code == 0
+    document = json.loads(target.read_text(encoding="utf-8"))
+    spans = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    assert len(spans) == 12 * 4 + 1
+    loop = next(span for span in spans if span["name"] == "loop")
+    assert loop["dur"] == pytest.approx(120.5)
+    assert loop["args"]["self_ms"] == pytest.approx(0.070)
+    assert document["otherData"]["notes"] == []
+
+
+def test_a_real_profile_and_its_chrome_trace_say_the_same(tmp_path: Path) -> None:
+    path = record(tmp_path, NESTED, NESTED_INPUTS, runs=4)
+    target = tmp_path / "trace.json"
+    result = run("trace", str(path), "--chrome", str(target), "--json", "-")
+    (found,) = json.loads(result.out)["traces"]
+    spans = json.loads(target.read_text(encoding="utf-8"))["traceEvents"]
+    operators = [span for span in spans if span.get("cat") == "operator"]
+    total_ms = sum(s["args"].get("self_ms", s["dur"] / 1000) for s in operators)
+    assert sum(entry["total_ms"] for entry in found["operators"]) == pytest.approx(total_ms)
+    assert sum(entry["calls"] for entry in found["operators"]) == len(operators)
+
+
+def test_notes_are_on_standard_error_where_something_else_goes_to_standard_output(
+    profile: Path,
+) -> None:
+    profile.write_bytes(profile.read_bytes()[:-4])
+    result = run("trace", str(profile), "--json", "-")
+    assert result.err.startswith("note: the end of the file is missing, after 59 events")
+    assert json.loads(result.out)["notes"][0].startswith("the end of the file is missing")
+    assert "note: the end of the file is missing" in run("trace", str(profile)).out
+
+
+def test_a_stored_profile_is_summed_up_by_layer(tmp_path: Path) -> None:
+    layer = {"id": "c", "name": "conv", "op_type": "Conv", "kind": "layer", "ms": 1.5}
+    case = {
+        "id": "b1-c1",
+        "outcome": "measured",
+        "latency": {"p50_ms": 2.0},
+        "layers": [layer],
+        "raw": [{"load_ms": 3.0, "first_ms": 2.5, "times_ns": [2_000_000, 2_100_000]}],
+    }
+    path = tmp_path / "stored.json"
+    path.write_text(json.dumps({"schema": 1, "model": {"name": "m"}, "cases": [case]}))
+    result = run("trace", str(path), "--by", "layer", "--json", "-")
+    assert result.err == ""
+    (found,) = json.loads(result.out)["traces"]
+    assert found["name"] == "m b1-c1"
+    assert [(entry["name"], entry["total_ms"]) for entry in found["operators"]] == [("c", 1.5)]
+    assert {g["name"]: g["latency"]["samples"] for g in found["inferences"]} == {
+        "first inference": 1,
+        "inference": 2,
+    }
+
+
+def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = write_profile(tmp_path / "p.json", [kernel("\x1b[2Jx", 1, 2), inference(0, 9)])
+    result = run("trace", str(path))
+    assert "\\x1b[2Jx" in result.out
+    assert "\x1b" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty: it is no profile of ONNX Runtime"),
+        ("[]", "nothing ran in it"),
+        ('[{"name": "x", "ph": "X", "ts": 1, "dur": 2, "tid": 1}]', "nothing ran in it"),
+        ("[\n", "nothing ran in it (the end of the file is missing"),
+        ("not json", "is no profile of ONNX Runtime"),
+        (
+            '{"displayTimeUnit":"ms",\n"traceEvents":[\n',
+            "nothing ran in it (the end of the file is missing",
+        ),
+        ('{"schema": 1, "sides": []}', "is no profile"),
+        ("{", "is no profile"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(content, encoding="utf-8")
+    result = run("trace", str(path))
+    assert result.exit_code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_layers_that_a_profile_does_not_tell_are_refused(profile: Path) -> None:
+    result = run("trace", str(profile), "--by", "layer")
+    assert result.exit_code == 2
+    assert "does not tell which layers" in result.err
+
+
+def test_the_profile_itself_is_not_overwritten(profile: Path) -> None:
+    content = profile.read_bytes()
+    result = run("trace", str(profile), "--chrome", str(profile))
+    assert result.exit_code == 2
+    assert "--chrome would overwrite" in result.err
+    assert profile.read_bytes() == content
+
+
+def test_only_one_result_goes_to_standard_output(profile: Path) -> None:
+    result = run("trace", str(profile), "--chrome", "-", "--csv", "-")
+    assert result.exit_code == 2
+    assert "only one of --chrome and --csv" in result.err
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_read(
+    profile: Path, tmp_path: Path
+) -> None:
+    result = run("trace", str(profile), "--chrome", str(tmp_path / "no" / "folder.json"))
+    assert result.exit_code == 2
+    assert "cannot write" in result.err

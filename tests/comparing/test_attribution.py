@@ -1,0 +1,595 @@
+"""What explains a difference: which layer is which, what each takes more, and why, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing import layer_pairs
+from pytest_modelperf.comparing.attribution import Explanation, explain
+from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
+from pytest_modelperf.comparing.layer_pairs import Limits, match_layers
+from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
+from pytest_modelperf.graph.structure import Plan, PlanNode
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.records import (
+    Case,
+    CaseProfile,
+    Shape,
+    StaticLayer,
+    StaticProfile,
+    Uncounted,
+)
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.support.profiles import make_measurement
+from tests.support.small_models import parse
+
+NS_PER_MS = 1e6
+SLOWER = (1.05, 1.2)
+ENGINE = EngineFacts("onnxruntime", "1.31.1")
+
+
+def layer(  # noqa: PLR0913  # each tells layers apart
+    name: str,
+    op: str = "Conv",
+    shape: Shape = (1, 8),
+    *,
+    weight: str | None = None,
+    domain: str = "",
+    precision: str | None = "float32",
+) -> StaticLayer:
+    return StaticLayer(
+        id=f"{name}_output_{name}", name=name, op_type=op, domain=domain, weight=weight,
+        precision=precision, macs=10, elementwise_ops=0, backward_macs=0, params=0, weight_bytes=0,
+        output_bytes=4, input_shape=shape, output_shape=shape,
+    )  # fmt: skip
+
+
+def layers(text: str) -> list[StaticLayer]:
+    """`Conv_0 Relu_1` are two layers, each of the operator that its name begins with."""
+    return [layer(name, name.partition("_")[0]) for name in text.split()]
+
+
+def names(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> set[tuple[str, str]]:
+    return {(old[i].name, new[j].name) for i, j in match_layers(old, new).items()}
+
+
+# -- which layer is which
+
+
+def test_a_node_that_is_put_in_does_not_shift_who_is_who() -> None:
+    """Numbered names agree for half of the layers, and every one of them is wrong."""
+    old = layers("Conv_0 Relu_1 Conv_2 Relu_3 Conv_4 Relu_5")
+    new = layers("Pad_0 Cast_1 Conv_2 Relu_3 Conv_4 Relu_5 Conv_6 Relu_7")
+    assert names(old, new) == {
+        ("Conv_0", "Conv_2"), ("Relu_1", "Relu_3"), ("Conv_2", "Conv_4"),
+        ("Relu_3", "Relu_5"), ("Conv_4", "Conv_6"), ("Relu_5", "Relu_7"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [2, 40, 300])
+def test_two_nodes_before_a_long_chain_are_the_only_new_ones(length: int) -> None:
+    old = layers(" ".join(f"Conv_{2 * i} Relu_{2 * i + 1}" for i in range(length)))
+    shifted = " ".join(f"Conv_{2 * i + 2} Relu_{2 * i + 3}" for i in range(length))
+    pairs = match_layers(old, layers(f"Pad_0 Cast_1 {shifted}"))
+    assert pairs == {index: index + 2 for index in range(2 * length)}
+
+
+def test_where_a_block_was_added_to_equal_ones_numbers_decide_which_it_is() -> None:
+    old = layers("Conv_0 Conv_1 Conv_2")
+    assert names(old, layers("Conv_0 Conv_1 Conv_2 Conv_3")) == {(x.name, x.name) for x in old}
+
+
+def test_a_chosen_name_is_trusted_wherever_it_stands() -> None:
+    old = [layer("stem", shape=(1, 8)), layer("head", shape=(1, 4))]
+    new = [layer("head", shape=(1, 8)), layer("stem", shape=(1, 4))]
+    assert names(old, new) == {("stem", "stem"), ("head", "head")}
+
+
+def test_one_name_of_two_operators_is_two_layers() -> None:
+    assert match_layers([layer("act", "Relu")], [layer("act", "HardSwish")]) == {}
+    foreign = layer("act", "Relu", domain="my.ops")
+    assert match_layers([layer("act", "Relu")], [foreign]) == {}
+
+
+def test_a_weight_tells_a_layer_whose_own_name_was_counted_up() -> None:
+    old = [layer("Conv_3", weight="a.weight"), layer("Conv_4", weight="b.weight")]
+    new = [layer("Conv_3", weight="b.weight"), layer("Conv_4", weight="a.weight")]
+    assert match_layers(old, new) == {0: 1, 1: 0}
+
+
+def test_layers_of_another_width_are_the_same_layers_in_order() -> None:
+    old = [layer("Conv_0", shape=(1, 8)), layer("Relu_1", "Relu", (1, 8)), layer("Conv_2")]
+    new = [replace(x, input_shape=(1, 16), output_shape=(1, 16)) for x in old]
+    assert match_layers(old, new) == {0: 0, 1: 1, 2: 2}
+
+
+def test_a_layer_of_the_same_shape_is_taken_before_one_of_another() -> None:
+    new = [layer("Conv_0", shape=(1, 16)), layer("Conv_1", shape=(1, 8))]
+    assert match_layers([layer("Conv_0", shape=(1, 8))], new) == {0: 1}
+
+
+def test_what_moved_is_found_by_what_it_does() -> None:
+    old, new = layers("Exp_0 Conv_1 Relu_2"), layers("Conv_0 Relu_1 Exp_2")
+    assert names(old, new) == {("Exp_0", "Exp_2"), ("Conv_1", "Conv_0"), ("Relu_2", "Relu_1")}
+
+
+def test_graphs_too_large_to_align_are_matched_by_order() -> None:
+    old, new = layers("Conv_0 Relu_1 Conv_2"), layers("Pad_0 Conv_1 Relu_2 Conv_3")
+    assert match_layers(old, new, Limits(pairs=3)) == {0: 1, 1: 2, 2: 3}
+
+
+ANY_LAYERS = st.lists(
+    st.builds(
+        layer,
+        st.sampled_from(["stem", "head", "Conv_1", "Conv_2", "7", "b.conv", ""]),
+        st.sampled_from(["Conv", "Relu"]),
+        st.sampled_from([(1, 8), (1, 16)]),
+        weight=st.sampled_from([None, "w", "a.weight"]),
+    ),
+    max_size=8,
+)
+
+
+@given(ANY_LAYERS, ANY_LAYERS)
+def test_a_layer_is_in_one_pair_and_pairs_have_one_operator(
+    old: list[StaticLayer], new: list[StaticLayer]
+) -> None:
+    pairs = match_layers(old, new)
+    assert len(set(pairs.values())) == len(pairs)
+    assert all(old[i].qualified_op == new[j].qualified_op for i, j in pairs.items())
+
+
+@given(ANY_LAYERS)
+def test_every_layer_is_found_in_a_copy_of_its_graph(graph: list[StaticLayer]) -> None:
+    pairs = match_layers(graph, graph)
+    assert pairs.keys() == set(range(len(graph)))
+    assert all(layer_pairs.is_alike(graph[i], graph[j]) for i, j in pairs.items())
+
+
+GAINS = st.integers(1, 5).flatmap(
+    lambda columns: st.lists(
+        st.lists(st.integers(0, 4), min_size=columns, max_size=columns), min_size=1, max_size=5
+    )
+)
+
+
+def _slow_best(gains: Sequence[Sequence[int]], row: int = 0, column: int = 0) -> int:
+    if row == len(gains) or column == len(gains[0]):
+        return 0
+    return max(
+        _slow_best(gains, row + 1, column),
+        _slow_best(gains, row, column + 1),
+        gains[row][column] + _slow_best(gains, row + 1, column + 1),
+    )
+
+
+@given(GAINS)
+def test_the_path_rises_and_none_gains_more(gains: list[list[int]]) -> None:
+    path = layer_pairs._best_path(np.array(gains, np.float64))
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(path))
+    assert sum(gains[row][column] for row, column in path) == _slow_best(gains)
+
+
+# -- what each takes more
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A layer and its time; one that ran in the kernel of another names it."""
+
+    name: str
+    op: str = "Conv"
+    ms: float | None = 1.0
+    inside: str | None = None
+    shape: Shape = (1, 8)
+    precision: str = "float32"
+    provider: str = "CPUExecutionProvider"
+
+
+STEADY = tuple(0.01 * (index % 5 - 2) for index in range(20))
+
+
+def profile(
+    *rows: Ran,
+    others: Sequence[tuple[RowKind, str, float]] = (),
+    engine: EngineFacts = ENGINE,
+    runs: Sequence[float] = STEADY,
+    uncounted: tuple[Uncounted, ...] = (),
+) -> CaseProfile:
+    """A case that ran. The times of the runs are those of the rows and so much more, in ms."""
+
+    def by_run(ms: float) -> tuple[float, ...]:
+        return tuple((ms + ms * more) * NS_PER_MS for more in runs)
+
+    graph = tuple(layer(x.name, x.op, x.shape, precision=x.precision) for x in rows)
+    places = {x.name: index for index, x in enumerate(rows)}
+    times = [
+        LayerTime(
+            kind=RowKind.LAYER,
+            kernel=x.name,
+            ns=x.ms * NS_PER_MS,
+            layer=index,
+            fused=tuple(places[y.name] for y in rows if y.inside == x.name),
+            provider=x.provider,
+            precision=x.precision,
+            runs_ns=by_run(x.ms),
+        )
+        for index, x in enumerate(rows)
+        if x.ms is not None and x.inside is None
+    ]
+    times += [
+        LayerTime(kind=kind, kernel=kernel, ns=ms * NS_PER_MS, runs_ns=by_run(ms))
+        for kind, kernel, ms in others
+    ]
+    total_ms = sum(time.ns for time in times) / NS_PER_MS
+    made = make_measurement(max(total_ms, 0.001), half_width=None)
+    measured = replace(made, layer_times=tuple(times), engine=engine)
+    return CaseProfile(Case(1, 1), StaticProfile(graph, 0, 0, 0, uncounted), measured)
+
+
+def explained(
+    before: CaseProfile,
+    after: CaseProfile,
+    ratio: tuple[float, float] = SLOWER,
+    plans: tuple[Plan, Plan] | None = None,
+) -> Explanation:
+    old_plan, new_plan = plans or (None, None)
+    return explain(before, after, old_plan, new_plan, ratio)
+
+
+def type_of(found: Explanation, op: str) -> LayerTypeChange:
+    return next(change for change in found.layer_types if change.op == op)
+
+
+def layer_of(found: Explanation, name: str) -> LayerChange:
+    def is_named(change: LayerChange) -> bool:
+        rows = (change.before, change.after)
+        return any(r is not None and r.static is not None and r.static.name == name for r in rows)
+
+    return next(change for change in found.layers if is_named(change))
+
+
+def test_shares_of_the_difference_have_a_sign_and_sum_to_one() -> None:
+    before = profile(Ran("a", ms=2.0), Ran("b", "Relu", 1.0), others=[(RowKind.LAYOUT, "R", 0.5)])
+    after = profile(Ran("a", ms=4.0), Ran("b", "Relu", 0.5), others=[(RowKind.LAYOUT, "R", 1.0)])
+    found = explained(before, after)
+    assert [change.op for change in found.layer_types] == ["Conv", "layout", "Relu"]
+    shares = {c.op: c.time.share for c in found.layer_types if c.time is not None}
+    assert shares == pytest.approx({"Conv": 1.0, "layout": 0.25, "Relu": -0.25})
+
+
+TIMES = st.lists(st.sampled_from([0.5, 1.0, 2.0, 4.0]), min_size=2, max_size=4)
+
+
+@given(TIMES, TIMES)
+def test_types_and_layers_each_explain_the_whole_difference(
+    old: list[float], new: list[float]
+) -> None:
+    ops = ("Conv", "Relu", "Add")
+    sides = [
+        profile(*(Ran(f"x{i}", ops[i % 3], ms) for i, ms in enumerate(times)))
+        for times in (old, new)
+    ]
+    found = explained(sides[0], sides[1])
+    total = (sum(new) - sum(old)) * NS_PER_MS
+    for changes in (found.layer_types, found.layers):
+        times = [change.time for change in changes if change.time is not None]
+        assert sum(time.ns for time in times) == pytest.approx(total)
+        if total:
+            assert sum(time.share or 0.0 for time in times) == pytest.approx(1.0)
+        else:
+            assert {time.share for time in times} <= {None}
+
+
+@pytest.mark.parametrize(("ratio", "is_real"), [((0.99, 1.2), False), ((1.01, 1.2), True)])
+def test_within_the_noise_no_row_has_a_share(ratio: tuple[float, float], is_real: bool) -> None:  # noqa: FBT001  # a parameter
+    found = explained(profile(Ran("a")), profile(Ran("a", ms=1.1)), ratio)
+    time = type_of(found, "Conv").time
+    assert time is not None
+    assert time.ns == pytest.approx(0.1 * NS_PER_MS)
+    assert (time.share is not None) == is_real
+    assert bool(found.reasons) == is_real
+
+
+@pytest.mark.parametrize(("half_width", "is_real"), [(0.01, True), (0.2, False)])
+def test_without_a_duet_the_intervals_of_both_latencies_decide(
+    half_width: float,
+    is_real: bool,  # noqa: FBT001  # a parameter
+) -> None:
+    sides = []
+    for ms in (1.0, 1.1):
+        case = profile(Ran("a", ms=ms))
+        assert case.measured is not None
+        latency = make_measurement(ms, half_width=half_width).latency
+        sides.append(replace(case, measured=replace(case.measured, latency=latency)))
+    time = type_of(explain(sides[0], sides[1]), "Conv").time
+    assert time is not None
+    assert (time.share is not None) == is_real
+
+
+def test_intervals_are_those_of_runs_in_turn_where_drift_cancels() -> None:
+    """Both sides become slower by half in the last runs; their difference hardly does."""
+    drift = tuple(0.5 * (index > 9) for index in range(20))
+    found = explained(profile(Ran("a"), runs=drift), profile(Ran("a", ms=1.1), runs=drift))
+    time = type_of(found, "Conv").time
+    assert time is not None
+    assert (time.low_ns, time.high_ns) == pytest.approx((0.1 * NS_PER_MS, 0.15 * NS_PER_MS))
+
+
+def test_too_few_runs_have_no_interval() -> None:
+    found = explained(profile(Ran("a"), runs=[0.0] * 7), profile(Ran("a", ms=2), runs=[0.0] * 7))
+    time = type_of(found, "Conv").time
+    assert time is not None
+    assert time.low_ns is time.high_ns is None
+
+
+@pytest.mark.parametrize("count", [8, 9, 20, 57, 100])
+def test_as_many_runs_lie_outside_as_the_confidence_allows(count: int) -> None:
+    rank = _rank(count)
+    assert rank is not None
+    assert 2 * scipy.stats.binom.cdf(rank, count, 0.5) <= 1 - CONFIDENCE
+    assert 2 * scipy.stats.binom.cdf(rank + 1, count, 0.5) > 1 - CONFIDENCE
+    assert _median_interval(list(range(count))) == (rank, count - 1 - rank)
+
+
+def test_a_layer_of_one_side_has_a_row_of_one_side() -> None:
+    found = explained(
+        profile(Ran("a"), Ran("b", "Exp", 0.2)), profile(Ran("a"), Ran("c", "Sin", 0.7))
+    )
+    new, gone = layer_of(found, "c"), layer_of(found, "b")
+    assert new.before is None
+    assert gone.after is None
+    assert new.time is not None
+    assert gone.time is not None
+    assert (new.time.share, gone.time.share) == pytest.approx((1.4, -0.4))
+    assert found.layers[0] is new
+    assert found.layers[-1] is gone
+
+
+def test_equal_fused_sets_are_one_kernel_wherever_its_time_is_shown() -> None:
+    before = profile(Ran("mul", "MatMul", None, inside="add"), Ran("add", "Add", 1.0))
+    after = profile(Ran("mul", "MatMul", 1.5), Ran("add", "Add", None, inside="mul"))
+    (change,) = explained(before, after).layers
+    assert change.time is not None
+    assert change.time.ns == pytest.approx(0.5 * NS_PER_MS)
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.before.qualified_op, change.after.qualified_op) == ("Add", "MatMul")
+
+
+def test_without_layer_times_only_the_graphs_are_compared() -> None:
+    after = profile(Ran("a"), Ran("b", "Exp"))
+    found = explained(replace(profile(Ran("a")), measured=None), after)
+    assert found.layers == ()
+    assert found.reasons == ("1 Exp added (first: b): +10 MACs",)
+    assert {change.time for change in found.layer_types} == {None}
+
+
+def test_a_function_without_a_graph_has_only_its_runtime() -> None:
+    sides = [
+        replace(profile(others=[(RowKind.OVERHEAD, "", ms)]), counted=None) for ms in (1.0, 1.5)
+    ]
+    (change,) = explained(sides[0], sides[1]).layer_types
+    assert change.op == "runtime overhead"
+    assert change.time is not None
+    assert change.time.share == 1.0
+
+
+# -- why
+
+
+def test_a_time_within_the_noise_explains_nothing() -> None:
+    """The layer takes 0.2 ms more, and its runs are half a millisecond above or below that."""
+    before = profile(Ran("a"), Ran("b", "Relu", 1.0), runs=[0.0] * 20)
+    after = profile(Ran("a"), Ran("b", "Relu", 1.2, shape=(1, 9)), runs=[-0.5, 0.5] * 10)
+    (reason,) = explained(before, after).reasons
+    assert reason == (
+        "1 of 1 Relu of another shape (first: b, output 1x8 -> 1x9): +0.200 ms, within the noise"
+    )
+
+
+def test_fusions_that_were_lost_are_counted_by_pattern_with_what_they_cost() -> None:
+    def net(*, is_fused: bool) -> CaseProfile:
+        rows = []
+        for index in range(3):
+            rows.append(Ran(f"layer{index}.conv", "Conv", 1.0))
+            inside = f"layer{index}.conv" if is_fused or index == 0 else None
+            rows.append(Ran(f"layer{index}.relu", "Relu", None if inside else 0.2, inside))
+        return profile(*rows, Ran("fc", "Gemm", 1.0 if is_fused else 1.1))
+
+    lost = explained(net(is_fused=True), net(is_fused=False))
+    assert lost.reasons == (
+        (
+            "2 Conv+Relu fusions lost (first: layer1.conv):"
+            " explains 80 % of the difference (+0.400 ms)"
+        ),
+        "Gemm: the same layer takes 1.10x as long: explains 20 % of the difference (+0.100 ms)",
+    )
+    won = explained(net(is_fused=False), net(is_fused=True), (0.8, 0.9))
+    assert won.reasons[0] == (
+        "2 Conv+Relu fusions won (first: layer1.conv): explains 80 % of the difference (-0.400 ms)"
+    )
+
+
+def test_a_larger_fusion_that_lost_a_part_is_one_fusion_lost() -> None:
+    before = profile(
+        Ran("c"), Ran("a", "Add", None, inside="c"), Ran("r", "Relu", None, inside="c")
+    )
+    after = profile(Ran("c"), Ran("a", "Add", None, inside="c"), Ran("r", "Relu", 0.5))
+    (reason,) = explained(before, after).reasons
+    assert reason.startswith("1 Conv+Add+Relu fusion lost (first: c)")
+
+
+def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:
+    before = profile(Ran("c"), Ran("i", "Identity", None, inside="c"))
+    after = profile(Ran("c", ms=1.5), Ran("i", "Identity", None))
+    plans = (Plan(()), Plan(()))
+    (reason,) = explained(before, after, plans=plans).reasons
+    assert reason.startswith("Conv: the same layer takes 1.50x as long")
+
+
+def test_operators_that_were_added_are_named_with_what_they_take() -> None:
+    before = profile(Ran("a", ms=4.0), Ran("gone", "Sin", 0.5))
+    after = profile(Ran("a", ms=4.0), Ran("t1", "Transpose", 1.0), Ran("t2", "Transpose", 0.5))
+    assert explained(before, after).reasons == (
+        "2 Transpose added (first: t1): explains 150 % of the difference (+1.50 ms)",
+        "1 Sin removed, none left (first: gone): -0.500 ms",
+    )
+
+
+def test_layers_of_another_size_are_told_by_what_changed() -> None:
+    before = profile(Ran("a"), Ran("b"), Ran("c", "Relu", 0.1))
+    after = profile(Ran("a", ms=3.0, shape=(1, 16)), Ran("b"), Ran("c", "Relu", 0.1))
+    (reason,) = explained(before, after).reasons
+    assert reason == (
+        "1 of 2 Conv of another shape (first: a, output 1x8 -> 1x16):"
+        " explains 100 % of the difference (+2.00 ms)"
+    )
+
+
+def test_another_precision_and_another_provider_are_told() -> None:
+    before = profile(
+        Ran("a", precision="float16"), Ran("b", provider="XnnpackExecutionProvider"),
+        Ran("c", "Relu"),
+    )  # fmt: skip
+    after = profile(Ran("a", ms=2.0), Ran("b", ms=1.5), Ran("c", "Relu"))
+    assert explained(before, after).reasons == (
+        (
+            "Conv: 1 layer in float32, before in float16 (first: a):"
+            " explains 67 % of the difference (+1.00 ms)"
+        ),
+        (
+            "Conv: 1 layer on CPU, before on Xnnpack (first: b):"
+            " explains 33 % of the difference (+0.500 ms)"
+        ),
+    )
+
+
+def step(name: str, op: str, inputs: str, outputs: str) -> PlanNode:
+    return PlanNode(name, op, "", tuple(inputs.split()), tuple(outputs.split()))
+
+
+def test_kernels_that_the_engine_puts_in_are_counted_in_its_plan() -> None:
+    rows = (Ran("a"), Ran("b"))
+    before = profile(*rows)
+    after = profile(*rows, others=[(RowKind.LAYOUT, "ReorderInput", 0.5)])
+    conv, last = step("a", "Conv", "x", "t"), step("b_nchwc", "Conv", "r2", "y")
+    moves = (step("r1", "ReorderInput", "t", "r"), step("r2", "ReorderInput", "r", "r2"))
+    plans = Plan((conv, last)), Plan((conv, *moves, last))
+    assert explained(before, after, plans=plans).reasons == (
+        (
+            "2 ReorderInput kernels put in by the engine, none before (first: before b):"
+            " explains 100 % of the difference (+0.500 ms)"
+        ),
+    )
+    back = explained(after, before, (0.7, 0.9), plans[::-1]).reasons
+    assert back == (
+        (
+            "no ReorderInput kernels put in by the engine any more, 2 before:"
+            " explains 100 % of the difference (-0.500 ms)"
+        ),
+    )
+    assert (
+        explained(before, after)
+        .reasons[0]
+        .startswith("ReorderInput kernels put in by the engine, none before:")
+    )
+
+
+def test_where_all_is_slower_by_one_factor_the_machine_or_the_runtime_is_named() -> None:
+    def net(factor: float, last: float = 1.0) -> CaseProfile:
+        return profile(
+            Ran("a", ms=4.0 * factor),
+            Ran("b", "Gemm", 2.0 * factor),
+            Ran("c", "Exp", last * factor),
+        )
+
+    (reason,) = explained(net(1.0), net(1.2)).reasons
+    assert reason == (
+        "every layer type is slower by about the same factor (1.20x to 1.20x):"
+        " look at the runtime or the machine"
+    )
+    assert "every layer type is faster" in explained(net(1.2), net(1.0), (0.8, 0.9)).reasons[0]
+    uneven = explained(net(1.0), net(1.2, last=1.6)).reasons
+    assert not any("the same factor" in reason for reason in uneven)
+
+
+def test_of_one_type_it_is_the_layers_that_are_slower_alike() -> None:
+    sides = [profile(*(Ran(f"x{i}", ms=factor) for i in range(3))) for factor in (1.0, 1.1)]
+    assert (
+        explained(sides[0], sides[1])
+        .reasons[0]
+        .startswith("every layer is slower by about the same factor")
+    )
+
+
+def test_one_factor_is_no_reason_where_the_graph_changed() -> None:
+    sides = [
+        profile(Ran("a", ms=4 * n, shape=(1, 8 * n)), Ran("b", "Exp", 2.0 * n, shape=(1, 8 * n)))
+        for n in (1, 2)
+    ]
+    reasons = explained(sides[0], sides[1]).reasons
+    assert len(reasons) == 2
+    assert not any("the same factor" in reason for reason in reasons)
+
+
+def test_another_engine_and_its_options_are_told_last() -> None:
+    old = EngineFacts("onnxruntime", "1.20.1", options={"level": "all"})
+    new = EngineFacts("onnxruntime", "1.31.1", options={})
+    found = explained(profile(Ran("a"), engine=old), profile(Ran("a", ms=2.0), engine=new))
+    assert found.reasons[1:] == (
+        "another engine: onnxruntime 1.20.1 before, onnxruntime 1.31.1 now",
+        "option level: all before, not set now",
+    )
+
+
+def test_an_unclear_count_is_still_said() -> None:
+    missing = (Uncounted("Blend", "my.ops", 1, "no rule"),)
+    found = explained(profile(Ran("a"), uncounted=missing), profile(Ran("a", ms=2.0)))
+    assert found.reasons[-1] == "MACs are lower bounds: my.ops::Blend could not be counted"
+
+
+def test_reasons_show_names_escaped() -> None:
+    found = explained(profile(Ran("a")), profile(Ran("a"), Ran("b\x1b[31m", "Evil\n", 1.0)))
+    assert found.reasons[0].startswith(r"1 Evil\n added (first: b\x1b[31m)")
+
+
+def test_what_an_engine_really_did_is_told_by_the_layers_it_happened_to() -> None:
+    """Of three blocks the second has an operator between its convolution and its activation."""
+    weights = {f"w{index}": np.ones((4, 4, 3, 3), np.float32) for index in range(3)}
+    blocks = [
+        f"[block{i}_conv] c{i} = Conv<pads=[1,1,1,1]>(x{i}, w{i}) "
+        f"[block{i}_relu] x{i + 1} = Relu(c{i})"
+        for i in range(3)
+    ]
+    parted = blocks[1].replace("[block1_relu]", "[block1_abs] a1 = Abs(c1) [block1_relu]")
+    parted = parted.replace("Relu(c1)", "Relu(a1)")
+    setup = Setup(policy=SamplingPolicy(max_seconds=0.2))
+    cases = [
+        measure_model(
+            parse(f"g (float[1,4,8,8] x0) => (x3) {{ {' '.join(text)} }}", weights=weights),
+            ProfileRequest(),
+            setup,
+        ).cases[0]
+        for text in (blocks, [blocks[0], parted, blocks[2]])
+    ]
+    # Which share is whose depends on the machine; what happened does not.
+    found = explain(cases[0], cases[1])
+    facts = [reason.partition(")")[0] for reason in found.reasons]
+    assert "1 Abs added (first: block1_abs" in facts
+    assert "1 Conv+Relu fusion lost (first: block1_conv" in facts
+    total = sum(change.time.ns for change in found.layers if change.time is not None)
+    latencies = [case.latency.median_ns for case in cases]
+    assert total == pytest.approx(latencies[1] - latencies[0])

@@ -1,0 +1,176 @@
+"""Which cases are the very same as recorded: model, inputs, engine and options."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.plan import plan_update
+from pytest_modelperf.baselines.recording import record_counts
+from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
+from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.comparing.by_duet import Compared, Side, settle
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.graph.binding import parse_input_spec
+from pytest_modelperf.profiler.given_inputs import read_given
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
+from tests.support.small_models import ones, parse, save_beside
+
+TOP = """g (float[1,H,W] x, int64[1] k) => (float[1,H,C] y, int64[1,H,C] i) {
+    y, i = TopK(x, k)
+}"""
+OPTIONS = {"graph_optimization_level": "basic"}
+PLACE = Place(Case(1, 1), 1, 1, lambda _: None)
+DAY = dt.date(2026, 1, 31)
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """How the model is run: what is given of its inputs, and the options of its engine."""
+
+    inputs: tuple[str, ...] = ("x:f32:1x8x8", "k:i64:1:5")
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def bind(self, path: Path) -> Model:
+        given = read_given(self.arrays) if self.arrays else None
+        specs = tuple(map(parse_input_spec, self.inputs))
+        return Model.load(str(path), ProfileRequest(inputs=specs, given=given), Extensions())
+
+
+def run_case(model: Model, way: Way) -> StoredCase:
+    """What is stored of a case that ran."""
+    facts = model_facts(model.file, reads_all=True)
+    packages = {"onnxruntime": importlib.metadata.version("onnxruntime")}
+    return replace(
+        store_case(CaseProfile(PLACE.case, model.static), facts, Provenance(date=DAY)),
+        provenance=Provenance(date=DAY, packages=packages),
+        engine="onnxruntime",
+        options=dict(way.options),
+        inputs=model.given_inputs(),
+    )
+
+
+def settled(stored: StoredCase, model: Model, way: Way) -> Compared | None:
+    setup = Setup(options=way.options)
+    baseline = ModelBaseline(model=model_facts(model.file), cases=(stored,))
+    return settle(Side(str(model.file.path), setup, baseline), model, setup, PLACE)
+
+
+def verdict(before: Way, now: Way, path: Path, **older: Any) -> Verdict | None:  # noqa: ANN401  # any field
+    """The verdict without a run; None where the twin has to be run."""
+    stored = replace(run_case(before.bind(path), before), **older)
+    found = settled(stored, now.bind(path), now)
+    return None if found is None else found.comparison.verdict
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "top.onnx"
+    path.write_bytes(parse(TOP).SerializeToString())
+    return path
+
+
+LARGE = np.ones((1, 8, 8), np.float32)
+USUAL = Way()
+GIVEN = Way(inputs=("k:i64:1:5",), arrays={"x": LARGE})
+WAYS: Mapping[str, tuple[Way, Way, Verdict | None]] = {
+    "the same": (USUAL, Way(), Verdict.UNCHANGED),
+    "the same options": (Way(options=OPTIONS), Way(options=dict(OPTIONS)), Verdict.UNCHANGED),
+    "an option added": (USUAL, Way(options=OPTIONS), None),
+    "an option removed": (Way(options=OPTIONS), USUAL, None),
+    "another value": (Way(options=OPTIONS), Way(options=dict.fromkeys(OPTIONS, "all")), None),
+    "the same arrays": (GIVEN, replace(GIVEN, arrays={"x": LARGE.copy()}), Verdict.UNCHANGED),
+    "an array of other values": (GIVEN, replace(GIVEN, arrays={"x": 2 * LARGE}), None),
+    "an array of another shape": (
+        GIVEN,
+        replace(GIVEN, arrays={"x": np.ones((1, 64, 64), np.float32)}),
+        Verdict.NEW,
+    ),
+    "another shape": (USUAL, Way(inputs=("x:f32:1x64x64", "k:i64:1:5")), Verdict.NEW),
+    "another k": (USUAL, Way(inputs=("x:f32:1x8x8", "k:i64:1:7")), Verdict.NEW),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "now", "expected"), WAYS.values(), ids=WAYS)
+def test_only_what_runs_in_every_way_as_before_is_unchanged(
+    before: Way, now: Way, expected: Verdict | None, path: Path
+) -> None:
+    assert verdict(before, now, path) is expected
+
+
+def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
+    now = Way(inputs=("x:f32:1x8x8", "k:i64:1:7"))
+    found = settled(run_case(USUAL.bind(path), USUAL), now.bind(path), now)
+    assert found is not None
+    (reason,) = found.comparison.reasons
+    assert reason == (
+        "the baseline of b1-c1 was recorded on other inputs: k:int64:1:5, x:float32:1x8x8. "
+        "Now: k:int64:1:7, x:float32:1x8x8. Give the same or record it anew"
+    )
+
+
+@pytest.mark.parametrize("unknown", ["inputs", "options", "provenance"])
+def test_what_an_older_version_did_not_say_has_to_run(unknown: str, path: Path) -> None:
+    assert verdict(USUAL, USUAL, path, **{unknown: None}) is None
+
+
+def test_another_version_of_the_engine_has_to_run(path: Path) -> None:
+    older = Provenance(date=DAY, packages={"onnxruntime": "1.0.0"})
+    assert verdict(USUAL, USUAL, path, provenance=older) is None
+
+
+def test_other_weights_in_a_file_beside_the_model_have_to_run(tmp_path: Path) -> None:
+    text = "g (float[1,64] x) => (float[1,64] y) { y = MatMul(x, w) }"
+    way, path = Way(inputs=()), tmp_path / "m.onnx"
+    weights = save_beside(parse(text, weights={"w": ones(64, 64)}), path)
+    graph, stored = path.read_bytes(), run_case(way.bind(path), way)
+    same = settled(stored, way.bind(path), way)
+    assert same is not None
+    assert same.comparison.verdict is Verdict.UNCHANGED
+    weights.write_bytes(bytes(weights.stat().st_size))
+    assert path.read_bytes() == graph
+    assert settled(stored, way.bind(path), way) is None
+
+
+def counted_over(stored: StoredCase, model: Model) -> StoredCase:
+    """What is stored of a case that ran, after a run that only counts."""
+    counted = record_counts("top", model, DAY, PLACE)
+    (now,) = counted.cases
+    before = plan_update(None, replace(counted, cases=(stored,))).after
+    now = replace(now, provenance=Provenance(date=DAY, packages={"onnxruntime": "9.9.9"}))
+    after = plan_update(before, replace(counted, cases=(now,))).after
+    assert after is not None
+    (found,) = after.model.cases
+    return found
+
+
+def test_a_run_that_only_counts_does_not_make_a_new_engine_that_of_the_recording(
+    path: Path,
+) -> None:
+    model = USUAL.bind(path)
+    stored = run_case(model, USUAL)
+    assert stored.static is not None
+    # As another version of ours counted it.
+    older = replace(stored, static=replace(stored.static, elementwise_ops=1))
+    found = counted_over(older, model)
+    assert found.static == stored.static
+    assert (found.engine, found.options, found.inputs) == ("onnxruntime", {}, stored.inputs)
+    assert found.provenance == stored.provenance
+
+
+def test_counts_on_other_inputs_take_over_nothing_that_a_run_told(path: Path) -> None:
+    other = Way(inputs=("x:f32:1x8x8", "k:i64:1:7"))
+    found = counted_over(run_case(USUAL.bind(path), USUAL), other.bind(path))
+    assert (found.engine, found.options) == (None, None)

@@ -1,0 +1,733 @@
+"""The texts of a measured comparison: what happened, how sure, why, and what to type."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+
+from pytest_modelperf.compare import compare_profiles
+from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.markdown import render_markdown
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    Comparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    TimeChange,
+    Verdict,
+)
+from pytest_modelperf.comparing.tables import layer_type_time_tables
+from pytest_modelperf.comparing.text import render_comparison
+from pytest_modelperf.profiler.measurements import LayerTime, RowKind
+from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFacts, StaticLayer
+from pytest_modelperf.report.markdown import escape_markdown
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
+from tests.support.checkout import ROOT
+from tests.support.profiles import static_classifier
+
+NS_PER_MS = 1e6
+PASSED, REGRESSED = Verdict.PASSED, Verdict.REGRESSED
+
+
+def kind(op: str, count: int, ms: float | None) -> LayerType:
+    ns = None if ms is None else ms * NS_PER_MS
+    return LayerType(op, "", count, 0, 0, 0, 0, 0, 0, ns)
+
+
+def change(ms: float, share: float | None = None, width: float = 0.09) -> TimeChange:
+    return TimeChange(
+        ns=ms * NS_PER_MS,
+        low_ns=(ms - width) * NS_PER_MS,
+        high_ns=(ms + width) * NS_PER_MS,
+        share=share,
+    )
+
+
+def row(name: str, op: str, ms: float | None) -> LayerRow:
+    layer = StaticLayer(
+        id=name, name=name, op_type=op, domain="", weight=None, precision="float32", macs=0,
+        elementwise_ops=0, backward_macs=0, params=0, weight_bytes=0, output_bytes=4,
+        input_shape=(1,), output_shape=(1,),
+    )  # fmt: skip
+    if ms is None:
+        return LayerRow(layer, runs_in="conv2")
+    return LayerRow(layer, LayerTime(kind=RowKind.LAYER, kernel=name, ns=ms * NS_PER_MS, layer=0))
+
+
+def latency(  # noqa: PLR0913, PLR0917  # each is one thing that a metric tells
+    percent: str,
+    before: float,
+    after: float,
+    verdict: Verdict,
+    interval: tuple[float, float],
+    detectable: float = 0.012,
+    *,
+    gated: bool = True,
+) -> Metric:
+    return Metric(
+        f"latency_{percent}", before, after, verdict, gated, interval, detectable,
+        allowed=0.03 if gated else None,
+    )  # fmt: skip
+
+
+def exact(name: str, before: int, after: int, *, gated: bool = True) -> Metric:
+    verdict = PASSED if after == before else REGRESSED
+    return Metric(name, before, after, verdict, gated, allowed=0.0 if gated else None)
+
+
+GRAPH = (
+    exact("macs", 4_089_184_256, 4_089_184_256),
+    exact("params", 25_610_152, 25_610_152),
+    exact("activation_bytes", 88_000_000, 88_000_000, gated=False),
+    exact("peak_activation_bytes", 9_633_792, 12_845_056, gated=False),
+)
+SLOWER = CaseComparison(
+    Case(8, 2),
+    (
+        latency("p50", 26.10, 29.18, REGRESSED, (1.102, 1.131)),
+        latency("p95", 27.02, 30.26, REGRESSED, (1.091, 1.144)),
+        latency("p90", 26.81, 29.77, REGRESSED, (1.09, 1.14), gated=False),
+        *GRAPH,
+    ),
+    (
+        LayerTypeChange(
+            "Conv", kind("Conv", 53, 20.11), kind("Conv", 53, 22.40), change(2.29, 0.74)
+        ),
+        LayerTypeChange("Relu", kind("Relu", 49, None), kind("Relu", 49, 0.51), change(0.51, 0.17)),
+        LayerTypeChange("Transpose", None, kind("Transpose", 4, 0.31), change(0.31, 0.10)),
+        LayerTypeChange(
+            "MatMul", kind("MatMul", 1, 1.20), kind("MatMul", 1, 1.19), change(-0.01, -0.003)
+        ),
+        LayerTypeChange("Add", kind("Add", 16, 2.21), kind("Add", 16, 2.22), change(0.01, 0.003)),
+        LayerTypeChange(
+            "layout", kind("layout", 0, 2.58), kind("layout", 0, 2.55), change(-0.03, -0.01)
+        ),
+    ),
+    (
+        (
+            "12 Conv+Relu fusions lost (first: layer1.0/conv2):"
+            " explains 91 % of the difference (+2.80 ms)"
+        ),
+        "4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)",
+        "no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms",
+    ),
+    (
+        LayerChange(
+            row("layer1.0/conv2", "Conv", 1.31),
+            row("layer1.0/conv2", "Conv", 1.92),
+            change(0.61, 0.2),
+        ),
+        LayerChange(
+            row("layer1.0/relu", "Relu", None),
+            row("layer1.0/relu", "Relu", 0.12),
+            change(0.12, 0.04),
+        ),
+        LayerChange(None, row("layer4/Transpose", "Transpose", 0.11), change(0.11, 0.036)),
+        LayerChange(row("layer4/Identity", "Identity", 0.02), None, change(-0.02, -0.006)),
+    ),
+    (OutputChange(name="logits", max_absolute=0.0, max_relative=0.0, cosine=1.0),),
+    rounds=9,
+    seconds=2.13,
+)
+OPEN = CaseComparison(
+    Case(1, 1),
+    (
+        latency("p50", 3.304, 3.371, PASSED, (1.004, 1.029)),
+        latency("p95", 3.52, 3.66, Verdict.INCONCLUSIVE, (0.987, 1.095), 0.041),
+        *GRAPH,
+    ),
+    (
+        LayerTypeChange("Conv", kind("Conv", 53, 2.511), kind("Conv", 53, 2.552), change(0.041)),
+        LayerTypeChange(
+            "layout", kind("layout", 0, 0.793), kind("layout", 0, 0.819), change(0.026)
+        ),
+    ),
+    outputs=(
+        OutputChange(name="logits", max_absolute=3.1e-05, max_relative=0.00042, cosine=0.9999999),
+        OutputChange(name="boxes", difference="differ in shape: 1x100x4 before, 1x300x4 now"),
+    ),
+    notes=("the worker was not pinned to its processors",),
+    rounds=35,
+    seconds=10.02,
+)
+FASTER = CaseComparison(
+    Case(4, 1),
+    (latency("p50", 13.41, 12.29, Verdict.IMPROVED, (0.903, 0.93)), *GRAPH),
+    (
+        LayerTypeChange(
+            "Conv", kind("Conv", 53, 12.01), kind("Conv", 53, 10.92), change(-1.09, 0.97)
+        ),
+        LayerTypeChange("Gemm", kind("Gemm", 1, 1.40), kind("Gemm", 1, 1.37), change(-0.03, 0.03)),
+    ),
+    (
+        (
+            "12 Conv+Relu fusions won (first: layer1.0/conv2):"
+            " explains 97 % of the difference (-1.09 ms)"
+        ),
+    ),
+    rounds=6,
+    seconds=1.4,
+)
+SAME = CaseComparison(
+    Case(1, 2), GRAPH, (), notes=("the same model, engine and options",), outcome=Verdict.UNCHANGED
+)
+BROKEN = CaseComparison(
+    Case(64, 2),
+    GRAPH[:2],
+    (),
+    failure="the worker was ended by SIGKILL in round 3:\nit had 1.9 GiB of 2 GiB",
+)
+BUDGET = CaseComparison(
+    Case(8, 1),
+    (
+        Metric(
+            "latency_p95", None, 14.21, Verdict.OVER_BUDGET, limit=12.0, after_interval=(13.8, 14.7)
+        ),
+    ),
+    (),
+    rounds=6,
+    seconds=1.0,
+)
+
+
+def compared(*cases: CaseComparison) -> Comparison:
+    before, after = (ModelFacts(f"encoder{n}.onnx", None, None, 1) for n in ("", "2"))
+    return Comparison(before, after, cases, 0.03, 0.99, ("onnxruntime 1.31.1",))
+
+
+def text(*cases: CaseComparison, width: int | None = 80) -> str:
+    return render_comparison(compared(*cases), TextStyle(width))
+
+
+def test_a_regression_at_80_columns() -> None:
+    assert text(SLOWER) == snapshot("""\
+encoder.onnx -> encoder2.onnx: regressed
+on onnxruntime 1.31.1
+b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed
+  +3 %; also p95 latency
+
+metric           before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs            4.089 G    4.089 G      0 %                       0 %  passed
+params          25.61 M    25.61 M      0 %                       0 %  passed
+peak activa…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+
+total                26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change  explains
+──────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
+     difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the
+     difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+""")
+
+
+def test_a_regression_at_160_columns() -> None:
+    assert text(SLOWER, width=160) == snapshot("""\
+encoder.onnx -> encoder2.onnx: regressed
+on onnxruntime 1.31.1
+b8-c2 regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
+
+metric               before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────────
+p50 latency        26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency        27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency        26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs                4.089 G    4.089 G      0 %                       0 %  passed
+params              25.61 M    25.61 M      0 %                       0 %  passed
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+
+total                26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change       interval  explains
+─────────────────────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+""")
+
+
+def rows_of(case: CaseComparison) -> dict[str, str]:
+    """The first and the last column of the table by layer type."""
+    table = layer_type_time_tables(case)[0]
+    return {row[0]: row[-1] for row in table.rows}
+
+
+def one_type(op: str, before: float, after: float, share: float | None) -> LayerTypeChange:
+    time = TimeChange(ns=(after - before) * NS_PER_MS, share=share)
+    return LayerTypeChange(op, kind(op, 37, before), kind(op, 37, after), time)
+
+
+def test_what_takes_long_has_a_row_and_a_small_part_of_a_small_difference_has_none() -> None:
+    types = (
+        one_type("Gemm", 2.0, 2.2, 0.9),
+        one_type("Slice", 0.010, 0.013, 0.012),
+        one_type("Sqrt", 0.010, 0.013, 0.012),
+        one_type("MatMul", 6.0, 6.001, 0.005),
+        one_type("Erf", 0.3, 0.29, -0.05),
+    )
+    case = replace(SLOWER, layer_types=types)
+    assert list(rows_of(case)) == ["Gemm", "MatMul", "Erf", "2 other types"]
+
+
+def test_of_many_types_the_heaviest_have_a_row_wherever_they_stand() -> None:
+    some = [one_type(f"Op{n}", 0.2, 0.2, 0.0) for n in range(14)]
+    last = one_type("Conv", 9.0, 5.0, -0.9)
+    rows = list(rows_of(replace(SLOWER, layer_types=(*some, last))))
+    assert rows[-2:] == ["Conv", "3 other types"]
+    assert len(rows) == 13
+
+
+def test_a_row_whose_interval_holds_nothing_is_no_cause() -> None:
+    """Neither among the types nor among the layers, however large it is."""
+    unsure, sure = change(0.8, 0.5, width=0.81), change(0.8, 0.5, width=0.79)
+    layer = SLOWER.layers[0]
+    for time, mark in ((unsure, ""), (sure, "<")):
+        types = (replace(SLOWER.layer_types[0], time=time),)
+        case = replace(SLOWER, layer_types=types, layers=(replace(layer, time=time),))
+        assert rows_of(case) == {"Conv": mark}
+        assert ("layers that explain most" in text(case)) == bool(mark)
+
+
+def test_an_inconclusive_case_says_what_it_could_have_seen_and_what_to_do() -> None:
+    assert text(OPEN) == snapshot("""\
+encoder.onnx -> encoder2.onnx: inconclusive
+on onnxruntime 1.31.1
+b1-c1 inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed
+  +3 %
+this run could see p95 latency +4.1 % or more: give more time with --max-seconds
+  16
+
+metric          before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency   3.304 ms   3.371 ms   +2.0 %  +0.4 … +2.9 %     +3 %  passed
+p95 latency   3.520 ms   3.660 ms   +4.0 %  -1.3 … +9.5 %     +3 %  inconclusive
+MACs           4.089 G    4.089 G      0 %                     0 %  passed
+params         25.61 M    25.61 M      0 %                     0 %  passed
+peak activ…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type  count  before    now  change         interval
+───────────────────────────────────────────────────────────
+Conv           53   2.511  2.552  +0.041  -0.049 … +0.131
+layout              0.793  0.819  +0.026  -0.064 … +0.116
+
+total               3.304  3.371  +0.067
+the difference is within the noise: no row explains it
+
+how: 35 rounds as a duet, 10.0 s
+outputs: boxes: differ in shape: 1x100x4 before, 1x300x4 now
+note: the worker was not pinned to its processors
+
+output on the same inputs  largest difference  relative    cosine
+───────────────────────────────────────────────────────────────────
+logits                                3.1e-05   0.00042  1.000000
+""")
+
+
+def test_of_several_cases_a_table_comes_first_and_then_those_that_matter() -> None:
+    assert text(FASTER, SAME, BROKEN, BUDGET) == snapshot("""\
+encoder.onnx -> encoder2.onnx: over budget, 1 of 4 cases failed
+on onnxruntime 1.31.1
+
+case    verdict                     before       now  change          interval
+──────────────────────────────────────────────────────────────────────────────
+b4-c1   improved     p50 latency  13.41 ms  12.29 ms  -8.4 %     -9.7 … -7.0 %
+b1-c2   unchanged           MACs   4.089 G   4.089 G     0 %
+b64-c2  failed              MACs   4.089 G   4.089 G     0 %
+b8-c1   over budget  p95 latency            14.21 ms          13.80 … 14.70 ms
+
+b4-c1 improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %
+
+metric              before        now   change       interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency       13.41 ms   12.29 ms   -8.4 %  -9.7 … -7.0 %     +3 %  improved
+MACs               4.089 G    4.089 G      0 %                     0 %  passed
+params             25.61 M    25.61 M      0 %                     0 %  passed
+peak activatio…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type  count  before    now  change       interval  explains
+────────────────────────────────────────────────────────────────────
+Conv           53   12.01  10.92   -1.09  -1.18 … -1.00      97 %  <
+Gemm            1    1.40   1.37   -0.03  -0.12 … +0.06       3 %
+
+total               13.41  12.29   -1.12
+
+why: 12 Conv+Relu fusions won (first: layer1.0/conv2): explains 97 % of the
+     difference (-1.09 ms)
+how: 6 rounds as a duet, 1.4 s
+
+b64-c2 failed
+the worker was ended by SIGKILL in round 3:
+it had 1.9 GiB of 2 GiB
+
+metric   before      now  change
+────────────────────────────────────────
+MACs    4.089 G  4.089 G     0 %  passed
+params  25.61 M  25.61 M     0 %  passed
+
+b8-c1 over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
+  12.00 ms
+
+metric            now          interval      allowed
+─────────────────────────────────────────────────────────────────
+p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
+
+how: 6 rounds as a duet, 1.0 s
+
+note: the same model, engine and options
+""")
+
+
+def test_a_case_that_changed_nothing_says_why_nothing_was_measured() -> None:
+    assert text(SAME) == snapshot("""\
+encoder.onnx -> encoder2.onnx: unchanged
+on onnxruntime 1.31.1
+b1-c2 unchanged
+
+metric               before        now   change
+───────────────────────────────────────────────────────
+MACs                4.089 G    4.089 G      0 %  passed
+params              25.61 M    25.61 M      0 %  passed
+activations       83.92 MiB  83.92 MiB      0 %
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+note: the same model, engine and options
+""")
+
+
+def test_a_comparison_as_markdown() -> None:
+    assert render_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot("""\
+### Model performance: regressed, 1 of 3 cases failed
+
+<code>encoder.onnx</code> → <code>encoder2.onnx</code>, on onnxruntime 1.31.1
+
+| case | verdict |  | before | now | change | interval |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+| <code>b8-c2</code> | regressed | p50 latency | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % |
+| <code>b1-c2</code> | unchanged | MACs | 4.089 G | 4.089 G | 0 % |  |
+| <code>b64-c2</code> | failed | MACs | 4.089 G | 4.089 G | 0 % |  |
+
+**<code>b8-c2</code> regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency**
+
+| metric | before | now | change | interval | allowed |  |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+| p50 latency | 26.10 ms | 29.18 ms | +11.8 % | +10.2 … +13.1 % | +3 % | regressed |
+| p95 latency | 27.02 ms | 30.26 ms | +12.0 % | +9.1 … +14.4 % | +3 % | regressed |
+| p90 latency | 26.81 ms | 29.77 ms | +11.0 % | +9.0 … +14.0 % |  |  |
+| MACs | 4.089 G | 4.089 G | 0 % |  | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % |  | 0 % | passed |
+| peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |  |  |
+
+- 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
+- 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+- no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+
+<details><summary>Layers, outputs and how this was measured</summary>
+
+Time by layer type, in ms:
+
+| layer type | count | before | now | change | interval | explains |  |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |
+| <code>Conv</code> | 53 | 20.11 | 22.40 | +2.29 | +2.20 … +2.38 | 74 % | &#60; |
+| <code>Relu</code> | 49 | &#45; | 0.51 | +0.51 | +0.42 … +0.60 | 17 % | &#60; was fused |
+| <code>Transpose</code> | 0 -&#62; 4 | &#45; | 0.31 | +0.31 | +0.22 … +0.40 | 10 % | &#60; new |
+| <code>MatMul</code> | 1 | 1.20 | 1.19 | -0.01 | -0.10 … +0.08 | 0 % |  |
+| <code>Add</code> | 16 | 2.21 | 2.22 | +0.01 | -0.08 … +0.10 | 0 % |  |
+| <code>layout</code> |  | 2.58 | 2.55 | -0.03 | -0.12 … +0.06 | -1 % |  |
+| **total** |  | **26.10** | **29.18** | **+3.08** |  |  |  |
+
+Layers that explain most, in ms:
+
+| layer | type | before | now | change | interval | explains |  |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |
+| <code>layer1.0/conv2</code> | <code>Conv</code> | 1.31 | 1.92 | +0.61 | +0.52 … +0.70 | 20 % | &#60; |
+| <code>layer1.0/relu</code> | <code>Relu</code> | &#45; | 0.12 | +0.12 | +0.03 … +0.21 | 4 % | was fused |
+| <code>layer4/Transpose</code> | <code>Transpose</code> | &#45; | 0.11 | +0.11 | +0.02 … +0.20 | 4 % | new |
+
+- how: 9 rounds as a duet, 2.1 s
+- outputs: the output is equal on the same inputs
+
+</details>
+
+<details><summary><code>b1-c2</code> unchanged</summary>
+
+| metric | before | now | change |  |
+| --- | ---: | ---: | ---: | --- |
+| MACs | 4.089 G | 4.089 G | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % | passed |
+| activations | 83.92 MiB | 83.92 MiB | 0 % |  |
+| peak activations | 9.188 MiB | 12.25 MiB | +33.3 % |  |
+
+- note: the same model, engine and options
+
+</details>
+
+**<code>b64-c2</code> failed**
+
+<pre>the worker was ended by SIGKILL in round 3:<br>it had 1.9 GiB of 2 GiB</pre>
+
+| metric | before | now | change |  |
+| --- | ---: | ---: | ---: | --- |
+| MACs | 4.089 G | 4.089 G | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % | passed |
+""")  # noqa: E501  # a row of Markdown is as long as it is
+
+
+ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 100, 120, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    for cases in (ALL, *((case,) for case in ALL)):
+        lines = text(*cases, width=width).splitlines()
+        assert max(map(display_width, lines)) <= width
+
+
+def test_at_80_columns_no_column_is_left_out_and_no_verdict_is_cut() -> None:
+    for cases in (ALL, *((case,) for case in ALL)):
+        assert "left out" not in text(*cases)
+    assert text(OPEN).count("inconclusive") == 3
+
+
+def test_a_failed_case_is_never_called_passed() -> None:
+    assert "passed" not in text(replace(BROKEN, metrics=())).splitlines()[0]
+    assert text(BROKEN).splitlines()[0].endswith(": failed")
+    worse = replace(BROKEN, metrics=(exact("macs", 1, 2),))
+    assert text(worse).splitlines()[0].endswith(": regressed")
+    assert "SIGKILL" in text(worse)
+
+
+def test_a_percentile_without_enough_samples_asks_for_more_time() -> None:
+    metric = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=float("inf"))
+    shown = text(replace(OPEN, metrics=(metric,)), width=160)
+    assert "b1-c1 inconclusive: too few samples for the p95 latency\n" in shown
+    assert "this run was too short to tell: give more time with --max-seconds" in shown
+
+
+def test_a_change_too_small_for_percent_is_a_number() -> None:
+    metrics = (
+        exact("macs", 4_089_184_256, 4_089_184_256 + 1_500),
+        exact("params", 11_159_041, 11_159_042, gated=False),
+        exact("activation_bytes", 88_000_000, 87_999_996, gated=False),
+    )
+    shown = text(replace(SLOWER, metrics=metrics))
+    for row in ("1.500 k", "+1", "-4 B"):
+        assert f"  {'+' if row == '1.500 k' else ''}{row}" in shown
+    assert "params: only tensors of a single value differ" in shown
+
+
+def test_a_ratio_is_told_where_the_samples_are_too_few_for_the_times() -> None:
+    """A few rounds of a slow model have a ratio each, and fewer inferences than p50 takes."""
+    known = latency("p50", 26.1, 26.1, PASSED, (0.946, 0.997))
+    median = replace(known, before=None, after=None, measured_ratio=0.971)
+    shown = text(replace(SLOWER, metrics=(median,)), width=160)
+    assert "b8-c2 passed: p50 latency -2.9 % (99 % interval -5.4 … -0.3 %), allowed +3 %" in shown
+
+
+def test_what_is_held_against_stored_times_is_not_called_a_duet() -> None:
+    assert "how: 35 rounds against stored times" in text(replace(OPEN, is_duet=False))
+
+
+def test_only_what_is_judged_shows_what_is_allowed() -> None:
+    shown = replace(SLOWER.metrics[2], allowed=0.03)
+    lines = text(replace(SLOWER, metrics=(*SLOWER.metrics[:2], shown))).splitlines()
+    allowed = [line for line in lines if line.startswith("p9") and "+3 %" in line]
+    assert [line.split()[0] for line in allowed] == ["p95"]
+
+
+def test_the_reasons_that_are_left_out_are_counted() -> None:
+    shown = text(replace(SLOWER, reasons=tuple(f"reason {n}" for n in range(9))))
+    assert "why: reason 5" in shown
+    assert "reason 6" not in shown
+    assert "and 3 more, --json has them" in shown
+
+
+def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:
+    profile = static_classifier()
+    shown = render_markdown(compare_profiles(profile, profile))
+    assert shown.startswith("### Model performance: passed\n")
+    assert "| MACs | 442.5 k | 442.5 k | 0 % | passed |" in shown
+
+
+# -- what a name may not do
+
+EVIL = (
+    "a|b`c`<img src=x onerror=alert(1)>@someone #12 \n\n# h *b* [l](http://evil.test) \\| www.e.te"
+)
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def with_names(name: str) -> Comparison:
+    hostile = row(name, name, 1.0)
+    case = replace(
+        SLOWER,
+        case=Case(8, 2, engine=name),
+        layers=(LayerChange(hostile, hostile, change(1.0, 0.5)),),
+        layer_types=(
+            LayerTypeChange(name, kind(name, 1, 1.0), kind(name, 1, 2.0), change(1.0, 1.0)),
+        ),
+        reasons=(f"1 {printable(name)} added",),
+        notes=(name,),
+        failure=f"it said\n{name}",
+        outputs=(
+            OutputChange(name=name, difference=name),
+            OutputChange(name=name, max_absolute=1.0),
+        ),
+    )
+    model = ModelFacts(name, None, None, 1)
+    return Comparison(model, model, (case, SAME), 0.03, 0.99, (name,))
+
+
+def test_a_name_is_shown_as_it_is_and_obeyed_nowhere() -> None:
+    tokens = MARKDOWN.parse(render_markdown(with_names(EVIL)))
+    inline = [child for token in tokens for child in token.children or ()]
+    kinds = {token.type for token in (*tokens, *inline)}
+    assert not kinds & {"link_open", "image", "em_open", "code_inline", "fence", "code_block"}
+    html = [t.content for t in (*tokens, *inline) if t.type.startswith("html")]
+    tags = set(re.findall(r"<[^>]*>", " ".join(html)))
+    ours = ("code", "details", "summary", "pre")
+    assert tags == {f"<{slash}{tag}>" for tag in ours for slash in ("", "/")} | {"<br>"}
+    shown = "".join(t.content for t in inline if t.type in {"text", "text_special"})
+    assert shown.replace("\u200b", "").count(printable(EVIL)) >= 8
+
+
+@given(st.text(max_size=30))
+def test_a_cell_stays_one_cell_whatever_the_name(name: str) -> None:
+    line = f"| x | y |\n| --- | --- |\n| {escape_markdown(name)} | end |"
+    tokens = MARKDOWN.parse(line)
+    cells = [tokens[i + 1] for i, token in enumerate(tokens) if token.type == "td_open"]
+    assert [cell.content == "end" for cell in cells] == [False, True]
+    children = cells[0].children or []
+    assert {child.type for child in children} <= {"text", "text_special"}
+    told = "".join(child.content for child in children).replace("\u200b", "")
+    assert told == printable(name).strip().replace("\u200b", "")
+
+
+@given(st.text(max_size=30))
+@example("12. x")
+@example("1)")
+@example("- x")
+@example("===")
+@example("+")
+@example("    x")
+def test_a_line_of_its_own_stays_one_line_of_text(name: str) -> None:
+    tokens = MARKDOWN.parse(f"{escape_markdown(name)}\n")
+    assert {token.type for token in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
+
+
+@pytest.mark.parametrize("name", ["@someone", "x#12", "GH-7", "http://evil.test", "www.evil.test"])
+def test_what_a_site_would_link_is_broken_by_a_space_of_no_width(name: str) -> None:
+    (paragraph,) = (t for t in MARKDOWN.parse(escape_markdown(name)) if t.type == "inline")
+    shown = "".join(child.content for child in paragraph.children or ())
+    assert name not in shown
+    assert shown.replace("\u200b", "") == name
+
+
+# -- JSON
+
+
+def test_a_measured_comparison_as_json() -> None:
+    document = json.loads(dump_comparison(compared(SLOWER, BROKEN)))
+    assert (document["rounds"], document["seconds"]) == (9, 2.13)
+    assert (document["tolerance"], document["confidence"]) == (0.03, 0.99)
+    slower, broken = document["cases"]
+    assert (broken["verdict"], document["verdict"]) == (None, "regressed")
+    assert broken["failure"].startswith("the worker was ended")
+    p50 = slower["metrics"][0]
+    assert p50["ratio"] == pytest.approx(29.18 / 26.10)
+    assert {key: p50[key] for key in ("name", "before", "interval", "detectable", "allowed")} == {
+        "name": "latency_p50", "before": 26.1, "interval": [1.102, 1.131], "detectable": 0.012,
+        "allowed": 0.03,
+    }  # fmt: skip
+    assert slower["layer_types"][0] == {
+        "op_type": "Conv",
+        "domain": "",
+        "change_ms": 2.29,
+        "change_interval_ms": [2.2, 2.38],
+        "explains": 0.74,
+        "before": slower["layer_types"][0]["before"],
+        "after": slower["layer_types"][0]["after"],
+    }
+    assert slower["layer_types"][0]["after"]["ms"] == 22.4
+    assert slower["layer_types"][2]["before"] is None
+    fused = slower["layers"][1]
+    assert (fused["before"]["ms"], fused["after"]["ms"]) == (None, 0.12)
+    assert fused["before"]["runs_in"] == "conv2"
+    assert slower["outputs"][0]["cosine"] == 1.0
+
+
+def test_a_comparison_of_which_every_case_failed_has_no_verdict() -> None:
+    assert json.loads(dump_comparison(compared(BROKEN)))["verdict"] is None
+    assert json.loads(dump_comparison(compared(BROKEN, SAME)))["verdict"] == SAME.verdict.value
+
+
+def test_no_number_in_json_is_infinite() -> None:
+    metric = replace(SLOWER.metrics[0], detectable=float("inf"), interval=(0.0, float("inf")))
+    case = replace(SLOWER, metrics=(metric,))
+    (found,) = json.loads(dump_comparison(compared(case)))["cases"]
+    assert found["metrics"][0]["detectable"] is None
+    assert found["metrics"][0]["interval"] == [0.0, None]
+
+
+def test_the_page_on_json_names_every_key_of_a_comparison() -> None:
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+
+    def keys(value: object) -> set[str]:
+        if isinstance(value, dict):
+            return set(value).union(*map(keys, value.values()))
+        return set[str]().union(*map(keys, value)) if isinstance(value, list) else set()
+
+    found = keys(json.loads(dump_comparison(compared(*ALL))))
+    assert {"explains", "change_interval_ms", "after_interval", "cosine", "failure"} <= found
+    assert {key for key in found if f"`{key}`" not in page} == set()

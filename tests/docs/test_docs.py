@@ -1,0 +1,475 @@
+"""The documentation holds: its examples run, its figures and names are those of the code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import onnx
+import pytest
+
+from pytest_modelperf.baselines.fidelity import FIDELITY
+from pytest_modelperf.baselines.recording import PROCESSES
+from pytest_modelperf.cli import main
+from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
+from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE
+from pytest_modelperf.errors import BindingError
+from pytest_modelperf.graph.load import load_model
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.graph.twin import KEEP_WEIGHT_BYTES, MAX_MODEL_BYTES, MAX_TWIN_BYTES
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES
+from pytest_modelperf.profiler.conditions import (
+    MAX_OTHERS,
+    MAX_STOLEN,
+    MAX_SWITCHES_PER_SECOND,
+    MAX_THROTTLED,
+)
+from pytest_modelperf.profiler.doctor import LEVEL, POWER
+from pytest_modelperf.profiler.doctor_document import dump_checkups
+from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
+from pytest_modelperf.profiler.inputs import make_inputs
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Checkup, EngineFacts, Noise, Outlook
+from pytest_modelperf.profiler.rig import MAX_LAYER_RUNS
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
+from pytest_modelperf.profiler.static import cost
+from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
+from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
+from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
+from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread
+from pytest_modelperf.stats.stored import FEWEST_PROCESSES
+from tests.support.checkout import ROOT
+from tests.support.command import run
+from tests.support.shown import assert_laid_out, block, headings
+from tests.support.small_models import layer_of, ones, parse, static_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DOCS = ROOT / "docs"
+# Not those that are left out where a wheel is tested.
+PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
+OPERATORS = DOCS / "operators.md"
+ENGINES = DOCS / "engines.md"
+BASELINES = DOCS / "baselines.md"
+STATISTICS = DOCS / "statistics.md"
+SWEEP = DOCS / "sweep.md"
+GATED = """
+    g (float[2,3,8] x, float[8,5] w, float[2,3,5] gate) => (y) {
+        [gate_3] h = my.ops.GatedLinear(x, w, gate)
+        y = Relu(h)
+    }
+"""
+RESULTS = 2 * 3 * 5
+
+
+def blocks(language: str, page: Path = OPERATORS) -> list[str]:
+    """The code blocks of one language, in order."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The calls of modelperf that a page types, as a shell would take them apart."""
+    lines = "".join(blocks("console", page)).replace("\\\n", " ").splitlines()
+    typed = [shlex.split(line, comments=True) for line in lines if line.startswith("$ modelperf ")]
+    return [words[2:] for words in typed]
+
+
+@pytest.fixture
+def gated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
+    """The model that the page speaks of, in a folder together with the extension."""
+    model = parse(GATED)
+    extension, *_ = blocks("python")
+    (tmp_path / "gated.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "gated_ops.py").write_text(extension)
+    monkeypatch.chdir(tmp_path)
+    return model
+
+
+def test_the_extension_counts_what_its_formulas_say(gated: onnx.ModelProto) -> None:
+    extension, *_ = blocks("python")
+    module: dict[str, object] = {}
+    exec(extension, module)  # noqa: S102  # our own page
+    register = module["modelperf_register_operators"]
+    assert callable(register)
+    operators = Operators()
+    register(operators)
+    profile = static_of(gated, operators)
+    layer = layer_of(profile, "my.ops::GatedLinear")
+    assert layer.macs == 2 * 3 * 8 * 5
+    assert layer.elementwise_ops == RESULTS * (32 + 1 + 4 + 1)
+    assert layer.output_shape == (2, 3, 5)
+    assert layer_of(profile, "Relu").elementwise_ops == RESULTS
+    assert profile.coverage == 1.0
+    assert static_of(gated).coverage == 0.0
+
+
+@pytest.mark.usefixtures("gated")
+def test_the_command_takes_the_extension(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (console,) = blocks("console")
+    prompt, command, *arguments = console.split()
+    assert (prompt, command) == ("$", "modelperf")
+    monkeypatch.syspath_prepend(Path.cwd())
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments, "--json", "-"])
+    assert stopped.value.code == 0
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["static"]["coverage"] == 1.0
+
+
+@pytest.mark.usefixtures("gated")
+def test_a_conftest_takes_the_extension(pytester: pytest.Pytester) -> None:
+    extension, test = blocks("python")
+    model = parse(GATED).SerializeToString()
+    (pytester.path / "gated.onnx").write_bytes(model)
+    (pytester.path / "conftest.py").write_text(extension)
+    (pytester.path / "test_gate.py").write_text(test)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.chdir(pytester.path)
+        result = pytester.runpytest_inprocess("--modelperf", "-p", "pytest_modelperf.plugin")
+    result.assert_outcomes(passed=1)
+
+
+def test_the_entry_point_is_of_the_group_that_is_loaded() -> None:
+    (toml,) = blocks("toml")
+    groups = tomllib.loads(toml)["project"]["entry-points"]
+    assert groups.keys() == {PROJECT}
+
+
+def test_the_weights_on_the_page_are_those_of_the_code() -> None:
+    text = OPERATORS.read_text(encoding="utf-8")
+    paragraph = re.search(r"each operation by its weight: (.*?)\.\n", text, re.DOTALL)
+    assert paragraph is not None
+    printed = {
+        name: int(weight)
+        for names, weight in re.findall(r"((?:`\w+`(?:, | and )?)+)(?:\s+are)? (\d+)", paragraph[1])
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    assert printed == {
+        name: getattr(cost, name)
+        for name in dir(cost)
+        if re.match("[A-Z]{3,}$", name) and name != "FREE"
+    }
+
+
+def test_an_engine_is_written_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, plugin = blocks("python", ENGINES)
+    (tmp_path / "reference_engine.py").write_text(engine)
+    (tmp_path / "reference_plugin.py").write_text(plugin)
+    model = parse("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (call,) = (words for words in commands(ENGINES) if "reference" in words)
+    done = run(*call, "--max-seconds", "0.1", "--json", "-")
+    assert done.exit_code == 0, done.err
+    (case,) = json.loads(done.out)["cases"]
+    assert case["engine"]["name"] == "reference"
+    assert case["engine"]["version"] == onnx.__version__
+    assert case["latency"]["min_ms"] > 0
+    refused = run(*call, "--engine-option", "speed=11")
+    assert refused.exit_code == 2
+    assert refused.err == "Error: the engine reference has no option speed.\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
+    for name, *arguments in commands(page):
+        command = main.commands[name]
+        # What there is not is raised, and so is an option without its value.
+        command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+def test_the_pages_type_every_command() -> None:
+    typed = {name for page in PAGES for name, *_ in commands(page)}
+    assert typed == set(main.commands)
+
+
+def test_the_pages_name_every_option_of_every_command() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", pages))
+    missing = [
+        f"{command} {option.opts[-1]}"
+        for command in main.commands.values()
+        for option in command.params
+        if isinstance(option, click.Option) and named.isdisjoint(option.opts)
+    ]
+    assert missing == []
+
+
+def test_the_columns_of_layers_on_the_page_are_those_of_the_code() -> None:
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    _, _, below = text.partition("| columns | what they say of a layer |\n| --- | --- |\n")
+    rows = below.partition("\n\n")[0].splitlines()
+    named = [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    assert sorted(named) == sorted(ALL_COLUMNS)
+
+
+def test_the_sweep_that_the_page_shows_is_laid_out_as_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small model in place of the page's: its rounds are short, and the tables are the same."""
+    model = parse(
+        "g (float[N,64] x) => (float[N,64] y) { y = MatMul(x, w) }", weights={"w": ones(64, 64)}
+    )
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/squeezenet.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    (call,) = (words for words in commands(SWEEP) if "models/squeezenet.onnx" in words)
+    done = run(*call, "--max-seconds", "0.5")
+    assert done.exit_code == 0, done.err
+    shown = block(SWEEP.read_text(encoding="utf-8"), "measured", "a sweep")
+    assert len(headings(shown)) == 3
+    assert_laid_out(shown, done.out)
+
+
+def test_a_baseline_is_recorded_and_compared_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = parse(
+        "g (float[N,4] x) => (float[N,4] y) { y = MatMul(x, w) }", weights={"w": ones(4, 4)}
+    )
+    (tmp_path / "encoder.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    (script,) = blocks("python", BASELINES)
+    exec(script.replace("(1, 8)", "(1,)"), {})  # noqa: S102  # our own page
+    written = {path.name for path in (tmp_path / "baselines" / "encoder").iterdir()}
+    assert {"model.json", "twin.onnx"} < written
+    ((name, *arguments),) = commands(BASELINES)
+    done = run(name, *arguments, "--json", os.devnull)
+    assert done.exit_code == 0, done.err
+    assert "b1-c1" in done.out
+    assert re.search(r"^b8-c1 +new", done.out, re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a heading is called in a link: lower case, hyphens, no punctuation."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    found = 0
+    for target, _, anchor in (link.partition("#") for link in links if "://" not in link):
+        there = (page.parent / target).resolve() if target else page
+        if there in PAGES:
+            found += 1
+            assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+        else:
+            assert there.parent != DOCS, f"{page.name} links to {target}, which is not there"
+    assert found or page.name in LEAVES
+
+
+# They link to no other page.
+LEAVES = ("counting.md", "operators.md")
+
+
+def contract_layers(container: str) -> list[str]:
+    """The modules of an import contract, the top first."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (contract,) = (
+        each
+        for each in settings["tool"]["importlinter"]["contracts"]
+        if each.get("containers") == [container]
+    )
+    return list(contract["layers"])
+
+
+@pytest.mark.parametrize(
+    ("container", "before"),
+    [("pytest_modelperf", "## Rooms\n"), ("pytest_modelperf.graph", "Inside `graph`")],
+)
+def test_the_architecture_has_the_layers_of_the_contracts(container: str, before: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8").partition(before)[2]
+    rows = re.findall(
+        r"^\| (`.+?`) \|", text.partition("\n\n|")[2].partition("\n\n")[0], re.MULTILINE
+    )
+    described = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    level = {
+        name: index
+        for index, layer in enumerate(contract_layers(container))
+        for name in layer.split(" | ")
+    }
+    assert sorted(described) == sorted(level)
+    assert described == sorted(described, key=level.__getitem__)
+
+
+def test_the_arrows_of_the_architecture_are_those_of_the_contract() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    picture = text.partition("flowchart TD\n")[2].partition("```")[0]
+    arrows = re.findall(r"^    (\w+) --> (\w+)$", picture.replace("graph_", "graph"), re.MULTILINE)
+    level = {
+        name: index
+        for index, layer in enumerate(contract_layers("pytest_modelperf"))
+        for name in layer.split(" | ")
+    }
+    assert len(arrows) > 10
+    assert all(level[upper] < level[lower] for upper, lower in arrows)
+
+
+def test_the_samples_that_percentiles_take_are_those_of_the_code() -> None:
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    found = re.search(r"^\| percentile \| (.+) \|\n.+\n\| samples \| (.+) \|$", text, re.MULTILINE)
+    assert found is not None
+    names, samples = (cells.split(" | ") for cells in found.groups())
+    assert names == [f"p{percent:g}" for percent in PERCENTS]
+    assert samples == [f"{needed_samples(percent):,}" for percent in PERCENTS]
+
+
+# What pages say is not there, and whether that is so.
+MISSING: Sequence[tuple[str, str, Callable[[], bool]]] = (
+    (
+        "comparing.md",
+        "only [tests](budgets.md) have budgets, so no command says it",
+        lambda: (
+            not any("budget" in (p.name or "") for c in main.commands.values() for p in c.params)
+        ),
+    ),
+    (
+        "measuring.md",
+        "A sequence, an optional or a map cannot be sent to a worker.",
+        lambda: _refuses("s (seq(float[2]) s, int64 i) => (float[2] y) { y = SequenceAt(s, i) }"),
+    ),
+)
+
+
+def _refuses(text: str) -> bool:
+    model = load_model(open_model(parse(text)))
+    with pytest.raises(BindingError):
+        make_inputs(model.graph, model.inputs)
+    return True
+
+
+@pytest.mark.parametrize(("page", "sentence", "is_so"), MISSING)
+def test_what_a_page_says_is_missing_is_missing(
+    page: str, sentence: str, is_so: Callable[[], bool]
+) -> None:
+    assert sentence in " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert is_so()
+
+
+def test_no_page_speaks_of_what_is_to_come() -> None:
+    """A sentence that something is missing yet outlives what it says: `MISSING` has such."""
+    known = ("nothing is written yet", "cannot be measured yet", "there is no baseline yet")
+    for page in PAGES:
+        text = " ".join(page.read_text(encoding="utf-8").split())
+        for phrase in known:
+            text = text.replace(phrase, "")
+        assert re.findall(r"\b(?:no|not|nothing|cannot)\b[^.|;:,]*\byet\b", text) == [], page
+
+
+def test_the_rules_of_sampling_are_those_of_the_code() -> None:
+    text = " ".join((DOCS / "measuring.md").read_text(encoding="utf-8").split())
+    policy = SamplingPolicy()
+    for rule in (
+        f"windows of at least {policy.min_window} inferences, longer for fast models",
+        f"(some {1000 * policy.window_seconds:g} ms, at most {policy.max_block} inferences)",
+        f"no more than {100 * policy.steadiness:g} % below that of the window before",
+        f"given up after {policy.max_windows} windows",
+        f"The first three rounds take {1000 * policy.block_seconds:g} ms",
+        f"A block has {policy.min_block} to {policy.max_block} inferences",
+        f"after at least {policy.min_rounds} rounds and {policy.min_samples} samples",
+        f"{100 * policy.confidence:g} % interval of the median is within",
+        f"is within {100 * policy.precision:g} %; after {policy.max_rounds} rounds; or when",
+        f"`--max-seconds` ({policy.max_seconds:g}) are over",
+        f"the median over {SamplingPolicy().min_layer_runs} to {MAX_LAYER_RUNS} runs",
+        f"`--timeout` seconds ({DEFAULT_LIMIT_S:g})",
+        f"a start or the load of an engine for {LEAST_START_LIMIT_S:g} at least",
+        f"took time of its processors | {100 * MAX_STOLEN:g} % |",
+        f"a CPU quota halted it | {100 * MAX_THROTTLED:g} % |",
+        f"other processes took time of its processors | {100 * MAX_OTHERS:g} % |",
+        f"it was interrupted | {MAX_SWITCHES_PER_SECOND} times a second |",
+        f"a one-sided t test at level {100 * LEVEL:g} % finds with a power of {100 * POWER:g} %",
+    ):
+        assert rule in text
+
+
+def test_the_levels_of_looks_are_those_of_the_code() -> None:
+    text = STATISTICS.read_text(encoding="utf-8")
+    found = re.search(
+        r"^\| rounds \| (.+) \|\n.+\n\| level of the look \| (.+) \|$", text, re.MULTILINE
+    )
+    assert found is not None
+    rounds, levels = (cells.split(" | ") for cells in found.groups())
+    assert rounds == [str(look) for look in LOOKS]
+    assert levels == [
+        f"{100 * look.level:#.2g} %" for look in spend_level(LOOKS, LOOKS, share_level(2))
+    ]
+
+
+def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
+    pages = {
+        page.stem: " ".join(page.read_text(encoding="utf-8").split())
+        for page in (STATISTICS, BASELINES, DOCS / "comparing.md")
+    }
+    looks = ", ".join(map(str, LOOKS[:-1]))
+    early = ", ".join(map(str, EARLY_LOOKS))
+    assert (DUET_POLICY.min_rounds, DUET_POLICY.max_rounds) == (EARLY_LOOKS[0], LOOKS[-1])
+    assert PROCESSES == FEWEST_PROCESSES == 5
+    for page, rule in (
+        ("statistics", f"After {looks} and {LOOKS[-1]} rounds"),
+        ("statistics", f"for a pass after {early} rounds as well"),
+        ("statistics", f"{100 * RUN_LEVEL:g} % for a run"),
+        ("statistics", f"{100 * PASS_LEVEL:g} % for each case"),
+        ("statistics", f"at least {FEWEST_PROCESSES} recorded processes"),
+        ("statistics", f"({needed_samples(95)} for p95)"),
+        ("comparing", f"From {EARLY_LOOKS[0]} to {LOOKS[-1]} rounds run"),
+        ("comparing", f"{100 * DEFAULT_TOLERANCE:g} % unless `--tolerance` says otherwise"),
+        ("comparing", f"`--max-seconds` ({DUET_POLICY.max_seconds:g}) are over"),
+        ("comparing", f"p95 needs {needed_samples(95)} of each side"),
+        ("baselines", f"does not show it to differ by more than {100 * FIDELITY:g} %"),
+        ("baselines", f"DequantizeLinear: above {KEEP_WEIGHT_BYTES} bytes"),
+        ("baselines", f"every other number, above {KEEP_BYTES // 1024} KiB"),
+        ("baselines", f"integers of 16 to 64 bits, up to {KEEP_INTEGER_BYTES // 1024} KiB"),
+        ("baselines", f"size ({MAX_TWIN_BYTES >> 20} MiB)"),
+        ("baselines", f"claim at most {MAX_MODEL_BYTES >> 30} GiB together"),
+    ):
+        assert rule in pages[page], rule
+
+
+def test_the_page_on_json_names_every_key_of_a_checkup() -> None:
+    page = (DOCS / "json.md").read_text(encoding="utf-8")
+    checkup = Checkup(
+        model="a model",
+        engine=EngineFacts("an engine"),
+        cores=1,
+        processors=(0,),
+        seconds=1.0,
+        median_ns=1e6,
+        ratio=Ratio(1.0, 0.9, 1.1),
+        spread=Spread(inferences=0.01, sessions=0.01),
+        noise=(Noise(wall_ns=1),),
+        level=LEVEL,
+        power=POWER,
+        outlook=(Outlook(rounds=6, seconds=1.0, change=0.03),),
+    )
+    document = json.loads(dump_checkups(MachineFacts(), (checkup,)))
+    document.pop("machine")
+    keys = keys_of(document)
+    assert {"checkups", "outlook", "detectable", "sessions"} <= keys
+    assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return {str(key) for key in value}.union(*map(keys_of, value.values()))
+    return set[str]().union(*map(keys_of, value)) if isinstance(value, list) else set()

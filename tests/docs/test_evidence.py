@@ -1,0 +1,552 @@
+"""The figures of the docs are those that are stored, and say of them what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import evidence
+import intervals
+import overhead
+import pytest
+import results
+import scale
+import startup
+import static
+import suite
+import tracing
+import verdicts
+from evidence import BENCHMARKS, PAGES, Benchmark, Form
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from results import Expectation, Moment, Result, ResultError
+from runs import Run
+
+from tests.support.checkout import ROOT
+
+EVIDENCE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# A number with what it counts: a figure that somebody measured, if it is not one of these.
+FIGURE = re.compile(r"\d[\d.,]*(?: ?(?:%|ms|us|µs|ns|s|min|x|times|MB|GB)(?!\w)| of \d+)")
+ASKED = {"5 %", "40 %", "95 %"}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+rows_of_kinds = st.dictionaries(
+    st.text(), st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=3), max_size=3
+)
+
+
+def result_of(rows: results.Rows, benchmark: str = "verdicts", **changes: object) -> Result:
+    whole: dict[str, object] = {
+        "benchmark": benchmark,
+        "command": f"python benchmarks/{benchmark}.py",
+        "date": "2026-11-22T03:00:00+00:00",
+        "seconds": 90.0,
+        "is_complete": True,
+        "before": {"load": 0.1, "loop_ms": 2.0},
+        "after": {"load": 1.2, "loop_ms": 2.5},
+        "machine": {"cpu": "A processor", "usable_cores": 2, "system": "Linux"},
+        "versions": {"python": "3.11.7", "onnx": "1.23.2"},
+        "rows": rows,
+    }
+    return results.from_json(whole | changes)
+
+
+def outcomes(expected: tuple[Expectation, ...]) -> list[str]:
+    return [each.outcome for each in expected]
+
+
+# -- what is stored, and what the pages show of it
+
+
+@pytest.fixture(scope="module")
+def blocks() -> dict[str, str]:
+    return evidence.blocks_of(evidence.stored_results())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_shows_what_is_stored(page: Path, blocks: dict[str, str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "<!-- evidence: " in text
+    written = evidence.render_page(page.name, text, blocks)
+    assert text == written, "type: python benchmarks/evidence.py --tables"
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_every_benchmark_has_a_document_as_it_was_written(benchmark: Benchmark) -> None:
+    result = results.load(benchmark.stored)
+    assert result.benchmark == benchmark.name
+    assert results.dump(result) == benchmark.stored.read_text(encoding="utf-8")
+    assert benchmark.module.expectations(result)
+
+
+def test_nothing_else_is_stored() -> None:
+    """A document without a benchmark would be shown by no page and made again by no command."""
+    stored = {path.stem for path in results.FOLDER.glob("*.json")}
+    assert stored == {benchmark.name for benchmark in BENCHMARKS}
+
+
+def test_every_table_of_a_benchmark_is_shown_with_what_it_was_measured_on(
+    blocks: dict[str, str],
+) -> None:
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall("<!-- evidence: (.+?) -->", page.read_text(encoding="utf-8"))
+    }
+    tables = {name for name in blocks if not name.endswith((" conditions", " expectations"))}
+    assert tables <= shown
+    for benchmark in BENCHMARKS:
+        own = {f"{benchmark.name} conditions", f"{benchmark.name} expectations"}
+        assert own & shown, f"of {benchmark.name} no page says when and where"
+
+
+def test_what_the_pages_say_beside_their_blocks_holds_no_figures() -> None:
+    """Whatever was measured stands in a block; what was asked for may stand in the prose."""
+    _, _, believe = README.partition("## Why believe it\n")
+    believe, _, _ = believe.partition("\n## ")
+    assert believe
+    for text in (EVIDENCE, believe):
+        prose = re.sub(r"<!-- evidence: .+?<!-- end -->", "", text, flags=re.DOTALL)
+        assert set(FIGURE.findall(" ".join(prose.split()))) <= ASKED
+    assert FIGURE.findall("0 of 100 in 2.3 s, 1.5x") == ["0 of 100", "2.3 s", "1.5x"]
+
+
+@settings(max_examples=40)
+@given(rows=rows_of_kinds, is_complete=st.booleans())
+def test_a_document_is_read_as_it_was_written(rows: results.Rows, is_complete: bool) -> None:  # noqa: FBT001  # hypothesis gives it by name
+    result = result_of(rows, is_complete=is_complete)
+    assert results.from_json(json.loads(results.dump(result))) == result
+
+
+def test_a_document_has_a_line_for_each_row() -> None:
+    result = result_of({"models": [{"name": "a", "ns": [1, 2]}, {"name": "b"}], "none": []})
+    lines = results.dump(result).splitlines()
+    assert '   {"name": "a", "ns": [1, 2]},' in lines
+    assert '   {"name": "b"}' in lines
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rows": []}, r"rows: found \[\]"),
+        ({"rows": {"answers": [1]}}, "rows of answers: expected a list of objects"),
+        ({"seconds": "90"}, "seconds: found '90'"),
+        ({"before": {"load": 1}}, "before, after: .*loop_ms"),
+        ({"date": "yesterday"}, "yesterday"),
+        ({"more": 1}, "expected the keys"),
+    ],
+)
+def test_a_document_of_another_form_is_refused(
+    change: dict[str, object], told: str, tmp_path: Path
+) -> None:
+    document = json.loads(results.dump(result_of({})))
+    path = tmp_path / "verdicts.json"
+    path.write_text(json.dumps(document | change))
+    with pytest.raises(ResultError, match=told) as refused:
+        results.load(path)
+    assert f"python benchmarks/verdicts.py --json {path}" in str(refused.value)
+
+
+def test_where_something_was_put_is_no_part_of_what_was_measured() -> None:
+    given = ["--aa", "3", "--json", "f", "--folder=g", "--quiet", "--json=f"]
+    assert results.without_paths(given) == ("--aa", "3", "--quiet")
+    started = results.Start.now("verdicts", ("--cores", "1,2", "--json", "/somewhere/f.json"))
+    assert started.command == "python benchmarks/verdicts.py --cores 1,2"
+
+
+def test_what_was_measured_where_says_machine_load_and_versions() -> None:
+    assert results.conditions(result_of({}, machine={"cpu": "A processor", "usable_cores": 1})) == (
+        "2026-11-22, `python benchmarks/verdicts.py`, 90 s: A processor, 1 core, load 0.1 before "
+        "and 1.2 after, a fixed loop 2.0 and 2.5 ms; python 3.11.7, onnx 1.23.2."
+    )
+    part = result_of({}, is_complete=False)
+    assert results.conditions(part).startswith("**Not complete.** ")
+    assert results.short_conditions(part) == "not complete, 2026-11-22, A processor, 2 cores"
+
+
+def test_a_time_is_told_in_the_unit_that_suits_it() -> None:
+    found = [results.format_ns(ns) for ns in (88.4, 9_999, 10_000, 940_000, 1_764_938)]
+    assert found == ["88 ns", "9,999 ns", "10.0 µs", "940.0 µs", "1.76 ms"]
+    assert results.format_ns(-20_000, "+") == "-20.0 µs"
+    assert results.format_ns(300, "+") == "+300 ns"
+
+
+def test_a_run_keeps_what_the_machine_says_and_not_who_built_it() -> None:
+    found = results.Start.now("overhead", ()).finish({"models": []}, peers=("pytest",))
+    assert found.versions["pytest"] == pytest.__version__
+    assert found.versions["python"]
+    assert found.machine["usable_cores"] >= 1
+    assert not {"kernel", "python", "packages"} & found.machine.keys()
+    assert found.before.loop_ms > 0
+    assert results.from_json(json.loads(results.dump(found))).machine == found.machine
+
+
+# -- pages
+
+
+def test_a_block_is_written_between_its_marks() -> None:
+    page = "a\n<!-- evidence: one -->\nold\n\n<!-- end -->\n<!-- output: b -->\nc\n<!-- end -->\n"
+    assert evidence.render_page("p.md", page, {"one": "new"}) == page.replace("old\n\n", "new\n")
+
+
+@pytest.mark.parametrize(
+    ("page", "told"),
+    [
+        ("<!-- evidence: soak by noise -->\n<!-- end -->", "Type: .* --only soak$"),
+        ("<!-- evidence: one -->\n", "no <!-- end -->"),
+        ("<!-- evidence: one -->\n<!-- evidence: one -->\n<!-- end -->", "no <!-- end -->"),
+    ],
+)
+def test_a_page_with_a_block_that_cannot_be_written_is_refused(page: str, told: str) -> None:
+    with pytest.raises(ResultError, match=told):
+        evidence.render_page("p.md", page, {"one": "new"})
+
+
+def test_the_summary_names_what_was_missed_and_what_was_not_shown() -> None:
+    expected = (
+        Expectation("alarms", "none", "0", is_met=True),
+        Expectation("found", "all", "3 of 4", is_met=False),
+        Expectation("added", "1 %", "0 to 2 %", is_met=None),
+    )
+    text = evidence.summary({"verdicts": result_of({})}, {"verdicts": expected})
+    (row,) = text.splitlines()[2:]
+    assert row == (
+        "| `verdicts` | how often is a verdict right, beside two other ways to judge? | 1 of 3 | "
+        "found: 3 of 4 (missed); added: 0 to 2 % (not shown) | 2026-11-22 |"
+    )
+
+
+# -- running
+
+PROGRAM = """
+import sys
+path = sys.argv[sys.argv.index("--json") + 1]
+if "--broken" in sys.argv:
+    open(path, "w").write("{")
+elif "--fails" in sys.argv:
+    sys.exit("no peer")
+else:
+    open(path, "w").write(open("document").read())
+sys.exit(int("--missed" in sys.argv))
+"""
+
+
+@pytest.fixture
+def programs(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A folder of programs, of results, and of one page."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+    monkeypatch.setattr(evidence, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(evidence, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(evidence, "PAGES", (tmp_path / "page.md",))
+    (tmp_path / "page.md").write_text("")
+    (tmp_path / "document").write_text(results.dump(result_of({})))
+    return tmp_path
+
+
+def program(folder: Path, name: str, arguments: str) -> tuple[Benchmark, Form]:
+    (folder / f"{name}.py").write_text(PROGRAM)
+    form = Form(arguments, 1.0)
+    return Benchmark(name, "?", quick=form, usual=form, full=form), form
+
+
+def test_one_that_cannot_run_stops_no_other_and_keeps_what_is_stored(
+    programs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = [program(programs, "first", "--fails"), program(programs, "second", "--missed")]
+    (programs / "results").mkdir()
+    (programs / "results" / "first.json").write_text(results.dump(result_of({}, seconds=120.0)))
+    assert evidence.store(plan, []) == 1
+    told = capfd.readouterr()
+    assert "no peer" in told.err
+    assert "error: first could not run, it ended with 1." in told.err
+    assert "type: python benchmarks/evidence.py --only first" in told.err
+    assert "second" not in told.err
+    assert results.load(programs / "results" / "first.json").seconds == 120.0
+    assert results.load(programs / "results" / "second.json") == result_of({})
+
+
+def test_what_is_no_document_is_not_stored(
+    programs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert evidence.store([program(programs, "first", "--broken")], []) == 1
+    assert "first.json: Expecting property name" in capfd.readouterr().err
+    assert not (programs / "results" / "first.json").exists()
+
+
+def test_what_was_interrupted_is_kept_until_it_has_ended(programs: Path) -> None:
+    """And outside of the checkout, where pytest would find our own settings."""
+    _, form = program(programs, "first", "--fails")
+    benchmark = Benchmark("first", "?", quick=form, usual=form, full=form, keeps_folder=True)
+    assert programs not in benchmark.unfinished.parents
+    benchmark.unfinished.mkdir(parents=True)
+    assert evidence.store([(benchmark, form)], []) == 1
+    assert benchmark.unfinished.exists()
+    assert evidence.store([(benchmark, Form("", 1.0))], []) == 0
+    assert not benchmark.unfinished.exists()
+
+
+def test_who_interrupts_it_is_told_how_to_go_on(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = [program(programs, name, "") for name in ("first", "second", "third")]
+    run_one = evidence.run
+
+    def interrupted(benchmark: Benchmark, *rest: Any) -> str | None:  # noqa: ANN401  # handed on
+        if benchmark.name == "second":
+            raise KeyboardInterrupt
+        return run_one(benchmark, *rest)
+
+    monkeypatch.setattr(evidence, "run", interrupted)
+    assert evidence.store(plan, []) == 130
+    assert capsys.readouterr().err.endswith("To go on: --only second third\n")
+    assert results.load(programs / "results" / "first.json") == result_of({})
+
+
+def test_small_forms_are_not_stored(programs: Path) -> None:
+    benchmark, _ = program(programs, "first", "")
+    assert evidence.show_quick([benchmark]) == 0
+    assert not (programs / "results").exists()
+
+
+def test_how_long_it_takes_is_known_of_the_same_command_alone(programs: Path) -> None:
+    benchmark, form = program(programs, "first", "--aa 3")
+    assert evidence.minutes_of(benchmark, form) == 1.0
+    (programs / "results").mkdir()
+    stored = result_of({}, seconds=300.0, command="python benchmarks/first.py --aa 3")
+    benchmark.stored.write_text(results.dump(stored))
+    assert evidence.minutes_of(benchmark, form) == 5.0
+    assert evidence.minutes_of(benchmark, Form("--aa 4", 1.0)) == 1.0
+
+
+# -- what the benchmarks make of their documents
+
+
+def answers(way: str, change: str, said: str, machine: str = "quiet") -> dict[str, object]:
+    """A row of verdicts: one letter for each answer, each in a second more than the one before."""
+    words = {"r": "regressed", "p": "passed", "i": "improved", "o": "inconclusive"}
+    return {
+        "machine": machine,
+        "cores": 1,
+        "change": change,
+        "way": way,
+        "answers": [words[letter] for letter in said],
+        "seconds": [1.0 + index for index in range(len(said))],
+    }
+
+
+COMPARED = result_of(
+    {
+        "answers": [
+            answers(verdicts.DUET, "A/A", "pppo"),
+            answers(verdicts.PEER, "A/A", "pprr"),
+            answers(verdicts.RANKS, "A/A", "prrr"),
+            answers(verdicts.DUET, "+5 %", "rrr"),
+            answers(verdicts.PEER, "+5 %", "rrp"),
+            answers(verdicts.RANKS, "+5 %", "rrr"),
+            answers(verdicts.DUET, "+5 %", "oor", "40 % taken"),
+        ]
+    }
+)
+
+
+def test_the_short_table_of_verdicts_has_a_line_for_each_setting() -> None:
+    table, _, text = verdicts.tables(COMPARED)["verdicts short"].partition("\n\n")
+    assert table.splitlines()[2:] == [
+        (
+            "| as it is | 1 | no change | 0 of 4 alarms, 1 inconclusive | 2.5 s "
+            "| 2 of 4 alarms | 3 of 4 alarms |"
+        ),
+        "| as it is | 1 | +5 % | 3 of 3 found | 2.0 s | 2 of 3 found | 3 of 3 found |",
+        "| 40 % taken | 1 | +5 % | 1 of 3 found, 2 inconclusive | 2.0 s | - | - |",
+    ]
+    assert text == (
+        "Of 4 comparisons of a model with its like 0 raised an alarm, which shows the rate of "
+        "false alarms to be at most 53 % (95 % confidence). Of 6 slower models 4 were found, 2 "
+        "called inconclusive and 0 passed. pytest-benchmark's gate raised an alarm in 2 of 4, "
+        "found 2 of 3 and passed the others. The Mann-Whitney test raised an alarm in 3 of 4, "
+        "found 3 of 3 and passed the others."
+    )
+
+
+def test_of_verdicts_it_is_the_duet_that_is_held_to_something() -> None:
+    expected = verdicts.expectations(COMPARED)
+    assert [(each.what, each.found, each.outcome) for each in expected] == [
+        ("no change, called slower or faster", "0 of 4", "met"),
+        ("slower, called not slower", "0 of 6", "met"),
+        ("+5 % on one core, machine as it is: found", "3 of 3", "met"),
+        ("A/A on one core, machine as it is: median", "2.5 s", "missed"),
+        ("+5 % on one core, machine as it is: median", "2.0 s", "met"),
+    ]
+    wrong = result_of(
+        {"answers": [answers(verdicts.DUET, "A/A", "ri"), answers(verdicts.DUET, "+5 %", "pi")]}
+    )
+    expected = verdicts.expectations(wrong)
+    assert [each.found for each in expected[:3]] == ["2 of 2", "2 of 2", "0 of 2"]
+    assert outcomes(expected) == ["missed"] * 3 + ["met"] * 2
+    assert "0 were found, 0 called inconclusive and 2 passed" in verdicts.totals(
+        verdicts.groups_of(wrong)
+    )
+
+
+def test_the_rate_that_no_alarm_shows_is_that_of_the_rule_of_three() -> None:
+    assert verdicts.highest_rate(0, 100) == pytest.approx(1 - 0.05**0.01)
+    assert verdicts.highest_rate(100, 100) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [(0.99, 1.005, "met"), (0.99, 1.02, "not shown"), (1.02, 1.03, "missed")],
+)
+def test_what_an_interval_does_not_show_is_neither_met_nor_missed(
+    low: float, high: float, outcome: str
+) -> None:
+    """Of an inference of 1 ms, so that 1 % is more than 300 ns."""
+    row = {"name": "m", "median_ns": 1e6, "ratio": low, "low": low, "high": high, "blocks": 9}
+    assert outcomes(overhead.expectations(result_of({"models": [row]}))) == [outcome]
+
+
+def test_a_short_inference_may_take_some_nanoseconds_more() -> None:
+    row = {"name": "m", "median_ns": 1e4, "ratio": 1.02, "low": 1.01, "high": 1.029, "blocks": 9}
+    assert outcomes(overhead.expectations(result_of({"models": [row]}))) == ["met"]
+
+
+def test_a_plugin_that_loads_something_heavy_is_told() -> None:
+    rows: results.Rows = {
+        "pairs": [{"loaded_ms": 101.0, "blocked_ms": 100.0}] * 8,
+        "imports": [
+            {"run": "with the plugin", "heavy": ["numpy"], "ours": 9},
+            {"run": "-p no:modelperf", "heavy": [], "ours": 0},
+        ],
+    }
+    first, second = startup.expectations(result_of(rows))
+    assert (first.found, first.outcome) == ("+1.0 ms (95 % interval +1.0 to +1.0)", "met")
+    assert (second.found, second.outcome) == ("numpy", "missed")
+
+
+def test_a_session_is_held_against_the_smallest_of_its_kind() -> None:
+    def session(kind: str, seconds: float, cases: int) -> dict[str, object]:
+        share = seconds / cases
+        return {
+            "kind": kind,
+            "seconds": seconds,
+            "case_seconds": [share] * cases,
+            "verdicts": ["new"] * cases,
+        }
+
+    rows = [session("recording", 99, 2), session("new", 11, 10), session("new", 3.4, 4)]
+    expected = suite.expectations(result_of({"sessions": rows}))
+    assert [(each.found, each.outcome) for each in expected] == [
+        ("1.10 s", "met"),
+        ("1.29 times", "missed"),
+    ]
+
+
+def test_of_large_graphs_all_that_is_missed_is_told_and_the_worst_that_is_met() -> None:
+    took = {"slow": (10, 40), "heavy": (20, 41), "light": (5, 6), "lighter": (3, 3)}
+    rows = [
+        {"graph": "chain", "nodes": nodes, "command": command, "own_seconds": seconds,
+         "own_peak_bytes": 1_000_000}
+        for command, both in took.items()
+        for nodes, seconds in zip((10_000, 20_000), both, strict=True)
+    ]  # fmt: skip
+    expected = scale.expectations(result_of({"commands": rows}))
+    assert [(each.what, each.found, each.outcome) for each in expected] == [
+        ("twice as much, chain: slow", "4.00 times", "missed"),
+        ("twice as much, chain: heavy", "2.05 times", "met"),
+        ("chain of 20,000 nodes: heavy", "41.0 s", "missed"),
+        ("chain of 20,000 nodes: slow", "40.0 s", "missed"),
+        ("chain of 10,000 nodes: heavy", "20.0 s", "met"),
+        ("any command: memory of our own", "1 MB", "met"),
+    ]
+
+
+def test_of_intervals_those_in_use_are_held_to_nine_in_ten() -> None:
+    rows = [
+        {"way": way, "percent": percent, "repetitions": 10, "shares": shares}
+        for way, shares in (("as used here", [1.0, 0.85]), ("jackknife over rounds", [0.1]))
+        for percent in intervals.PERCENTS
+    ]
+    expected = intervals.expectations(result_of({"coverage": rows, "stopping": []}))
+    assert {(each.found, each.outcome) for each in expected} == {("92.5 %, worst 85 %", "met")}
+
+
+def test_the_longer_a_profile_the_longer_it_may_be_read() -> None:
+    def reading(seconds: float) -> dict[str, object]:
+        sizes = {"events": 9, "peak_bytes": 9}
+        return {"megabytes": 10, "seconds": seconds, "processor_seconds": seconds, **sizes}
+
+    (expected,) = tracing.expectations(result_of({"readings": [reading(0.9), reading(0.3)]}))
+    assert (expected.found, expected.outcome) == ("0.30 s, 0 MB", "met")
+    (expected,) = tracing.expectations(result_of({"readings": [reading(0.4)]}))
+    assert expected.outcome == "missed"
+
+
+def test_a_recording_may_add_as_much_again_as_profiling() -> None:
+    def recorded(low: float, high: float) -> Result:
+        row = {"name": "m", "plain_ns": 1e4, "own_over_plain": 2.0, "ours_over_own": low}
+        return result_of({"overhead": [{**row, "low": low, "high": high, "finish_ns": 1.0}]})
+
+    limits = [(1.2, 1.4), (1.4, 1.6), (1.6, 1.7)]
+    found = [tracing.expectations(recorded(*limit))[0].outcome for limit in limits]
+    assert found == ["met", "not shown", "missed"]
+
+
+def run(seconds: float, macs: int | None = None, error: str | None = None) -> dict[str, object]:
+    unknown = dict.fromkeys(field.name for field in fields(Run))
+    taken = {"process_seconds": seconds, "call_seconds": seconds, "import_peak_bytes": 0}
+    return {**unknown, **taken, "peak_bytes": 10, "macs": macs, "params": 9, "error": error}
+
+
+def test_the_static_profile_is_held_to_its_counts_and_to_its_peer() -> None:
+    """Alexnet's MACs are right and its params are not; of the traps one is."""
+    light = {
+        "model": "bvlc_alexnet",
+        "size_bytes": 9,
+        "pairs": [{"ours": run(1.0, 654_560_384), "theirs": run(2.0)}],
+    }
+    many = {**light, "model": "many", "pairs": [{"ours": run(1.0), "theirs": run(9.0)}]}
+    names = ("RNN", "Einsum of three operands")
+    rows: results.Rows = {
+        "light": [light],
+        "light again": [light],
+        "many nodes": [many],
+        "large": [],
+        "traps": [
+            {"name": name, "ours": run(1.0, 280), "theirs": run(1.0, error="KeyError: 1")}
+            for name in names
+        ],
+    }
+    result = result_of(rows, "static")
+    assert [(each.what, each.found, each.outcome) for each in static.expectations(result)] == [
+        ("many: profile call", "9.00x", "missed"),
+        ("many: whole process", "9.00x", "missed"),
+        ("the slowest light model: profile call", "2.00x", "met"),
+        ("the slowest light model: whole process", "2.00x", "met"),
+        ("the same, a model profiled before: profile call", "2.00x", "met"),
+        ("small models counted right", "1 of 2", "missed"),
+        ("light models counted right", "0 of 1", "missed"),
+    ]
+    renamed = {**rows, "traps": [{**rows["traps"][0], "name": "of old"}]}
+    with pytest.raises(ResultError, match="has none of of old any more"):
+        static.tables(result_of(renamed, "static"))
+    short = static.tables(result)["static short"]
+    assert short.endswith("onnx_tool counts 0 right and this tool 1.")
+    assert "| RNN | MACs | 280 | 280 | **KeyError** |" in static.tables(result)["static counts"]
+
+
+def test_a_moment_is_what_the_machine_says_of_itself() -> None:
+    now = Moment.now()
+    assert now.load >= 0
+    assert now.loop_ms > 0

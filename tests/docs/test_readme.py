@@ -1,0 +1,145 @@
+"""README is short, and what it shows is laid out as the commands print it today."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import pytest
+from click.testing import CliRunner
+
+import pytest_modelperf
+from pytest_modelperf.cli import main
+from tests.support.checkout import ROOT
+from tests.support.light_models import light_model
+from tests.support.shown import assert_laid_out, block, headings
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BASELINES = (ROOT / "docs" / "baselines.md").read_text(encoding="utf-8")
+MODEL = "models/squeezenet.onnx"
+# Who has not decided to use this reads no more.
+MOST_LINES = 150
+
+
+def code(first_line: str) -> str:
+    """The code block that begins with a line."""
+    found = re.search(rf"```\w+\n({re.escape(first_line)}\n.*?)```", README, re.DOTALL)
+    assert found is not None, f"README has no block of code that begins with {first_line!r}"
+    return found[1]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder with the model of README, where pytest finds our plugin and no other."""
+    (pytester.path / "models").mkdir()
+    shutil.copy(light_model("squeezenet"), pytester.path / MODEL)
+    package = str(Path(pytest_modelperf.__file__).parent.parent)
+    monkeypatch.setenv("PYTHONPATH", package, prepend=os.pathsep)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin -p no:cacheprovider")
+    # Wide, because how many columns fit depends on the figures.
+    monkeypatch.setenv("COLUMNS", "150")
+    return pytester
+
+
+# -- from a first run to a failing build
+
+
+def test_a_first_run_and_a_recording_are_laid_out_as_the_pages_show(
+    project: pytest.Pytester,
+) -> None:
+    quick = "--modelperf-max-seconds=1"
+    first = project.runpytest_subprocess("--modelperf", quick, MODEL)
+    assert_laid_out(block(README, "measured", "first run"), first.stdout.str())
+    first.stdout.fnmatch_lines(["squeezenet.onnx::b1-c1  new *", "1 new."])
+    recorded = project.runpytest_subprocess(
+        "--modelperf", "--modelperf-update-baseline", quick, MODEL
+    )
+    assert_laid_out(block(BASELINES, "measured", "recording"), recorded.stdout.str())
+    recorded.stdout.fnmatch_lines(["wrote the baselines of models--squeezenet"])
+
+
+def test_the_failure_that_readme_shows_is_laid_out_as_today(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`modelperf compare` shows the same tables, and shows them where noise decides nothing too.
+
+    README leaves out one of them. A column that noise hides today is shown all the same.
+    """
+    exec(code("# elu.py"), {})  # noqa: S102  # our own page
+    assert op_counts(project.path / MODEL)["Elu"] == 1
+    monkeypatch.setenv("COLUMNS", "150")
+    arguments = ["compare", str(light_model("squeezenet")), MODEL, "--max-seconds", "1"]
+    compared = CliRunner().invoke(main, arguments)
+    assert compared.exit_code in {0, 1}, compared.output
+    report = block(README, "measured", "failing build")
+    shown, now = headings(report), headings(compared.output)
+    assert shown.keys() == {"", "time by layer type, in ms"}
+    assert shown.keys() <= now.keys() <= {*shown, "layers that explain most, in ms"}
+    for title, columns in shown.items():
+        assert set(now[title]) <= set(columns)
+    for line in (
+        r"Elu +0 -> 1 ",
+        r"MACs +349.2 M +349.2 M +0 % .*passed$",
+        r"why: 1 Elu added \(first: n63\)",
+        r"why: Relu: 26 before, 25 now \(first: n63\)",
+    ):
+        for text in (report, compared.output):
+            assert re.search(f"^{line}", text, re.MULTILINE), f"{line}\n{text}"
+    assert re.search(r"^regressed: p50 latency \+\d", report, re.MULTILINE)
+
+
+def test_the_command_that_readme_shows_to_accept_is_the_one_that_is_told(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a change that needs no run to be seen: all of the model twice."""
+    monkeypatch.setenv("COLUMNS", "80")
+    static = ("--modelperf", "--modelperf-static-only", MODEL)
+    project.runpytest_subprocess(*static, "--modelperf-update-baseline")
+    model = onnx.load(MODEL)
+    (conv,) = (node for node in model.graph.node if "n62" in (node.name, *node.output))
+    again = model.graph.node.add()
+    again.CopyFrom(conv)
+    again.name, again.output[0] = "again", "again"
+    onnx.save(model, MODEL)
+    failing = project.runpytest_subprocess(*static)
+    assert failing.ret == pytest.ExitCode.TESTS_FAILED
+    accept = re.search(
+        r"^accept: .*\n(?: .*\n)*", block(README, "measured", "failing build"), re.MULTILINE
+    )
+    assert accept is not None
+    assert accept[0] in failing.stdout.str() + "\n"
+
+
+def op_counts(path: Path) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+# -- a test, and what is typed
+
+
+def test_the_markers_of_readme_make_their_cases(project: pytest.Pytester) -> None:
+    project.makepyfile(test_models=code("# test_models.py"))
+    result = project.runpytest_subprocess("--modelperf", "--modelperf-static-only", "-v")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines_random(
+        [
+            "test_models.py::test_squeezenet[[]b1-c1[]] NEW *",
+            "test_models.py::test_squeezenet[[]b8-c1[]] NEW *",
+        ]
+    )
+
+
+def test_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MOST_LINES
+
+
+def test_what_is_typed_in_readme_is_known_to_pytest(project: pytest.Pytester) -> None:
+    typed = set(re.findall(r"--modelperf[\w-]*", README))
+    assert "--modelperf-strict" in typed
+    told = project.runpytest_subprocess("--help").stdout.str()
+    assert typed <= set(re.findall(r"--modelperf[\w-]*", told))

@@ -1,0 +1,40 @@
+"""The fault matrix of docs/reliability.md: each row names a test that there is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from tests.support.checkout import ROOT
+
+PAGE = ROOT / "docs" / "reliability.md"
+_ROW = re.compile(r"^\| (?P<fault>.+?) \| (?P<outcome>.+?) \| (?P<tests>.+?) \|$", re.MULTILINE)
+_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+_HEADS = {"fault", "input"}
+
+
+def rows() -> list[tuple[str, str]]:
+    """What each row of a table is about, and its last cell."""
+    text, _, _ = PAGE.read_text("utf-8").partition("## Files that nobody thought of")
+    found = [(row["fault"], row["tests"]) for row in _ROW.finditer(text)]
+    return [(fault, tests) for fault, tests in found if fault not in _HEADS and set(fault) != {"-"}]
+
+
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+@pytest.mark.parametrize(("fault", "cell"), rows(), ids=lambda text: text[:50])
+def test_each_row_names_a_test_that_there_is(fault: str, cell: str) -> None:
+    named = _TEST.findall(cell)
+    assert named, fault
+    assert [name for file, name in named if name not in functions_of(file)] == []
+
+
+def test_the_page_has_all_rows() -> None:
+    assert len(rows()) > 30

@@ -1,0 +1,96 @@
+"""Python functions: which of them another process can import, and those that run in this one."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+
+import pytest
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.engines.source import BUILT_IN, CALLABLE_ENGINE
+from pytest_modelperf.profiler.measuring import importable_name, measure_function
+from pytest_modelperf.profiler.records import Outcome
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.support import functions
+
+SETUP = Setup(engine=BUILT_IN[CALLABLE_ENGINE], policy=SamplingPolicy(max_seconds=0.2))
+
+
+def test_a_function_of_a_module_is_named_by_it() -> None:
+    assert importable_name(functions.work) == "tests.support.functions:work"
+    assert importable_name(os.path.join) == f"{os.path.__name__}:join"
+
+
+def test_what_only_exists_here_has_no_such_name() -> None:
+    def local() -> None: ...
+
+    shadowed = functools.wraps(functions.work)(lambda: None)
+    for function in (local, lambda: None, functools.partial(functions.work), shadowed):
+        assert importable_name(function) is None
+
+
+def test_a_function_that_only_exists_here_runs_in_this_process() -> None:
+    seen: list[int] = []
+    profile = measure_function(lambda: seen.append(os.getpid()), ProfileRequest(), SETUP)
+    (case,) = profile.cases
+    assert set(seen) == {os.getpid()}
+    assert len(seen) >= case.latency.samples
+    assert case.measured is not None
+    assert case.peak_rss_bytes is None
+    assert "so it ran in this one" in case.measured.notes[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can pin")
+def test_this_process_is_pinned_only_as_long_as_it_is_measured() -> None:
+    before = os.sched_getaffinity(0)
+    during: list[set[int]] = []
+    measure_function(lambda: during.append(os.sched_getaffinity(0)), ProfileRequest(), SETUP)
+    assert {len(processors) for processors in during} == {1}
+    assert os.sched_getaffinity(0) == before
+
+
+def test_an_exception_is_the_failure_of_its_case() -> None:
+    def fail() -> None:
+        raise RuntimeError("no luck")
+
+    (case,) = measure_function(fail, ProfileRequest(), SETUP).cases
+    assert case.outcome is Outcome.FAILED
+    assert "RuntimeError: no luck" in case.reason
+    with pytest.raises(UsageError, match="b1-c1 has no measurement"):
+        _ = case.latency
+
+
+def test_a_function_has_no_graph_to_count() -> None:
+    (case,) = measure_function("tests.support.functions:work", ProfileRequest(), SETUP).cases
+    assert case.latency.samples >= 1
+    with pytest.raises(UsageError, match="has no graph"):
+        _ = case.static
+
+
+def test_a_function_has_no_named_dimensions() -> None:
+    with pytest.raises(UsageError, match="Leave sizes of dimensions out"):
+        measure_function(functions.work, ProfileRequest(dims={"seq": (4,)}), SETUP)
+
+
+def test_what_was_there_is_set_aside_from_the_collector_only_while_it_is_measured() -> None:
+    seen = []
+    was_frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    try:
+        measure_function(lambda: seen.append(gc.get_freeze_count()), ProfileRequest(), SETUP)
+        assert min(seen) > 0
+        assert gc.get_freeze_count() == 0
+    finally:
+        if was_frozen:
+            gc.freeze()
+
+
+def test_what_somebody_else_set_aside_stays_so() -> None:
+    gc.freeze()
+    measure_function(lambda: None, ProfileRequest(), SETUP)
+    assert gc.get_freeze_count() > 0

@@ -1,0 +1,435 @@
+"""The worker: what it answers, how its end is told, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_modelperf.errors import EngineError, ExtensionError, MeasureError, UsageError
+from pytest_modelperf.profiler.engines.source import EngineModule, find_source
+from pytest_modelperf.profiler.worker.gateway import (
+    SENT_MODULES,
+    ProcessWorker,
+    WorkerRequest,
+    is_local,
+)
+from pytest_modelperf.profiler.worker.lock import describe_holder, measuring_alone
+from tests.support.processes import children, ends, on_linux
+
+FAULTY = EngineModule("faulty", "tests.support.faulty")
+
+
+@contextmanager
+def working(**options: str) -> Iterator[ProcessWorker]:
+    """A worker with the faulty engine and a model loaded."""
+    with ProcessWorker(WorkerRequest(limit_s=60.0)) as worker:
+        worker.use_engine(FAULTY, options)
+        worker.ask("inputs", "as the inputs were sent", inputs={})
+        open_model(worker, options)
+        yield worker
+
+
+def open_model(worker: ProcessWorker, options: Mapping[str, str]) -> None:
+    worker.ask(
+        "open",
+        "as the model was loaded",
+        side="a",
+        model="m.onnx",
+        folder=None,
+        threads=1,
+        options=dict(options),
+    )
+
+
+def run_block(
+    worker: ProcessWorker, count: int = 5, sides: tuple[str, ...] = ("a",)
+) -> dict[str, Any]:
+    answer: dict[str, Any] = worker.ask(
+        "block", "in round 3", sides=list(sides), count=count, max_ns=10**12, seed=0
+    )
+    return answer
+
+
+LOADED = """
+import sys
+
+def describe(options):
+    return {"loaded": sorted(name for name in sys.modules if name.startswith("pytest_modelperf"))}
+"""
+
+
+def test_a_worker_has_of_this_package_what_was_sent_alone() -> None:
+    with ProcessWorker(WorkerRequest(limit_s=60.0, paths=sys.path)) as worker:
+        told = worker.ask("engine", "as it loaded", source=LOADED, file="e.py", options={})
+    assert told["loaded"] == sorted(SENT_MODULES)
+
+
+def test_each_inference_is_timed() -> None:
+    with working() as worker:
+        times = np.frombuffer(run_block(worker, 7)["times"]["a"], np.int64)
+    assert len(times) == 7
+    assert (times > 0).all()
+
+
+def test_two_sides_take_turns() -> None:
+    with working() as worker:
+        worker.ask("open", "", side="b", model="m", folder=None, threads=1, options={})
+        times = run_block(worker, 9, ("a", "b"))["times"]
+    assert {side: len(np.frombuffer(t, np.int64)) for side, t in times.items()} == {"a": 9, "b": 9}
+
+
+@dataclass
+class TalkingChannel:
+    """Where somebody at the other end gives word every 0.9 s, of a clock that only this one has."""
+
+    words: list[dict[str, str] | None]
+    TimeoutError = RemoteError = TimeoutError
+
+    def send(self, request: object) -> None:
+        pass
+
+    def receive(self, limit_s: float) -> dict[str, str] | None:
+        if limit_s < 0.9:
+            raise self.TimeoutError
+        return self.words.pop(0)
+
+
+@pytest.mark.parametrize("limit_s", [1.0, 0.8])
+def test_a_worker_that_gives_word_is_waited_for_but_not_in_silence(limit_s: float) -> None:
+    worker = ProcessWorker(WorkerRequest(limit_s=limit_s))
+    worker._channel = TalkingChannel([None, None, {"ok": "done"}])
+    try:
+        if limit_s > 0.9:
+            assert worker.ask("quantize", "there") == "done"
+        else:
+            with pytest.raises(MeasureError, match=r"no answer for 0\.8 s there"):
+                worker.ask("quantize", "there")
+    finally:
+        worker.end()
+
+
+@on_linux
+def test_a_worker_keeps_to_as_many_processors_as_it_has_cores() -> None:
+    with ProcessWorker(WorkerRequest(cores=1)) as worker:
+        assert worker.processors is not None
+        assert len(worker.processors) == 1
+
+
+@on_linux
+def test_the_noise_of_a_block_is_told() -> None:
+    with working() as worker:
+        noise = run_block(worker)["noise"]
+    assert noise["wall_ns"] > 0
+    for name in ("cpu_ns", "involuntary_switches", "stolen_ns"):
+        assert noise[name] >= 0
+    assert isinstance(noise["others_ns"], int)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("SIGSEGV", "was killed by SIGSEGV (segmentation fault) in round 3."),
+        ("SIGKILL", "was killed by SIGKILL (killed) in round 3. The system kills a process so"),
+        ("SIGTERM", "was killed by SIGTERM (terminated) in round 3."),
+    ],
+)
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
+def test_a_signal_is_told_by_its_name_with_the_last_step(name: str, said: str) -> None:
+    with pytest.raises(MeasureError) as error, working(at="2", do="signal", signal=name) as worker:
+        run_block(worker)
+    assert said in str(error.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this Python cannot tell how a child ended")
+def test_an_exit_inside_of_the_engine_is_told_with_its_status() -> None:
+    with pytest.raises(MeasureError) as error, working(at="2", do="exit") as worker:
+        run_block(worker)
+    assert "ended with status 7 in round 3" in str(error.value)
+
+
+def test_the_last_words_of_a_worker_are_shown_and_cannot_steer_a_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    options = {"at": "2", "do": "print", "signal": "SIGSEGV"}
+    with pytest.raises(MeasureError) as error, working(**options) as worker:
+        run_block(worker)
+    assert "a word from the engine\n\\x1b[31mand another\n" in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_worker_that_is_silent_for_too_long_is_ended(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    options = {"at": "2", "do": "hang", "note": str(note)}
+    with pytest.raises(MeasureError) as error, working(**options) as worker:
+        worker.ask("block", "in round 3", 0.2, sides=["a"], count=5, max_ns=10**12)
+    assert str(error.value).startswith("no answer for 0.2 s in round 3")
+    assert "--timeout" in str(error.value)
+    assert ends(int(note.read_text()))
+
+
+@on_linux
+def test_a_worker_that_takes_nothing_in_is_ended(tmp_path: Path) -> None:
+    """The pipe to it holds 64 KiB, and whoever sends more waits for it to read."""
+    note = tmp_path / "pid"
+    inputs = {"x": ("uint8", "|u1", (1 << 24,), bytes(1 << 24))}
+    with working(note=str(note)) as worker:
+        os.kill(int(note.read_text()), signal.SIGSTOP)
+        with pytest.raises(MeasureError, match=r"no answer for 0\.3 s"):
+            worker.ask("inputs", "as the inputs were sent", 0.3, inputs=inputs)
+    assert ends(int(note.read_text()))
+
+
+@on_linux
+def test_an_interpreter_that_says_nothing_is_ended(tmp_path: Path) -> None:
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o755)
+    before = children()
+    spec = f"popen//python={silent}"
+    request = WorkerRequest(spec=spec, limit_s=0.5, least_start_limit_s=0.5)
+    with (
+        pytest.raises(MeasureError, match=r"it said nothing for 0\.5 s\. Is it a Python"),
+        ProcessWorker(request),
+    ):
+        pass
+    # It may be ended before it could have said who it is.
+    assert all(map(ends, children() - before))
+
+
+def test_memory_that_runs_out_is_told_and_the_worker_lives_on() -> None:
+    with working(at="2", do="grow") as worker:
+        with pytest.raises(MeasureError, match="memory ran out in round 3: MemoryError"):
+            run_block(worker)
+        assert worker.ask("memory", "")["engine_peak_bytes"] == 4096
+
+
+def test_an_exception_of_the_engine_is_one_clear_line() -> None:
+    with pytest.raises(MeasureError) as error, working(at="2", do="fail") as worker:
+        run_block(worker)
+    assert str(error.value) == "in round 3: ValueError: the input does not fit"
+
+
+def test_an_option_that_the_engine_does_not_know_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="no option 'unknown'"), working(unknown="1"):
+        pass
+
+
+def test_an_engine_that_is_not_installed_says_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "lost_engine.py").write_text("import no_such_runtime\n")
+    with pytest.MonkeyPatch.context() as patch, ProcessWorker(WorkerRequest()) as worker:
+        patch.syspath_prepend(str(tmp_path))
+        engine = EngineModule("lost", "lost_engine", "pip install lost")
+        with pytest.raises(EngineError) as error:
+            worker.use_engine(engine, {})
+    message = str(error.value)
+    assert "the engine 'lost' cannot run" in message
+    assert "has no module 'no_such_runtime'. Install it there: pip install lost" in message
+    assert sys.executable in message
+
+
+def test_source_is_found_whatever_loads_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package is installed, pytest itself loads its modules, to rewrite them."""
+    spec = importlib.util.find_spec(FAULTY.module)
+    assert spec is not None
+    assert spec.origin is not None
+    spec.loader = None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    found = find_source(FAULTY.module)
+    assert found.file == spec.origin
+    assert found.text == Path(spec.origin).read_text(encoding="utf-8")
+
+
+def test_an_engine_without_source_cannot_be_sent() -> None:
+    with pytest.raises(ExtensionError, match="has no source"):
+        find_source("no_such_package.engine")
+
+
+@on_linux
+def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "child"
+    options = {"at": "1", "do": "spawn", "signal": "SIGKILL", "note": str(note)}
+    with pytest.raises(MeasureError), working(**options) as worker:
+        run_block(worker)
+    assert ends(int(note.read_text()))
+
+
+@on_linux
+def test_an_error_on_our_side_ends_the_worker_too(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with pytest.raises(KeyboardInterrupt), working(note=str(note)):
+        raise KeyboardInterrupt
+    assert ends(int(note.read_text()))
+
+
+@on_linux
+def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    script = (
+        "import os, signal\n"
+        "from tests.profiler.worker.test_gateway import working\n"
+        f"with working(note={str(note)!r}):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    pid = int(note.read_text())
+    assert ends(pid)
+
+
+@on_linux
+def test_the_peak_of_a_worker_is_its_own() -> None:
+    """Not that of the process which started it."""
+    ballast = np.ones(1 << 26)
+    with working() as worker:
+        peak = worker.ask("memory", "as its memory was asked for")["peak_rss_bytes"]
+    assert 1 << 20 < peak < ballast.nbytes / 2
+
+
+def test_the_files_of_a_worker_go_with_it() -> None:
+    with working() as worker:
+        folder = worker.folder
+        assert folder.is_dir()
+    assert not folder.exists()
+
+
+def test_a_worker_needs_nothing_of_this_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its interpreter refuses to import the package, as one where it is not installed does."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "sys.modules['pytest_modelperf'] = None\n"
+        "sys.modules['pytest'] = None\n"
+        "sys.modules['onnx'] = None\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    engine = EngineModule("onnxruntime", "pytest_modelperf.profiler.engines.onnxruntime")
+    with ProcessWorker(WorkerRequest()) as worker:
+        assert worker.use_engine(engine, {})["name"] == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "said"),
+    [
+        ("nonsense", UsageError, "the gateway 'nonsense' cannot be read"),
+        ("popen//python=/no/such/python", MeasureError, "no worker could be started through"),
+        ("popen//python=/bin/false", MeasureError, "Is it a Python interpreter that runs"),
+        ("socket=localhost:1", MeasureError, "cannot be reached"),
+    ],
+)
+def test_a_gateway_that_leads_nowhere_is_one_clear_error(
+    spec: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said), ProcessWorker(WorkerRequest(spec=spec)):
+        pass
+
+
+def test_only_a_child_of_our_own_is_local() -> None:
+    assert is_local("popen")
+    assert is_local("popen//python=/other/python")
+    assert not is_local("ssh=host")
+    assert not is_local("popen//via=master")
+    assert not is_local("socket=localhost:8888")
+
+
+def test_a_worker_behind_a_socket_gets_its_files_sent(tmp_path: Path, socket_server: str) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(os.urandom(5 << 20))
+    weights = tmp_path / "data" / "w.bin"
+    weights.parent.mkdir()
+    weights.write_bytes(b"weights")
+    with ProcessWorker(WorkerRequest(spec=f"socket={socket_server}")) as worker:
+        sent = Path(worker.send_model(model, {"data/w.bin": weights}))
+        assert sent.parent != tmp_path
+        assert sent.read_bytes() == model.read_bytes()
+        assert (sent.parent / "data" / "w.bin").read_bytes() == b"weights"
+    assert not sent.exists()
+
+
+def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for ssh runs the command here, as another host would there."""
+    shim = tmp_path / "ssh"
+    shim.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    spec = f"ssh=another-host//python={sys.executable}"
+    with ProcessWorker(WorkerRequest(spec=spec)) as worker:
+        assert not worker.is_local
+        assert worker.machine is not None
+        assert worker.machine.logical_cores is not None
+        worker.use_engine(FAULTY, {})
+        worker.ask("inputs", "as the inputs were sent", inputs={})
+        open_model(worker, {})
+        assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
+
+
+@pytest.fixture
+def socket_server() -> Iterator[str]:
+    """An execnet server on this machine, as one would run on another."""
+    command = [sys.executable, "-u", "-m", "execnet.script.socketserver", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        place = re.search(r"\('127.0.0.1', (\d+)\)", server.stdout.readline())
+        assert place is not None
+        yield f"127.0.0.1:{place[1]}"
+        server.kill()
+
+
+def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
+    waited: list[str] = []
+
+    def refuse(holder: str) -> None:
+        waited.append(holder)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "lock"
+    with (
+        measuring_alone(path=path),
+        pytest.raises(KeyboardInterrupt),
+        measuring_alone(refuse, path),
+    ):
+        pass
+    with measuring_alone(refuse, path):
+        pass
+    (holder,) = waited
+    assert re.fullmatch(r"(process \d+|another process) to end measuring, 60 min at most", holder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system lists who holds a lock")
+def test_who_holds_the_lock_is_told_and_not_waited_for_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    told = f"did not end within 0 min: process {os.getpid()} holds {path}. End it if it hangs, or "
+    with (
+        measuring_alone(path=path),
+        pytest.raises(MeasureError, match=told),
+        measuring_alone(path=path, longest_s=0),
+    ):
+        pass
+    assert describe_holder(path) == "another process"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("folder", "Is a directory"), ("link", "it is a link"), ("file/lock", "File exists")],
+)
+def test_a_lock_that_cannot_be_one_is_told(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    with (
+        pytest.raises(MeasureError, match=rf"cannot be taken at .*{name}: {reason}\. Set "),
+        measuring_alone(path=tmp_path / name),
+    ):
+        pass

@@ -1,0 +1,49 @@
+"""What the tests of pages share: the browser, and a way from data to an open page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import pytest
+
+from pytest_modelperf.report.html.render import pack, render_page
+from tests.report.pages.browser import OpenPage, browser, folder, open_page, tab
+from tests.report.pages.sample_data import Data
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+__all__ = ["browser", "folder", "open_page", "tab"]
+
+OpenData: TypeAlias = "Callable[..., Page]"
+
+
+# Keeps what a chart is given and draws nothing, which takes most of the time of opening a page.
+_NO_CHARTS = """
+window.Plotly = {
+  react(div, data, layout) {
+    Object.assign(div, { data, layout, on() {}, removeAllListeners() {} });
+    return Promise.resolve(div);
+  },
+  relayout() {},
+};
+"""
+_PLOTLY = re.compile(r'(<script type="application/gzip" id="plotly">)[^<]*')
+
+
+@pytest.fixture
+def open_data(open_page: OpenPage) -> OpenData:
+    """Opens a page of `data`, with the options of `open_page`; its charts are drawn if wanted."""
+
+    def open_built(data: Data, *, draws: bool = True, **options: object) -> Page:
+        html = render_page(data)
+        return open_page(html if draws else without_charts(html), **options)
+
+    return open_built
+
+
+def without_charts(html: str) -> str:
+    """The page with a library that draws nothing."""
+    return _PLOTLY.sub(lambda found: found[1] + pack(_NO_CHARTS), html)

@@ -1,0 +1,409 @@
+"""The roofline: what a kernel moves, what the peaks allow it, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+from pytest_modelperf.profiler.document import dump_profile, profile_to_json
+from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
+from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
+from pytest_modelperf.profiler.tables.layers import LayerView
+from pytest_modelperf.profiler.text import render_profile
+from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.roofline.document import rooflines_to_json
+from pytest_modelperf.roofline.records import (
+    UNKNOWN_SIZE,
+    Bandwidth,
+    Bound,
+    Roofline,
+    kernel_works,
+    place_layers,
+    theoretical_roofs,
+)
+from pytest_modelperf.roofline.tables import peak_lines, roofline_table
+from pytest_modelperf.roofline.text import roofline_insets
+from tests.support.checkout import ROOT
+from tests.support.peaks import make_peaks
+from tests.support.profiles import ENGINE, MACHINE, measured_classifier
+from tests.support.small_models import ones, static_of
+
+FLOAT = 4
+MIB = 1 << 20
+
+
+def run_of(static: StaticProfile, *times: tuple[float, Sequence[int]], **facts: str) -> CaseProfile:
+    """A case whose kernels took so long, each for the first of its layers."""
+    case = measured_classifier().cases[0]
+    assert case.measured is not None
+    made = tuple(
+        LayerTime(
+            kind=RowKind.LAYER,
+            kernel="k",
+            ns=ns,
+            layer=layers[0],
+            fused=tuple(layers[1:]),
+            precision=facts.get("precision", "float32"),
+        )
+        for ns, layers in times
+    )
+    return replace(case, counted=static, measured=replace(case.measured, layer_times=made))
+
+
+def moved(static: StaticProfile, *layers: int) -> int:
+    """The bytes that one kernel of these layers moves."""
+    case = run_of(static, (1.0, layers))
+    assert case.measured is not None
+    (done,) = kernel_works(static, case.measured.layer_times or ())
+    assert done.work is not None
+    return done.work.nbytes
+
+
+# -- what a layer reads and writes
+
+
+def test_a_layer_moves_its_weights_its_inputs_and_its_outputs_once() -> None:
+    text = "g (float[8,4] x) => (float[8,2] y) { m = MatMul(x, w) y = Add(m, m) }"
+    static = static_of(text, w=ones(4, 2))
+    product, added = static.layers
+    assert product.reads == {"x": 8 * 4 * FLOAT, "w": 4 * 2 * FLOAT}
+    assert product.writes == {"m": 8 * 2 * FLOAT}
+    assert added.reads == {"m": 8 * 2 * FLOAT}
+
+
+def test_a_view_moves_nothing_and_what_follows_reads_what_it_is_a_view_of() -> None:
+    text = """
+        g (float[8,4] x) => (float[32] y) {
+            r = Relu(x)
+            f = Flatten<axis=0>(r)
+            q = Squeeze(f)
+            y = Neg(q)
+        }
+    """
+    relu, flat, squeezed, negated = static_of(text).layers
+    assert relu.writes == {"r": 8 * 4 * FLOAT}
+    assert (flat.reads, flat.writes, squeezed.reads, squeezed.writes) == ({}, {}, {}, {})
+    assert negated.reads == {"r": 8 * 4 * FLOAT}
+
+
+def test_a_lookup_reads_no_more_of_a_table_than_it_writes() -> None:
+    text = "g (int64[3] ids) => (float[3,4] y) { y = Gather(table, ids) }"
+    (layer,) = static_of(text, table=ones(1000, 4)).layers
+    assert layer.reads == {"table": 3 * 4 * FLOAT, "ids": 3 * 8}
+    assert layer.writes == {"y": 3 * 4 * FLOAT}
+
+
+def test_the_body_of_a_loop_moves_its_bytes_on_every_trip() -> None:
+    text = """
+        g (float[2,4] x) => (y) {
+            n = Constant<value_int=3>()
+            y = Loop<body = b (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t) {
+                on = Identity(go)
+                t = MatMul(s, w)
+            }>(n, , x)
+        }
+    """
+    layers = static_of(text, w=ones(4, 4)).layers
+    (product,) = (layer for layer in layers if layer.op_type == "MatMul")
+    (loop,) = (layer for layer in layers if layer.op_type == "Loop")
+    assert product.writes == {"t": 3 * 2 * 4 * FLOAT}
+    assert product.reads == {"s": 3 * 2 * 4 * FLOAT, "w": 3 * 4 * 4 * FLOAT}
+    assert (loop.reads, loop.writes) == ({}, {})
+
+
+RESIDUAL = """
+    g (float[8,8] x) => (float[8,8] y, float[8,8] s) {
+        m = MatMul(x, w)
+        g = Sigmoid(m)
+        h = Mul(m, g)
+        a = Add(h, x)
+        s = Sqrt(a)
+        y = Relu(a)
+    }
+"""
+TENSOR = 8 * 8 * FLOAT
+
+
+@pytest.fixture(scope="module")
+def residual() -> StaticProfile:
+    return static_of(RESIDUAL, w=ones(8, 8))
+
+
+def test_a_tensor_that_stays_inside_of_a_kernel_is_not_moved(residual: StaticProfile) -> None:
+    # x and w are read, a is written; m, g and h stay inside, however often they are read there.
+    assert moved(residual, 0, 1, 2, 3) == 3 * TENSOR
+    assert moved(residual, 0) == moved(residual, 0, 1, 2) == 3 * TENSOR
+
+
+def test_what_is_read_outside_of_a_kernel_too_is_written(residual: StaticProfile) -> None:
+    # m goes to the product with its sigmoid as well.
+    assert moved(residual, 0, 1) == 4 * TENSOR
+    # a goes to the root as well, which is not in this kernel.
+    assert moved(residual, 3, 5) == 4 * TENSOR
+
+
+# -- laws
+
+RATES = st.floats(1e6, 1e15)
+SIZES = st.integers(1, 1 << 40)
+BANDWIDTHS = st.lists(st.builds(Bandwidth, SIZES, RATES), min_size=1, max_size=8)
+
+
+@given(BANDWIDTHS, SIZES, SIZES)
+def test_more_bytes_are_never_attainable_faster(
+    bandwidths: list[Bandwidth], one: int, other: int
+) -> None:
+    peaks = make_peaks(bandwidths=tuple(bandwidths))
+    few, many = sorted((one, other))
+    assert peaks.bandwidth_of(few) >= peaks.bandwidth_of(many) * (1 - 1e-12)
+
+
+@given(BANDWIDTHS, SIZES)
+def test_nothing_that_was_measured_exceeds_the_bandwidth(
+    bandwidths: list[Bandwidth], size: int
+) -> None:
+    peaks = make_peaks(bandwidths=tuple(bandwidths))
+    rates = [each.bytes_per_second for each in bandwidths]
+    for each in bandwidths:
+        assert peaks.bandwidth_of(each.nbytes) >= each.bytes_per_second * (1 - 1e-12)
+    assert peaks.bandwidth_of(size) <= max(rates) * (1 + 1e-12)
+
+
+@given(st.floats(1.0, 1e9), RATES, BANDWIDTHS)
+def test_the_least_time_is_that_of_the_bound_and_the_gain_is_what_lies_above(
+    ns: float, rate: float, bandwidths: list[Bandwidth]
+) -> None:
+    peaks = make_peaks(macs_per_second={"float32": rate}, bandwidths=tuple(bandwidths))
+    case = run_of(LINEAR, (ns, (0,)))
+    (roof,) = place_layers(case, peaks).layers
+    compute_ns = 1e9 * LINEAR_MACS / rate
+    memory_ns = 1e9 * LINEAR_BYTES / peaks.bandwidth_of(LINEAR_BYTES)
+    assert roof.least_ns == pytest.approx(max(compute_ns, memory_ns))
+    assert (roof.bound is Bound.COMPUTE) == (compute_ns > memory_ns)
+    assert roof.share == pytest.approx(roof.least_ns / ns)
+    assert roof.gain_ns == pytest.approx(max(0.0, ns - roof.least_ns))
+    assert roof.is_beyond == (ns < roof.least_ns)
+    assert roof.attainable_per_second == pytest.approx(
+        min(rate, LINEAR_MACS * peaks.bandwidth_of(LINEAR_BYTES) / LINEAR_BYTES)
+    )
+
+
+LINEAR = static_of(
+    "g (float[64,64] x) => (float[64,32] y) { [linear] y = MatMul(x, w) }", w=ones(64, 32)
+)
+LINEAR_MACS = 64 * 64 * 32
+LINEAR_BYTES = FLOAT * (64 * 64 + 64 * 32 + 64 * 32)
+
+
+# -- layers beneath their roofs
+
+
+def test_layers_come_by_what_there_is_to_gain(residual: StaticProfile) -> None:
+    case = run_of(residual, (500.0, (0, 1)), (9000.0, (2,)), (700.0, (3,)))
+    roofline = place_layers(case, make_peaks())
+    assert [roof.op_type for roof in roofline.layers] == ["Mul", "Add", "MatMul"]
+    assert roofline.gain_ns == pytest.approx(sum(roof.gain_ns or 0 for roof in roofline.layers))
+
+
+def test_the_peak_is_that_of_what_a_kernel_computed_in() -> None:
+    case = run_of(LINEAR, (1e6, (0,)), precision="uint8")
+    peaks = make_peaks(bandwidths=(Bandwidth(MIB, 1e15),))
+    (roof,) = place_layers(case, peaks).layers
+    assert roof.precision == "int8"
+    assert roof.least_ns == pytest.approx(LINEAR_MACS / 160)
+
+
+def test_a_layer_whose_precision_has_no_peak_is_left_out_and_counted() -> None:
+    case = run_of(LINEAR, (1e6, (0,)), precision="bfloat16")
+    roofline = place_layers(case, make_peaks())
+    assert roofline.layers == ()
+    assert roofline.unplaced == {"no peak is known of bfloat16": 1}
+
+
+def test_a_layer_of_unknown_operations_is_left_out_and_counted() -> None:
+    static = static_of("g (float[4] x) => (z) { y = my.ops.Blend(x) z = NonZero(x) }")
+    roofline = place_layers(run_of(static, (10.0, (0,)), (10.0, (1,))), make_peaks())
+    assert (roofline.layers, roofline.unplaced) == ((), {UNKNOWN_SIZE: 2})
+
+
+def test_a_view_has_all_of_its_time_to_gain() -> None:
+    static = static_of("g (float[8,4] x) => (float[8,4] y) { f = Flatten(x) y = Neg(f) }")
+    (roof,) = place_layers(run_of(static, (3000.0, (0,))), make_peaks()).layers
+    assert (roof.least_ns, roof.share, roof.gain_ns, roof.intensity) == (0.0, 0.0, 3000.0, None)
+    assert roof.attainable_per_second is None
+
+
+def test_a_case_that_did_not_run_has_no_layers_beneath_a_roof() -> None:
+    case = replace(measured_classifier().cases[0], measured=None)
+    assert place_layers(case, make_peaks()).layers == ()
+    function = replace(measured_classifier().cases[0], counted=None)
+    assert place_layers(function, make_peaks()).layers == ()
+
+
+def test_the_least_latency_in_theory_is_the_sum_over_all_layers(residual: StaticProfile) -> None:
+    peaks = make_peaks()
+    roofline = theoretical_roofs(residual, peaks)
+    assert [roof.id for roof in roofline.layers] == [layer.id for layer in residual.layers]
+    assert all(
+        roof.ns is None and roof.gain_ns is None and roof.share is None for roof in roofline.layers
+    )
+    alone = [place_layers(run_of(residual, (1.0, (i,))), peaks).layers[0] for i in range(6)]
+    assert roofline.least_ns == pytest.approx(sum(roof.least_ns for roof in alone))
+
+
+def test_theory_takes_the_peak_of_what_the_engine_makes_of_a_precision() -> None:
+    text = "g (float16[64,64] x, float16[64,32] w) => (float16[64,32] y) { y = MatMul(x, w) }"
+    (roof,) = theoretical_roofs(static_of(text), make_peaks()).layers
+    assert roof.precision == "float32"
+
+
+def test_peaks_are_of_one_machine_engine_version_setup_and_number_of_cores() -> None:
+    peaks = make_peaks()
+    assert peaks.are_of(MACHINE.key, ENGINE, 1)
+    assert not peaks.are_of("another", ENGINE, 1)
+    assert not peaks.are_of(MACHINE.key, ENGINE, 2)
+    assert not peaks.are_of(MACHINE.key, replace(ENGINE, version="1.0"), 1)
+    assert not peaks.are_of(MACHINE.key, replace(ENGINE, options={}), 1)
+    assert not peaks.are_of(MACHINE.key, EngineFacts("openvino", ENGINE.version, ENGINE.options), 1)
+    assert peaks.are_of(MACHINE.key, replace(ENGINE, python="3.10.1"), 1)
+
+
+# -- what is shown of it
+
+
+def beneath(case: CaseProfile, **changes: Any) -> Roofline:  # noqa: ANN401  # fields of Peaks
+    return place_layers(case, make_peaks(**changes))
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return measured_classifier()
+
+
+def shown(roofline: Roofline, width: int | None, top: int | None = None) -> str:
+    page = Page(TextStyle(width))
+    for line in peak_lines(roofline.peaks):
+        page.item(line)
+    page.table(roofline_table(roofline, top), cuts_first=True)
+    assert width is None or all(len(line) <= width for line in page.text().splitlines())
+    return page.text()
+
+
+def test_a_roofline_in_eighty_columns(profile: Profile) -> None:
+    assert shown(beneath(profile.cases[0]), 80) == snapshot("""\
+peaks on 1 core, onnxruntime 1.31.1, measured 2026-11-21: float32 40.00 GMAC/s,
+  int8 160.0 GMAC/s
+memory 10.00 GB/s (100 MiB at once), in cache 50.00 GB/s (1 MiB); balance in
+  MAC/B: float32 4.000, int8 16.00
+
+by layer, what there is to gain below the roof
+layer         type             ms  to gain  share  bound    GMAC/s   roof  MAC/B
+────────────────────────────────────────────────────────────────────────────────
+stem_…lution  Conv          6.037    6.026  0.2 %  compute   0.073  40.00  5.556
+pool          Globa…gePool  0.134    0.133  1.0 %  memory
+classifier    Gemm          0.131    0.131  0.0 %  memory    0.001  10.20  0.204
+flatten       Flatten       0.003    0.003  0.0 %  memory
+
+total                       6.306    6.293  0.2 %
+roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
+roof, or, without MACs, of the bandwidth
+""")
+
+
+def test_a_roofline_where_there_is_room(profile: Profile) -> None:
+    text = shown(beneath(profile.cases[0], cores=2), 98, top=2)
+    assert text == snapshot("""\
+peaks on 2 cores, onnxruntime 1.31.1, measured 2026-11-21: float32 40.00 GMAC/s, int8 160.0 GMAC/s
+memory 10.00 GB/s (100 MiB at once), in cache 50.00 GB/s (1 MiB); balance in MAC/B: float32 4.000,
+  int8 16.00
+
+by layer, what there is to gain below the roof
+layer          type              ms  to gain  share  bound    GMAC/s   roof  MAC/B   GB/s     MACs
+──────────────────────────────────────────────────────────────────────────────────────────────────
+stem_c…lution  Conv           6.037    6.026  0.2 %  compute   0.073  40.00  5.556  0.013  442.4 k
+pool           Global…gePool  0.134    0.133  1.0 %  memory                         0.489
+
+total                         6.306    6.293  0.2 %                                        442.5 k
+roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the roof, or, without
+MACs, of the bandwidth
+2 more layers: --top 0 shows all
+""")
+
+
+def test_what_is_faster_than_the_roof_is_never_more_than_all_of_it() -> None:
+    case = run_of(LINEAR, (LINEAR_MACS / 50, (0,)))
+    text = shown(beneath(case, bandwidths=(Bandwidth(MIB, 1e15),)), 80)
+    assert text == snapshot("""\
+peaks on 1 core, onnxruntime 1.31.1, measured 2026-11-21: float32 40.00 GMAC/s,
+  int8 160.0 GMAC/s
+memory 1.000 M GB/s (1 MiB at once); balance in MAC/B: float32 0.000, int8 0.000
+
+by layer, what there is to gain below the roof
+layer   type       ms  to gain    share  bound    GMAC/s   roof  MAC/B   GB/s
+─────────────────────────────────────────────────────────────────────────────
+linear  MatMul  0.003    0.000   >100 %  compute   50.00  40.00  4.000  12.50
+
+total           0.003    0.000  100.0 %
+roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
+roof, or, without MACs, of the bandwidth
+>100 %: 1 layer faster than these peaks, of which the true ones are at least
+50.00 GMAC/s of float32; `modelperf profile --measure-peaks` measures them anew
+""")
+
+
+def test_layers_without_a_roof_are_told() -> None:
+    case = run_of(LINEAR, (1e6, (0,)), precision="bfloat16")
+    assert "1 layer left out: no peak is known of bfloat16\n" in shown(beneath(case), None)
+
+
+def test_the_report_has_the_roofline_between_the_types_and_the_layers(profile: Profile) -> None:
+    view, rooflines = LayerView(), {"b1-c1": beneath(profile.cases[0])}
+    insets = roofline_insets(rooflines, view.top)
+    text = render_profile(profile, view, TextStyle(80), insets)
+    places = [text.index(part) for part in ("by layer type", "peaks on 1 core", "by layer, in")]
+    assert places == sorted(places)
+    assert "peaks on" not in render_profile(profile, view, TextStyle(80))
+
+
+def test_names_of_a_model_cannot_steer_a_terminal(profile: Profile) -> None:
+    roofline = beneath(profile.cases[0])
+    evil = replace(roofline.layers[0], name="\x1b[2J")
+    assert "\x1b" not in shown(replace(roofline, layers=(evil,)), None)
+
+
+# -- as JSON
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        named = {"options", "macs_per_second", "runs_as", "balance"}
+        inner = (keys_of(child) for key, child in value.items() if key not in named)
+        return {str(key) for key in value}.union(*inner)
+    return set[str]().union(*map(keys_of, value)) if isinstance(value, list) else set()
+
+
+def test_the_json_of_a_roofline_has_its_figures_and_the_page_names_every_key(
+    profile: Profile,
+) -> None:
+    roofline = replace(beneath(profile.cases[0]), unplaced={UNKNOWN_SIZE: 2})
+    document = json.loads(dump_profile(profile, rooflines_to_json({"b1-c1": roofline})))
+    found = document["cases"][0]["roofline"]
+    assert found["layers"][0]["id"] == roofline.layers[0].id
+    assert found["layers"][0]["gain_ms"] == pytest.approx((roofline.layers[0].gain_ns or 0) / 1e6)
+    assert found["peaks"]["measured"] == "2026-11-21"
+    assert found["peaks"]["balance"]["float32"] == pytest.approx(4.0)
+    assert found["unplaced"] == [{"reason": UNKNOWN_SIZE, "count": 2}]
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert {key for key in keys_of(found) if f"`{key}`" not in page} == set()
+
+
+def test_a_profile_without_a_roofline_says_null(profile: Profile) -> None:
+    (case,) = json.loads(json.dumps(profile_to_json(profile)))["cases"]
+    assert case["roofline"] is None

@@ -1,0 +1,702 @@
+"""The verdicts of measured times, proven by simulation, and their laws.
+
+A rate that is to be at most some level is allowed what chance does to so many comparisons, no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
+from pytest_modelperf.stats.decisions import Answer, Fit
+from pytest_modelperf.stats.duet import (
+    DuetRule,
+    Schedule,
+    find_bounds,
+    has_modes,
+    judge_duet,
+    judge_sequence,
+    looks_worse,
+)
+from pytest_modelperf.stats.estimates import needed_samples
+from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
+from pytest_modelperf.stats.quantiles import tolerance_factor
+from pytest_modelperf.stats.records import Turns
+from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
+from tests.support.simulation import (
+    SETTINGS,
+    Logs,
+    Setting,
+    group_quantiles,
+    round_medians,
+    simulate_duets,
+    simulate_stored,
+)
+
+Floats = npt.NDArray[np.float64]
+Pair = tuple[Turns, Turns]
+
+COMPARISONS = 10_000
+# The median of a case in a run of two.
+RULE = DuetRule(tolerance=0.03, level=share_level(2))
+# The median of a case in a run of twenty.
+SUITE = DuetRule(tolerance=0.03, level=share_level(20))
+# How many rounds of 12 are taken together for one difference of p95, and how many differences
+# there are at each look; 130 samples are there after 11 rounds.
+GROUP = 2
+GROUPS_AT_LOOKS = (0, 0, 6, 9, 12, 17)
+GROUPS_AT_EARLY_LOOKS = (0, 0, *GROUPS_AT_LOOKS)
+
+rates = st.floats(1e-4, 0.02)
+differences = st.lists(st.floats(-0.3, 0.3), min_size=2, max_size=40)
+
+
+@lru_cache(maxsize=2)
+def duets(setting: str) -> tuple[Logs, Logs]:
+    return simulate_duets(SETTINGS[setting], COMPARISONS, rounds=35, turns=12, seed=1)
+
+
+@cache
+def medians(setting: str) -> Floats:
+    return round_medians(*duets(setting))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The shares of simulated comparisons that ended with each answer."""
+
+    worse: float
+    not_worse: float
+
+
+def schedule_of(
+    rule: DuetRule,
+    units: Sequence[int] = LOOKS,
+    early_units: Sequence[int] | None = None,
+    last_rounds: int | None = None,
+) -> Schedule:
+    """The looks of a comparison that has come to as many as there are units."""
+    early = rule.pass_looks if early_units is None else early_units
+    alarms = spend_level(rule.looks, tuple(units), rule.level, last_rounds)
+    passes = spend_level(rule.pass_looks, tuple(early), rule.pass_level, last_rounds, SOONER)
+    patience = spend_level(rule.looks, rule.looks, rule.level)[0].rounds
+    if last_rounds is not None:
+        patience = min(patience, last_rounds)
+    return Schedule(alarms, passes, patience)
+
+
+def judge(values: Floats, ratio: float, schedule: Schedule | None = None) -> Rates:
+    """What a rule of many looks says of this true ratio."""
+    schedule = schedule or schedule_of(RULE)
+    answer = judge_sequence(values + math.log(ratio), schedule, RULE.margin).answer
+    return Rates(float(np.mean(answer > 0)), float(np.mean(answer < 0)))
+
+
+def most_by_chance(level: float) -> float:
+    """What the share of errors stays below in 999 of 1,000 simulations if `level` is kept."""
+    return float(scipy.stats.binom.ppf(0.999, COMPARISONS, level)) / COMPARISONS
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_errors_keep_the_level(setting: str) -> None:
+    """A model is hardly ever called slower than itself.
+
+    At the boundary, with a ratio of just what is allowed, each answer is given as seldom as agreed.
+    """
+    values = medians(setting)
+    at_boundary = judge(values, 1.03)
+
+    assert judge(values, 1.0).worse <= 0.001
+    assert at_boundary.worse <= most_by_chance(RULE.level)
+    assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_level_of_passes_is_not_shared_by_the_cases_of_a_run(setting: str) -> None:
+    """In a run of twenty an unchanged model passes, and one at its tolerance seldom does."""
+    values = medians(setting)
+    at_boundary = judge(values, 1.03, schedule_of(SUITE))
+
+    assert judge(values, 1.0, schedule_of(SUITE)).not_worse >= 0.97
+    assert at_boundary.worse <= most_by_chance(SUITE.level)
+    assert at_boundary.not_worse <= most_by_chance(SUITE.pass_level)
+    assert judge(values, 1.05, schedule_of(SUITE)).not_worse <= 0.005
+
+
+def test_errors_of_a_tail_keep_the_level() -> None:
+    values = group_quantiles(*duets("usual"), share=0.95, rounds=GROUP)
+    schedule = schedule_of(RULE, GROUPS_AT_LOOKS, GROUPS_AT_EARLY_LOOKS)
+    at_boundary = judge(values, 1.03, schedule)
+
+    assert judge(values, 1.0, schedule).worse <= 0.001
+    assert at_boundary.worse <= most_by_chance(RULE.level)
+    assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
+
+
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("quiet", 0.999), ("usual", 0.999), ("autocorrelated", 0.9), ("contaminated", 0.9)],
+)
+def test_two_percent_beyond_what_is_allowed_is_found(setting: str, least: float) -> None:
+    assert judge(medians(setting)[:1000], 1.05).worse >= least
+
+
+def test_looking_often_without_spending_the_level_errs_too_often() -> None:
+    """The simulation would notice: the same test at its full level at each look."""
+    careless = Schedule(
+        tuple(Look(rounds, rounds, RULE.level) for rounds in RULE.looks),
+        tuple(Look(rounds, rounds, RULE.pass_level) for rounds in RULE.pass_looks),
+    )
+    found = judge(medians("quiet"), 1.03, careless)
+
+    assert found.worse > 2 * most_by_chance(RULE.level)
+    assert found.not_worse > 1.5 * most_by_chance(RULE.pass_level)
+
+
+def test_taking_inferences_as_independent_errs_too_often() -> None:
+    """The simulation would notice: the same test with turns for rounds."""
+    before, after = (side[:500, :6] for side in duets("noisy"))
+    turns = (after - before).reshape(500, -1).astype(np.float64)
+
+    assert np.mean(find_bounds(turns, RULE.level).low > 0.0) > 10 * RULE.level
+
+
+@pytest.mark.parametrize("processes", [0.01, 0.06])
+def test_tests_of_stored_samples_raise_false_alarms(processes: float) -> None:
+    """What the duet is for: two processes of one model, 100 inferences each."""
+    setting = Setting(rounds=0.01, slow=0.06, processes=processes)
+    before, after = simulate_stored(setting, comparisons=1000, samples=100, seed=2)
+
+    rank_sum = scipy.stats.mannwhitneyu(after, before, alternative="greater", axis=1).pvalue
+    distribution = [
+        scipy.stats.ks_2samp(new, old, method="asymp").pvalue
+        for new, old in zip(after[:300], before[:300], strict=True)
+    ]
+    faster = after.min(axis=1) > before.min(axis=1) + math.log(1.05)
+
+    assert np.mean(rank_sum < 0.05) > 0.3
+    assert np.mean(np.array(distribution) < 0.05) > 0.6
+    # A fixed margin is right as long as processes differ less than that.
+    assert np.mean(faster) < 0.01 if processes == 0.01 else np.mean(faster) > 0.15
+
+
+def as_pairs(before: Logs, after: Logs) -> list[Pair]:
+    """The rounds of one comparison in nanoseconds."""
+    old, new = (
+        np.rint(1e9 * np.exp(side.astype(np.float64))).astype(int) for side in (before, after)
+    )
+    return [(turns(a.tolist()), turns(b.tolist())) for a, b in zip(old, new, strict=True)]
+
+
+def turns(times_ns: Sequence[int]) -> Turns:
+    return Turns(times_ns=tuple(times_ns))
+
+
+def duet_with(values: Sequence[float]) -> list[Pair]:
+    """Rounds whose sides differ by these logs."""
+    return [(turns([10**9] * 3), turns([round(10**9 * math.exp(d))] * 3)) for d in values]
+
+
+@pytest.mark.parametrize("setting", ["usual", "noisy"])
+@pytest.mark.parametrize("percent", [50.0, 95.0])
+@pytest.mark.parametrize("ratio", [1.0, 1.05])
+def test_what_is_simulated_is_what_runs(setting: str, percent: float, ratio: float) -> None:
+    before, after = (side[:15] for side in duets(setting))
+    after = after + np.float32(math.log(ratio))
+    if percent == 50.0:
+        values, schedule = round_medians(before, after), schedule_of(RULE)
+    else:
+        values = group_quantiles(before, after, percent / 100.0, GROUP)
+        schedule = schedule_of(RULE, GROUPS_AT_LOOKS, GROUPS_AT_EARLY_LOOKS)
+    ended = judge_sequence(values, schedule, RULE.margin)
+
+    for i in range(len(before)):
+        decision = judge_duet(as_pairs(before[i], after[i]), RULE, percent, is_last=True)
+
+        assert decision.ratio is not None
+        assert decision.low is not None
+        assert decision.high is not None
+        assert decision.rounds == ended.rounds[i]
+        assert math.log(decision.ratio) == pytest.approx(ended.bounds.centre[i], abs=1e-6)
+        assert math.log(decision.low) == pytest.approx(ended.bounds.low[i], abs=1e-6)
+        assert math.log(decision.high) == pytest.approx(ended.bounds.high[i], abs=1e-6)
+        assert decision.is_open == (ended.answer[i] == 0)
+
+
+def duet_with_modes(slow_before: float, slow_now: float, seed: int = 0) -> list[Pair]:
+    """Rounds of 400 inferences, of which these shares take seven times as long."""
+    random = np.random.default_rng(seed)
+
+    def block(share: float) -> Turns:
+        is_slow = random.random(400) < share
+        times = 10**6 * np.where(is_slow, 7.0, 1.0) * np.exp(random.normal(0.0, 0.02, 400))
+        return turns(np.rint(times).astype(int).tolist())
+
+    return [(block(slow_before), block(slow_now)) for _ in range(LOOKS[-1])]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "answer"),
+    [(0.4, 0.6, Answer.WORSE), (0.6, 0.4, Answer.BETTER), (0.4, 0.4, Answer.NOT_WORSE)],
+)
+def test_a_median_that_moved_to_another_mode_is_seen(
+    before: float, now: float, answer: Answer
+) -> None:
+    """The typical pair has a quick and a slow inference, in either order: it shows nothing."""
+    pairs = duet_with_modes(before, now)
+    decision = judge_duet(pairs, RULE, is_last=True)
+    assert decision.answer is answer
+    assert has_modes(pairs, RULE.tolerance) == (before != now)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_noise_alone_seldom_looks_like_modes(setting: str) -> None:
+    # A delay that is drawn can be longer than a number of nanoseconds holds.
+    before, after = (np.minimum(side[:60], 10.0) for side in duets(setting))
+    found = [
+        has_modes(as_pairs(old, new), RULE.tolerance)
+        for old, new in zip(before, after, strict=True)
+    ]
+    assert np.mean(found) <= 0.15
+
+
+def test_an_answer_follows_from_its_interval() -> None:
+    for ratio in (0.9, 0.97, 1.0, 1.03, 1.06, 1.2):
+        for values in medians("usual")[:20] + math.log(ratio):
+            decision = judge_duet(duet_with(values.tolist()), RULE)
+
+            assert decision.low is not None
+            assert decision.high is not None
+            has_passed = decision.answer is Answer.NOT_WORSE
+            level = RULE.pass_level if has_passed else RULE.level
+            assert decision.confidence == 1.0 - 2.0 * level
+            assert decision.answer is (
+                Answer.WORSE
+                if decision.low > 1.03
+                else Answer.BETTER
+                if decision.high < 1 / 1.03 and not has_passed
+                else Answer.NOT_WORSE
+                if decision.high < 1.03
+                else Answer.OPEN
+            )
+
+
+@given(st.lists(st.floats(-0.3, 0.3), min_size=6, max_size=40), rates)
+def test_swapped_sides_have_the_opposite_answer(values: list[float], level: float) -> None:
+    rule = DuetRule(level=level)
+    pairs = duet_with(values)
+    there = judge_duet(pairs, rule)
+    back = judge_duet([(after, before) for before, after in pairs], rule)
+
+    # Not worse can be shown of one side before the other is decided.
+    if there.rounds == back.rounds:
+        assert (there.answer is Answer.WORSE) == (back.answer is Answer.BETTER)
+        assert (there.answer is Answer.BETTER) == (back.answer is Answer.WORSE)
+        is_alike = there.confidence == back.confidence
+        if is_alike and there.low is not None and back.high is not None:
+            assert there.low == pytest.approx(1.0 / back.high, rel=1e-6)
+
+
+@given(differences, rates)
+def test_an_answer_stands_whatever_comes_after(values: list[float], level: float) -> None:
+    rule = DuetRule(level=level)
+    pairs = duet_with(values)
+    first = judge_duet(pairs, rule)
+
+    if not first.is_open:
+        assert judge_duet([*pairs, *duet_with([9.0, -9.0] * 10)], rule, is_last=True) == first
+
+
+@given(
+    st.integers(4, 40),
+    st.integers(0, 10**6),
+    st.floats(-0.15, 0.15),
+    st.sampled_from([0.005, 4e-4]),
+)
+def test_an_answer_stands_where_no_more_rounds_come(
+    rounds: int, seed: int, shift: float, level: float
+) -> None:
+    """The last look spends what is left of the level, and takes no answer back."""
+    rule = DuetRule(level=level)
+    pairs = duet_with(np.random.default_rng(seed).normal(shift, 0.015, rounds).tolist())
+    now = judge_duet(pairs, rule)
+
+    if not now.is_open:
+        assert judge_duet(pairs, rule, is_last=True) == now
+
+
+@pytest.mark.parametrize("rounds", [4, 6, 7, 11, 20, 25])
+def test_when_time_is_over_the_rest_of_the_level_is_spent(rounds: int) -> None:
+    """Neither less, which would leave open what is known, nor more."""
+    units, early = (
+        (*(look for look in looks if look <= rounds), rounds)
+        for looks in (RULE.looks, RULE.pass_looks)
+    )
+    schedule = schedule_of(RULE, units, early, rounds)
+    ended = judge(medians("quiet")[:, :rounds], 1.03, schedule)
+
+    assert schedule.in_order()[-1][0].rounds == rounds
+    assert 0.5 * RULE.level < ended.worse <= most_by_chance(RULE.level)
+    assert 0.5 * RULE.pass_level < ended.not_worse <= most_by_chance(RULE.pass_level)
+    if rounds not in RULE.looks:
+        assert spend_level(RULE.looks, units[:-1], RULE.level) == schedule.alarms[:-1]
+
+
+@pytest.mark.parametrize("setting", ["quiet", "usual"])
+def test_an_improvement_is_waited_for(setting: str) -> None:
+    """A model that is 10 % faster is called improved, though it could pass sooner."""
+    improved = judge_sequence(
+        medians(setting)[:1000] + math.log(0.9), schedule_of(SUITE), SUITE.margin
+    )
+
+    assert np.mean(improved.answer == -2) > 0.9
+    assert (
+        np.mean(
+            judge_sequence(medians(setting)[:1000], schedule_of(SUITE), SUITE.margin).answer == -2
+        )
+        < 0.001
+    )
+
+
+def test_a_tail_looks_worse_before_it_is_shown_to_be() -> None:
+    """What looks worse is looked at longer; what does not is left."""
+    worse = duet_with([0.2, 0.21, 0.19, 0.2])
+
+    assert judge_duet(worse, SUITE).is_open
+    assert looks_worse(worse, SUITE, 50.0)
+    assert not looks_worse(duet_with([0.0, 0.01, -0.01, 0.0]), SUITE, 50.0)
+    assert not looks_worse(worse, SUITE, 95.0)
+    assert not looks_worse(worse[:1], SUITE, 50.0)
+
+
+@given(st.integers(2, 14), st.floats(0.001, 0.05))
+def test_bounds_are_where_the_test_of_scipy_turns(count: int, level: float) -> None:
+    values = np.random.default_rng(count).normal(0.01, 0.02, count)
+    low = float(find_bounds(values[np.newaxis], level).low[0])
+    in_ranks = 2.0**-count <= level
+
+    def p_value(bound: float) -> float:
+        if in_ranks:
+            test = scipy.stats.wilcoxon(values - bound, alternative="greater", method="exact")
+        else:
+            test = scipy.stats.ttest_1samp(values, bound, alternative="greater")
+        return float(test.pvalue)
+
+    assert p_value(low - 1e-9) <= level + 1e-6
+    assert p_value(low + 1e-9) > level - 1e-6
+
+
+def test_rounds_that_a_neighbour_disturbed_do_not_move_the_bounds() -> None:
+    steady = np.random.default_rng(3).normal(0.0, 0.005, 35)
+    disturbed = steady.copy()
+    disturbed[:3] += 0.2
+
+    plain = judge_duet(duet_with(steady[::-1].tolist()), DuetRule(looks=(35,)))
+    hit = judge_duet(duet_with(disturbed[::-1].tolist()), DuetRule(looks=(35,)))
+
+    assert plain.high is not None
+    assert hit.high is not None
+    assert hit.answer is Answer.NOT_WORSE
+    assert hit.high - plain.high < 0.003
+
+
+def test_percentiles_are_judged_apart() -> None:
+    """A tail that got worse is worse, while the median is as it was."""
+    rng = np.random.default_rng(4)
+    pairs = []
+    for _ in range(35):
+        before, after = np.exp(rng.normal(0.0, 0.01, (2, 100)))
+        after[:10] *= 1.5
+        pairs.append(
+            (turns([round(1e7 * t) for t in before]), turns([round(1e7 * t) for t in after]))
+        )
+
+    assert judge_duet(pairs, RULE, 50.0).answer is Answer.NOT_WORSE
+    assert judge_duet(pairs, RULE, 95.0).answer is Answer.WORSE
+    assert judge_duet(pairs[:6], RULE, 99.9).samples_needed == needed_samples(99.9)
+
+
+def test_an_open_answer_says_what_would_help() -> None:
+    values = (medians("noisy")[0][:9] + math.log(1.02)).tolist()
+
+    decision = judge_duet(duet_with(values), RULE, is_last=True)
+
+    assert decision.is_open
+    assert decision.detectable is not None
+    assert decision.detectable > 0.03
+    assert decision.rounds_needed is not None
+    assert decision.rounds_needed > 9
+    near = judge_duet(duet_with([RULE.margin - 0.02, RULE.margin + 0.02] * 5), RULE, is_last=True)
+    assert (near.answer, near.rounds_needed) == (Answer.OPEN, None)
+
+
+@pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])
+def test_what_is_detectable_is_detected_nine_times_in_ten(setting: str) -> None:
+    """At the median of what 300 runs of 13 rounds say they could see."""
+    rule = DuetRule(level=RULE.level, looks=(13,))
+    schedule = Schedule(spend_level((13,), (13,), RULE.level), ())
+    slower = medians(setting)[:300] + rule.margin
+    said = [judge_duet(duet_with(v[:13]), rule).detectable or 0.0 for v in slower]
+
+    found = judge(medians(setting)[:, :13], 1.0 + float(np.median(said)), schedule).worse
+
+    assert 0.83 <= found <= 0.97
+
+
+def test_what_a_tail_needs_is_told_in_rounds() -> None:
+    """Where two rounds make one difference, twice as many are needed."""
+    values = [0.0, 0.05, 0.01, 0.06, 0.02, 0.04, 0.03, 0.07]
+    single = [
+        (turns(before.times_ns * 10), turns(after.times_ns * 10))
+        for before, after in duet_with(values)
+    ]
+    halves = [
+        (turns([10**9] * 15), turns(after.times_ns[:15])) for _, after in single for _ in range(2)
+    ]
+
+    one = judge_duet(single, DuetRule(looks=(8,)), 95.0)
+    two = judge_duet(halves, DuetRule(looks=(16,)), 95.0)
+
+    assert one.rounds_needed is not None
+    assert (two.low, two.high) == (one.low, one.high)
+    assert (two.rounds, two.rounds_needed) == (16, 2 * one.rounds_needed)
+
+
+def test_rounds_needed_are_about_those_that_decide() -> None:
+    """A slowdown of 5 % that stays open after 6 rounds is found in most cases by then."""
+    values = medians("autocorrelated")[:200] + math.log(1.05)
+    open_ones = []
+    for row in values:
+        decision = judge_duet(duet_with(row[:6].tolist()), RULE)
+        if decision.is_open and decision.rounds_needed is not None:
+            open_ones.append(decision.rounds_needed)
+
+    assert len(open_ones) > 100
+    assert 13 <= float(np.median(open_ones)) <= 40
+
+
+def test_few_rounds_say_only_what_they_can() -> None:
+    one = judge_duet(duet_with([0.05]), RULE, is_last=True)
+    assert (one.answer, one.low, one.detectable) == (Answer.OPEN, None, None)
+    assert one.ratio == pytest.approx(math.exp(0.05))
+    assert judge_duet(duet_with([0.5, 0.5, 0.5]), RULE, is_last=True).is_open
+    five = judge_duet(duet_with([0.1, 0.101, 0.1, 0.102, 0.1]), RULE, is_last=True)
+    assert (five.answer, five.rounds) == (Answer.WORSE, 5)
+    assert judge_duet([], RULE, is_last=True).is_open
+
+
+def test_two_kinds_of_sessions_do_not_agree_by_chance_into_an_error() -> None:
+    """Six rounds whose slower kind fell on one side are no proof at a level so strict."""
+    agreeing = duet_with([0.08, 0.08, 0.0801, 0.08, 0.0799, 0.08])
+
+    assert judge_duet(agreeing, DuetRule(level=0.005)).answer is Answer.WORSE
+    assert judge_duet(agreeing, DuetRule(level=0.0005), is_last=True).answer is Answer.WORSE
+    assert judge_duet(agreeing, DuetRule(level=0.0001), is_last=True).is_open
+
+
+@given(st.lists(st.integers(2, 200), min_size=1, max_size=8, unique=True).map(sorted), rates)
+def test_looks_together_spend_no_more_than_the_level(planned: list[int], level: float) -> None:
+    looks = spend_level(tuple(planned), tuple(planned), level)
+
+    assert all(0.0 < look.level <= level * (1 + 1e-6) for look in looks)
+    assert sum(look.level for look in looks) >= level * (1 - 1e-6) or planned[-1] < 8
+    if looks and len(planned) > 1:
+        rng = np.random.default_rng(5)
+        steps = np.diff([0, *(look.units for look in looks)])
+        walk = np.cumsum(rng.normal(0.0, np.sqrt(steps), (COMPARISONS, len(steps))), axis=1)
+        scores = walk / np.sqrt([look.units for look in looks])
+        crossed = scores > scipy.stats.norm.isf([look.level for look in looks])
+        assert crossed.any(axis=1).mean() <= level + 5 * math.sqrt(level / COMPARISONS)
+
+
+def test_levels_of_the_usual_looks() -> None:
+    looks = spend_level(LOOKS, LOOKS, 0.005)
+
+    assert [round(1e5 * look.level) for look in looks] == snapshot([86, 63, 78, 101, 141, 202])
+    assert [look.rounds for look in spend_level(LOOKS, LOOKS, 0.0005)] == snapshot(
+        [9, 13, 18, 25, 35]
+    )
+    assert plan_looks(35) == LOOKS
+    assert plan_looks(10) == (6, 9, 10)
+    assert plan_looks(100) == snapshot((6, 9, 13, 18, 25, 35, 49, 69, 100))
+
+
+def test_the_level_of_a_run_is_shared() -> None:
+    assert share_level(4) == 0.0025
+    assert share_level(0) == 0.01
+
+
+# Budgets
+
+
+@given(st.floats(0.5, 2.0), rates)
+def test_a_budget_is_judged_by_the_whole_interval(limit_ms: float, level: float) -> None:
+    rng = np.random.default_rng(6)
+    rounds = [
+        [round(1e6 * t) for t in np.exp(rng.normal(s, 0.02, 60))]
+        for s in (0.0, 0.01, -0.01, 0.02, 0.0)
+    ]
+    limit = 1e6 * limit_ms
+
+    for percent in (50.0, 90.0):
+        decision = judge_percentile(rounds, percent, limit, level)
+
+        assert decision.low is not None
+        assert (decision.answer is Fit.OVER) == (decision.low > limit)
+        is_below = decision.high is not None and decision.high < limit
+        assert (decision.answer is Fit.WITHIN) == is_below
+
+
+def test_a_percentile_without_support_is_open_and_says_what_it_takes() -> None:
+    decision = judge_percentile([[100] * 50] * 5, 99.0, limit_ns=1e9, level=0.01)
+
+    assert (decision.answer, decision.value) == (Fit.OPEN, None)
+    assert decision.samples_needed == needed_samples(99.0)
+
+
+def test_rounds_that_resemble_themselves_give_a_tail_no_upper_bound() -> None:
+    """The largest of few independent samples is no bound of a percentile."""
+    unlike = [[1000 * r + i for i in range(40)] for r in range(1, 6)]
+
+    decision = judge_percentile(unlike, 95.0, limit_ns=6000.0, level=0.005)
+
+    assert decision.answer is Fit.OPEN
+    assert decision.high is None
+    assert decision.samples_needed is not None
+    assert decision.samples_needed > 200
+
+
+@pytest.mark.parametrize("percent", [90.0, 95.0, 99.0])
+def test_a_limit_far_above_every_round_is_kept(percent: float) -> None:
+    """Rounds that differ by a tenth say little of the percentile, and enough of ten times it."""
+    rounds = [[round(1e6 * 1.1 ** (r % 3)) + i for i in range(80)] for r in range(9)]
+
+    far, near = (judge_percentile(rounds, percent, limit, 1e-3) for limit in (1e7, 1.3e6))
+
+    assert far.answer is Fit.WITHIN
+    assert far.samples_needed is None
+    assert far.high is not None
+    assert far.high < 1.3e6
+    assert (near.answer, near.high) == (Fit.OPEN, None)
+    assert near.samples_needed is not None
+    assert near.samples_needed > 720
+
+
+def test_one_slow_round_in_a_few_takes_the_bound_away() -> None:
+    rounds = [[1_000_000 + i for i in range(80)]] * 8
+    slow = [9_000_000 + i for i in range(80)]
+
+    assert judge_percentile([*rounds, rounds[0]], 90.0, 1e7, 1e-3).answer is Fit.WITHIN
+    assert judge_percentile([*rounds, slow], 90.0, 1e7, 1e-3).answer is Fit.OPEN
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.9, 6), (0.99, 9), (0.999, 100)])
+def test_the_tolerance_factor_covers_as_often_as_it_says(share: float, count: int) -> None:
+    drawn = np.random.default_rng(11).normal(size=(20_000, count))
+    bounds = drawn.mean(axis=1) + tolerance_factor(share, 0.01, count) * drawn.std(axis=1, ddof=1)
+    missed = np.count_nonzero(bounds < scipy.stats.norm.ppf(share))
+
+    assert abs(missed - 200) < 5 * math.sqrt(200)
+
+
+def test_a_limit_that_a_slow_kind_of_rounds_breaks_is_seldom_kept() -> None:
+    """A tenth of the rounds is four times as slow: p95 is theirs, and the limit is below it."""
+    rng = np.random.default_rng(12)
+    answers = []
+    for _ in range(400):
+        slow = np.where(rng.random(35) < 0.1, math.log(4.0), 0.0)
+        times = np.exp(rng.normal(slow[:, np.newaxis], 0.03, (35, 40)))
+        rounds = [[round(1e6 * t) for t in each] for each in times]
+        answers.append(judge_percentile(rounds, 95.0, 3.5e6, 0.025).answer)
+
+    assert answers.count(Fit.WITHIN) <= scipy.stats.binom.ppf(0.999, 400, 0.05)
+
+
+@pytest.mark.parametrize("percent", [50.0, 90.0])
+def test_a_budget_that_is_just_met_is_seldom_judged(percent: float) -> None:
+    """At a limit that is the true percentile both answers are errors, each at most at the level."""
+    setting = Setting(rounds=0.01 * math.sqrt(2.0))
+    many, _ = simulate_duets(setting, 1, 4000, 40, seed=7)
+    limit = 1e7 * math.exp(float(np.quantile(many, percent / 100.0)))
+    runs, _ = simulate_duets(setting, 600, 8, 40, seed=8)
+
+    answers = [
+        judge_percentile(
+            [[round(ns) for ns in times] for times in 1e7 * np.exp(run)], percent, limit, 0.025
+        ).answer
+        for run in runs
+    ]
+
+    for wrong in (Fit.OVER, Fit.WITHIN):
+        assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 600, 0.035)
+
+
+def test_few_sessions_on_one_side_of_a_limit_by_chance_do_not_break_a_budget() -> None:
+    """Of five sessions that differ far more than their inferences all are slow once in 32 times."""
+    random = np.random.default_rng(9)
+    sessions = random.normal(0.0, 0.05, (1000, 5, 1))
+    runs = 1e7 * np.exp(sessions + random.normal(0.0, 0.001, (1000, 5, 20)))
+
+    answers = [judge_percentile(run.tolist(), 50.0, 1e7, 0.005).answer for run in runs]
+
+    for wrong in (Fit.OVER, Fit.WITHIN):
+        assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 1000, 0.005)
+
+
+def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
+    loads = [101.0, 99.0, 100.0, 102.0, 98.0, 100.0]
+
+    assert judge_typical(loads, 90.0, 0.005).answer is Fit.OVER
+    assert judge_typical(loads, 110.0, 0.005).answer is Fit.WITHIN
+    assert judge_typical(loads, 100.5, 0.005).answer is Fit.OPEN
+    assert judge_typical(loads[:1], 1000.0, 0.005).answer is Fit.OPEN
+    assert judge_typical([], 1.0, 0.005).value is None
+
+
+# Stored samples
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.06, 0.2])
+def test_a_further_process_of_the_old_model_is_no_regression(spread: float) -> None:
+    """At the boundary, with what is allowed: at most the level."""
+    rng = np.random.default_rng(9)
+    recorded = rng.normal(0.0, spread, (4000, FEWEST_PROCESSES))
+    today = rng.normal(math.log(1.03), spread, 4000)
+
+    answers = [
+        judge_stored(np.exp(old).tolist(), math.exp(new), 0.03, 0.025).answer
+        for old, new in zip(1.0 + recorded, 1.0 + today, strict=True)
+    ]
+
+    assert answers.count(Answer.WORSE) <= scipy.stats.binom.ppf(0.999, 4000, 0.025)
+    # A spread so small that it could be chance is taken for a larger one.
+    assert answers.count(Answer.WORSE) >= 50 or spread == 0.02
+
+
+def test_stored_processes_show_only_what_their_spread_allows() -> None:
+    recorded = [100e6, 103e6, 98e6, 101e6, 99e6]
+
+    assert judge_stored(recorded, 200e6, 0.03, 0.01).answer is Answer.WORSE
+    assert judge_stored(recorded, 106e6, 0.03, 0.01).answer is Answer.OPEN
+    assert judge_stored(recorded, 50e6, 0.03, 0.01).answer is Answer.BETTER
+    few = judge_stored(recorded[:4], 200e6, 0.03, 0.01)
+    assert (few.answer, few.low, few.rounds_needed) == (Answer.OPEN, None, FEWEST_PROCESSES)
+
+
+def test_stored_processes_that_agree_by_chance_do_not_pretend_to_know() -> None:
+    decision = judge_stored([100e6] * 5, 104e6, 0.03, 0.01)
+
+    assert decision.answer is Answer.OPEN
+    assert decision.detectable is not None
+    assert decision.detectable > 0.1

@@ -1,0 +1,7 @@
+"""Where the project's docs, examples and baselines lie: in the checkout that has these tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]

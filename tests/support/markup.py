@@ -1,0 +1,40 @@
+"""What stands in an HTML report: its tags, its texts, and what is packed into it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import re
+from html.parser import HTMLParser
+
+# A name that would become a part of the page, were it not escaped.
+EVIL = "</script><script>alert(1)</script>\u202e\x1b[2J<!-- \"'`{{ 7*7 }} &amp;"
+
+
+def unpacked(page: str, name: str) -> str:
+    found = re.search(rf'<script type="application/gzip" id="{name}">([A-Za-z0-9+/=]+)<', page)
+    assert found is not None
+    return gzip.decompress(base64.b64decode(found[1])).decode("utf-8")
+
+
+class Markup(HTMLParser):
+    """The tags of a page with their attributes, and the texts between them, scripts left out."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, tuple(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] not in {"script", "style"}:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """As it is read: without the blanks that the markup is laid out with."""
+        return " ".join(" ".join(self.texts).split())

@@ -1,0 +1,73 @@
+"""An engine whose inference takes as long as the name of the model says: `slow_400us.onnx`.
+
+A model without a time in its name takes 200 µs, or up to a hundredth more. The option `times` has
+the times of models by their whole name, as in `times=pruned-0.5=100 int8-dynamic=300`; one that is
+called as the option `crash` says does not load. They pass on a clock of
+its own, so what is measured is the same on a busy machine. It needs nothing but the standard
+library. Its version is 1, or what `TIMED_VERSION` says.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+DEFAULT_US = 200
+_JITTER = 0.01
+_LOAD_NS = 1_000_000
+
+
+class _Time(threading.local):
+    """Of each thread: requests that run at once wait for nobody."""
+
+    def __init__(self) -> None:
+        self.now_ns = _BEGUN_NS
+        self.random = random.Random(0)
+
+
+_BEGUN_NS = time.perf_counter_ns()
+_time = _Time()
+
+
+def clock_ns() -> int:
+    return _time.now_ns
+
+
+def describe(options: dict[str, str]) -> dict[str, Any]:
+    version = os.environ.get("TIMED_VERSION", "1")
+    return {"name": "timed", "version": version, "options": options, "providers": []}
+
+
+def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa: ANN401, ARG001  # the contract's
+    name = os.path.basename(model.path)  # noqa: PTH119  # paths are texts on this side
+    name = os.path.splitext(name)[0]  # noqa: PTH122  # likewise
+    if "crash" in name or name == options.get("crash"):
+        raise RuntimeError("it does not load")
+    _time.now_ns += _LOAD_NS
+    times = dict(each.split("=") for each in options.get("times", "").split())
+    match = re.search(r"_(\d+)us", name)
+    return _Session(int(times.get(name) or (match[1] if match else DEFAULT_US)))
+
+
+class _Session:
+    def __init__(self, microseconds: int) -> None:
+        self._ns = microseconds * 1000
+
+    def prepare(self, inputs: object, dtypes: object) -> Callable[[], None]:  # noqa: ARG002  # the contract's
+        return self._infer
+
+    prepare_another = prepare
+
+    def peak_bytes(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def _infer(self) -> None:
+        _time.now_ns += round(self._ns * (1 + _JITTER * _time.random.random()))

@@ -1,0 +1,243 @@
+"""What budgets say of figures, without running any model."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.limits import Budget, read_budgets
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    latency_limits,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
+from tests.support.profiles import make_measurement, make_round
+from tests.support.small_models import ones, static_of
+
+LEVEL = 0.001
+MS = 1_000_000
+
+
+def budgets(**values: object) -> tuple[Budget, ...]:
+    return read_budgets(values, "test")
+
+
+def rounds_of(*times_ms: float, samples: int = 60, batch_size: int = 1) -> Measurement:
+    """Rounds of equal inferences; where there are several times, the rounds take turns."""
+    chosen = [times_ms[index % len(times_ms)] for index in range(6)]
+    return make_measurement(
+        batch_size=batch_size,
+        rounds=[make_round([round(ms * MS)] * samples) for ms in chosen],
+        half_width=None,
+    )
+
+
+def judged(measured: Measurement | None, **values: object) -> tuple[Metric, ...]:
+    batch_size = 1 if measured is None else measured.latency.batch_size
+    held = LimitedFigures(None, None, batch_size, measured)
+    return timed_budget_metrics(budgets(**values), held, LEVEL)
+
+
+def verdict(measured: Measurement, **values: object) -> Verdict:
+    (metric,) = judged(measured, **values)
+    return metric.verdict
+
+
+# -- latency
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(10.001, Verdict.PASSED), (9.999, Verdict.OVER_BUDGET), (10.0, Verdict.INCONCLUSIVE)],
+)
+def test_a_median_below_at_and_above_its_limit(limit: float, expected: Verdict) -> None:
+    assert verdict(rounds_of(10.0), latency_ms=limit) is expected
+
+
+def test_a_limit_within_the_interval_is_neither_kept_nor_broken() -> None:
+    spread = rounds_of(9.0, 10.0, 11.0)
+    (metric,) = judged(spread, latency_ms=10.2)
+    assert metric.verdict is Verdict.INCONCLUSIVE
+    assert metric.after_interval is not None
+    low, high = metric.after_interval
+    assert low < 10.2 < high
+    assert verdict(spread, latency_ms=high + 0.01) is Verdict.PASSED
+    assert verdict(spread, latency_ms=low - 0.01) is Verdict.OVER_BUDGET
+
+
+def test_latency_and_its_interval_are_in_milliseconds() -> None:
+    (metric,) = judged(rounds_of(10.0), latency_ms=12)
+    assert (metric.name, metric.before, metric.after) == ("latency_p50", None, 10.0)
+    assert metric.limit == 12.0
+    assert metric.after_interval == pytest.approx((10.0, 10.0))
+
+
+def test_a_percentile_with_too_few_samples_is_inconclusive_and_has_no_value() -> None:
+    (metric,) = judged(rounds_of(10.0), p99_ms=1)
+    assert metric.verdict is Verdict.INCONCLUSIVE
+    assert (metric.after, metric.after_interval) == (None, None)
+
+
+def test_with_enough_samples_the_same_percentile_is_judged() -> None:
+    many = rounds_of(10.0, samples=400)
+    assert verdict(many, p99_ms=9) is Verdict.OVER_BUDGET
+    assert verdict(many, p99_ms=11) is Verdict.PASSED
+
+
+# -- throughput: more is better
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"),
+    [(399, Verdict.PASSED), (401, Verdict.OVER_BUDGET), (400, Verdict.INCONCLUSIVE)],
+)
+def test_fewer_items_a_second_than_the_least_are_over_budget(least: int, expected: Verdict) -> None:
+    (metric,) = judged(rounds_of(10.0, batch_size=4), items_per_second=least)
+    assert (metric.verdict, metric.limit) == (expected, least)
+    assert metric.after == pytest.approx(400)
+
+
+def test_the_interval_of_a_throughput_goes_from_low_to_high() -> None:
+    (metric,) = judged(rounds_of(8.0, 10.0), items_per_second=1)
+    assert metric.after is not None
+    assert metric.after_interval is not None
+    low, high = metric.after_interval
+    assert low < metric.after < high
+
+
+def test_a_throughput_asks_the_same_of_the_latency_as_its_inverse() -> None:
+    (of_rate,) = latency_limits(budgets(items_per_second=400), batch_size=4)
+    (of_latency,) = latency_limits(budgets(latency_ms=10), batch_size=4)
+    assert of_rate == of_latency
+
+
+# -- what is seen once a round, or once
+
+
+def started(*load_ms: float) -> Measurement:
+    return make_measurement(
+        rounds=[make_round([MS] * 60, load_ms=ms, first_ms=2 * ms) for ms in load_ms],
+        half_width=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(21, Verdict.PASSED), (19, Verdict.OVER_BUDGET), (20, Verdict.INCONCLUSIVE)],
+)
+def test_the_time_to_load_is_judged_by_its_rounds(limit: float, expected: Verdict) -> None:
+    (metric,) = judged(started(20, 20, 20, 20, 20, 20), load_ms=limit)
+    assert (metric.name, metric.after, metric.verdict) == ("load_ms", 20.0, expected)
+
+
+def test_the_first_inference_is_not_the_time_to_load() -> None:
+    (metric,) = judged(started(20, 20, 20, 20, 20, 20), first_inference_ms=41)
+    assert (metric.after, metric.verdict) == (40.0, Verdict.PASSED)
+
+
+def test_one_round_tells_nothing_of_how_loading_varies() -> None:
+    assert verdict(started(20), load_ms=1000) is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "expected"),
+    [(300.000001, Verdict.PASSED), (300, Verdict.PASSED), (299.999999, Verdict.OVER_BUDGET)],
+)
+def test_a_megabyte_of_memory_has_a_million_bytes(megabytes: float, expected: Verdict) -> None:
+    measured = replace(rounds_of(1.0), peak_rss_bytes=300_000_000)
+    (metric,) = judged(measured, peak_memory_mb=megabytes)
+    assert (metric.after, metric.verdict) == (300_000_000, expected)
+
+
+def test_memory_that_is_not_known_is_inconclusive() -> None:
+    measured = replace(rounds_of(1.0), peak_rss_bytes=None)
+    assert verdict(measured, peak_memory_mb=1) is Verdict.INCONCLUSIVE
+
+
+def test_what_did_not_run_is_not_judged_by_times() -> None:
+    assert judged(None, latency_ms=1, load_ms=1, peak_memory_mb=1) == ()
+
+
+def test_several_budgets_keep_their_order_and_those_of_the_file_are_left_out() -> None:
+    metrics = judged(rounds_of(1.0), load_ms=1, macs=5, latency_ms=2, size_mb=1)
+    assert [metric.name for metric in metrics] == ["load_ms", "latency_p50"]
+
+
+# -- what follows from the file
+
+
+LINEAR = "g (float[N,3] x) => (float[N,5] y) { y = MatMul(x, w) }"
+UNKNOWN = """g (float[N,3] x) => (float[N,5] y) { z = my.ops.Odd(x)  y = MatMul(z, w) }"""
+
+
+def counted(text: str, /, **values: object) -> Metric:
+    held = LimitedFigures(static_of(text, w=ones(3, 5)), 1000, 1)
+    (metric,) = static_budget_metrics(budgets(**values), held)
+    return metric
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "limit"), [("macs", 15, "15"), ("params", 15, 15), ("size_mb", 1000, 0.001)]
+)
+def test_an_exact_figure_may_be_its_limit_and_no_more(word: str, value: int, limit: object) -> None:
+    at = counted(LINEAR, **{word: limit})
+    assert (at.after, at.verdict) == (value, Verdict.PASSED)
+    below = 14 if word != "size_mb" else 0.000999
+    assert counted(LINEAR, **{word: below}).verdict is Verdict.OVER_BUDGET
+
+
+def test_a_sum_that_leaves_layers_out_may_be_over_but_is_not_within() -> None:
+    assert counted(UNKNOWN, macs=1000).verdict is Verdict.INCONCLUSIVE
+    assert counted(UNKNOWN, params=1000).verdict is Verdict.PASSED
+
+
+def test_of_a_function_nothing_is_counted() -> None:
+    held = LimitedFigures(None, None, 1)
+    found = static_budget_metrics(budgets(macs=1, params=1, size_mb=1, latency_ms=1), held)
+    assert [(m.name, m.after, m.verdict) for m in found] == [
+        (name, None, Verdict.INCONCLUSIVE) for name in ("macs", "params", "size_bytes")
+    ]
+
+
+# -- counts that only a run can tell all of
+
+ALONE = replace(static_of("g (float[1,4] x) => (float[1,4] y) { y = Relu(x) }"), undecided=1)
+
+
+def macs_of(*, graph: int, run: int | None = None, chance: str | None = None) -> StaticProfile:
+    """A profile of an If: the costlier branch as the graph counts it, and the one that ran."""
+    (layer,) = ALONE.layers
+    alone = replace(ALONE, layers=(replace(layer, macs=graph),))
+    if run is None:
+        return alone
+    layers = (replace(layer, macs=run),)
+    return replace(alone, layers=layers, undecided=0, graph_alone=alone, chance=chance)
+
+
+@pytest.mark.parametrize(
+    ("static", "expected"),
+    [
+        (macs_of(graph=400, run=100), Verdict.PASSED),
+        (macs_of(graph=400, run=300), Verdict.OVER_BUDGET),
+        (macs_of(graph=400), Verdict.INCONCLUSIVE),
+        (macs_of(graph=200), Verdict.PASSED),
+        (macs_of(graph=400, run=100, chance="RandomUniform"), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_macs_of_a_branch_are_judged_by_the_run_that_took_it(
+    static: StaticProfile, expected: Verdict
+) -> None:
+    (metric,) = static_budget_metrics(budgets(macs=200), LimitedFigures(static, None, 1))
+    assert metric.verdict is expected
+
+
+def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() -> None:
+    known = store_static(macs_of(graph=400, run=100))
+    held = LimitedFigures(macs_of(graph=400), None, 1, observed=known)
+    (metric,) = static_budget_metrics(budgets(macs=200), held)
+    assert (metric.after, metric.verdict) == (100, Verdict.PASSED)

@@ -1,0 +1,490 @@
+"""Models as tests of their own: named on the command line, or in `[tool.modelperf.models]`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.project import (
+    STATIC,
+    assert_says_no_internals,
+    collected,
+    write_dense,
+    write_linear,
+    write_table,
+)
+
+ENCODER = """
+    [tool.modelperf.models."models/encoder.onnx"]
+    batch_size = [1, 8]
+    cores = [1, 2]
+"""
+
+
+@pytest.fixture
+def models(run: pytest.Pytester) -> pytest.Pytester:
+    """Two more models, in a folder of their own."""
+    write_dense(run.path / "models/encoder.onnx")
+    write_dense(run.path / "models/decoder.onnx", width=7)
+    return run
+
+
+# -- named on the command line
+
+
+def test_a_named_model_is_a_test(run: pytest.Pytester) -> None:
+    assert collected(run, "dense.onnx") == ["dense.onnx::b1-c1"]
+    run.runpytest_inprocess(*STATIC, "dense.onnx").assert_outcomes(passed=1)
+
+
+def test_a_run_that_finds_nothing_says_how_a_model_is_named(run: pytest.Pytester) -> None:
+    told = "note: no model is tested here: name one, *"
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines([told])
+    chosen = run.runpytest_inprocess(*STATIC, "dense.onnx", "-k", "b7")
+    assert chosen.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    chosen.stdout.no_fnmatch_line(told)
+
+
+@pytest.fixture
+def project(run: pytest.Pytester) -> Path:
+    """A project in the folder `part` of another one, which pytest takes as its root."""
+    run.makepyprojecttoml("[tool.pytest.ini_options]")
+    folder = run.mkdir("part")
+    (run.path / "linear.onnx").rename(folder / "linear.onnx")
+    table = '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 2}\n'
+    (folder / "pyproject.toml").write_text(table)
+    run.mkdir("part/tests")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("start", "arguments", "file", "go"),
+    [
+        (".", [], "part/pyproject.toml", "cd part && "),
+        (".", ["part"], "part/pyproject.toml", "cd part && "),
+        (".", ["part/linear.onnx"], "part/pyproject.toml", "cd part && "),
+        ("part", [], "pyproject.toml", ""),
+        ("part/tests", [], "../pyproject.toml", "cd .. && "),
+    ],
+)
+def test_tables_that_are_not_of_the_root_are_told_with_the_way_to_them(  # noqa: PLR0913, PLR0917  # one for each thing that differs
+    run: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    project: Path,
+    start: str,
+    arguments: list[str],
+    file: str,
+    go: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(project.parent / start)
+    result = run.runpytest_inprocess(*STATIC, *arguments)
+    what = f"note: {file} has [[]tool.modelperf], which this run does not read: pytest took"
+    remedy = f"type: {go}pytest --rootdir=. --modelperf"
+    result.stdout.fnmatch_lines([f"{what} {run.path} as its root. * {remedy}"])
+    result.stdout.no_fnmatch_line("*no model is tested here*")
+
+
+def test_the_way_to_the_tables_of_a_project_tests_its_models(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, project: Path
+) -> None:
+    monkeypatch.chdir(project)
+    result = run.runpytest_inprocess(*STATIC, "--rootdir=.")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*does not read*")
+
+
+def test_another_project_without_settings_of_ours_is_not_told(
+    run: pytest.Pytester, project: Path
+) -> None:
+    (project / "pyproject.toml").write_text("[project]\nname = 'part'\n")
+    run.runpytest_inprocess(*STATIC, "dense.onnx").stdout.no_fnmatch_line("*does not read*")
+    (project / "pyproject.toml").write_text("not TOML")
+    run.runpytest_inprocess(*STATIC, "dense.onnx", "part").stdout.no_fnmatch_line("*not read*")
+
+
+def test_tables_of_the_root_are_for_a_run_that_starts_there(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\n[tool.pytest.ini_options]')
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(run.mkdir("below"))
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["note: no model is tested here: *cd .. && pytest --modelperf"])
+
+
+def test_an_absolute_path_is_as_good(run: pytest.Pytester) -> None:
+    assert collected(run, str(run.path / "dense.onnx")) == ["dense.onnx::b1-c1"]
+
+
+def test_models_and_test_files_are_run_in_the_order_that_they_are_named_in(
+    run: pytest.Pytester,
+) -> None:
+    run.makepyfile(test_first="def test_one(): pass")
+    write_dense(run.path / "other.onnx")
+    named = collected(run, "other.onnx", "test_first.py", "dense.onnx")
+    assert named == ["other.onnx::b1-c1", "test_first.py::test_one", "dense.onnx::b1-c1"]
+
+
+def test_other_models_of_a_folder_are_no_tests(models: pytest.Pytester) -> None:
+    models.makepyfile(test_first="def test_one(): pass").rename(
+        models.path / "models/test_first.py"
+    )
+    first = "models/test_first.py::test_one"
+    assert collected(models, "models", "dense.onnx") == [first, "dense.onnx::b1-c1"]
+    assert collected(models) == [first]
+
+
+def test_a_model_that_is_not_there_is_one_line(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess(*STATIC, "nowhere.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: file or directory not found: nowhere.onnx"])
+    assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no model", "*broken.onnx is not *"),
+        (b"", "*broken.onnx*"),
+        (b"\x08\x0a", "*broken.onnx*"),
+    ],
+    ids=["text", "empty", "no graph"],
+)
+def test_a_broken_model_is_one_message_and_the_others_are_run(
+    run: pytest.Pytester, content: bytes, message: str
+) -> None:
+    (run.path / "broken.onnx").write_bytes(content)
+    result = run.runpytest_inprocess(
+        *STATIC, "--continue-on-collection-errors", "broken.onnx", "dense.onnx"
+    )
+    result.assert_outcomes(errors=1, passed=1)
+    result.stdout.fnmatch_lines([message])
+    assert_says_no_internals(result)
+
+
+def test_an_unknown_size_is_a_message_that_says_where_it_is_given(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess(*STATIC, "linear.onnx")
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*linear.onnx has a dimension without a size: 'seq'*"])
+    result.stdout.fnmatch_lines(
+        ["*Give dims = {seq = SIZE} in the table of the model, [[]tool.modelperf.models.*"]
+    )
+    result.stdout.no_fnmatch_line("*--dim *")
+    assert_says_no_internals(result)
+
+
+# -- named by tables
+
+
+def test_each_combination_of_a_table_is_a_test(models: pytest.Pytester) -> None:
+    write_table(models, ENCODER)
+    assert collected(models) == [
+        "models/encoder.onnx::b1-c1",
+        "models/encoder.onnx::b1-c2",
+        "models/encoder.onnx::b8-c1",
+        "models/encoder.onnx::b8-c2",
+    ]
+
+
+def test_a_dimension_that_varies_stands_in_the_id_and_one_that_does_not_does_not(
+    run: pytest.Pytester,
+) -> None:
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = [64, 128]}')
+    assert collected(run) == ["linear.onnx::b1-c1-seq64", "linear.onnx::b1-c1-seq128"]
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 64}')
+    assert collected(run) == ["linear.onnx::b1-c1"]
+
+
+def test_a_dimension_may_be_nothing(run: pytest.Pytester) -> None:
+    """The cache of a model is empty where a text begins."""
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 0}')
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {N = 0, seq = 1}')
+    result = run.runpytest_inprocess(*STATIC)
+    result.stdout.fnmatch_lines(["*the dimension 'N' cannot be 0: give 1 or more."])
+
+
+def test_a_glob_names_several_models_in_the_order_of_their_names(models: pytest.Pytester) -> None:
+    write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = 2')
+    assert collected(models) == ["models/decoder.onnx::b2-c1", "models/encoder.onnx::b2-c1"]
+
+
+def test_a_path_comes_before_a_glob_and_the_model_is_collected_once(
+    models: pytest.Pytester,
+) -> None:
+    write_table(
+        models,
+        """
+        [tool.modelperf.models."models/*.onnx"]
+        batch_size = 2
+        [tool.modelperf.models."models/encoder.onnx"]
+        batch_size = 4
+        """,
+    )
+    assert collected(models) == ["models/decoder.onnx::b2-c1", "models/encoder.onnx::b4-c1"]
+
+
+def test_two_globs_of_one_model_are_refused(models: pytest.Pytester) -> None:
+    write_table(
+        models,
+        """
+        [tool.modelperf.models."models/*.onnx"]
+        [tool.modelperf.models."models/enc*.onnx"]
+        """,
+    )
+    result = models.runpytest_inprocess(*STATIC)
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*models/encoder.onnx is named by *Make one of*"])
+    assert_says_no_internals(result)
+
+
+def test_a_model_of_a_table_need_not_lie_in_testpaths(models: pytest.Pytester) -> None:
+    folder = models.mkdir("tests")
+    models.makepyfile(test_first="def test_one(): pass").rename(folder / "test_first.py")
+    write_table(models, f'{ENCODER}\n    [tool.pytest.ini_options]\n    testpaths = ["tests"]')
+    found = collected(models, "-k", "one or b1-c1")
+    assert found == ["tests/test_first.py::test_one", "models/encoder.onnx::b1-c1"]
+
+
+@pytest.mark.parametrize("testpaths", ['["."]', '["models"]', '["models/encoder.onnx"]'])
+def test_a_model_that_testpaths_hold_is_collected_once(
+    models: pytest.Pytester, testpaths: str
+) -> None:
+    table = '[tool.modelperf.models."models/encoder.onnx"]\n[tool.pytest.ini_options]'
+    write_table(models, f"{table}\ntestpaths = {testpaths}")
+    assert collected(models) == ["models/encoder.onnx::b1-c1"]
+
+
+@pytest.mark.parametrize("name", ["dense.onnx", "models/*.onnx", "build/dense.onnx"])
+def test_models_of_tables_do_not_keep_other_tests_from_being_collected(
+    models: pytest.Pytester, name: str
+) -> None:
+    write_dense(models.path / "build/dense.onnx")
+    write_table(models, f'[tool.modelperf.models."{name}"]')
+    folder = models.path / "models"
+    models.makepyfile(test_near="def test_one(): pass").rename(folder / "test_near.py")
+    models.makepyfile(test_root="def test_two(): pass")
+    tests = [test for test in collected(models) if ".py::" in test]
+    assert tests == ["models/test_near.py::test_one", "test_root.py::test_two"]
+
+
+def test_who_names_a_test_does_not_get_the_models_of_tables(models: pytest.Pytester) -> None:
+    write_table(models, ENCODER)
+    models.makepyfile(test_first="def test_one(): pass")
+    assert collected(models, "test_first.py") == ["test_first.py::test_one"]
+
+
+def test_a_folder_that_is_named_has_the_models_of_tables_that_lie_in_it(
+    models: pytest.Pytester,
+) -> None:
+    write_table(models, '[tool.modelperf.models."models/encoder.onnx"]')
+    assert collected(models, "models") == ["models/encoder.onnx::b1-c1"]
+
+
+def test_a_run_in_a_folder_further_down_has_its_own_models(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(
+        models,
+        '[tool.modelperf.models."models/encoder.onnx"]\n[tool.modelperf.models."dense.onnx"]',
+    )
+    monkeypatch.chdir(models.path / "models")
+    assert collected(models) == ["models/encoder.onnx::b1-c1"]
+
+
+def test_the_table_holds_for_a_model_that_is_named_on_the_command_line(
+    models: pytest.Pytester,
+) -> None:
+    write_table(models, ENCODER)
+    assert len(collected(models, "models/encoder.onnx")) == 4
+
+
+@pytest.mark.parametrize("arguments", [(), (".",), ("baselines",)])
+def test_twins_of_baselines_are_found_by_no_glob(
+    run: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    write_dense(run.path / "baselines/dense/twin.onnx")
+    write_table(run, '[tool.modelperf.models."**/*.onnx"]')
+    (run.path / "linear.onnx").unlink()
+    result = run.runpytest_inprocess(*STATIC, "--collect-only", "-q", *arguments)
+    found = [line for line in result.outlines if "::" in line]
+    assert found == ([] if "baselines" in arguments else ["dense.onnx::b1-c1"])
+
+
+def test_who_wants_to_check_a_twin_can_name_it(run: pytest.Pytester) -> None:
+    write_dense(run.path / "baselines/dense/twin.onnx")
+    twin = "baselines/dense/twin.onnx::b1-c1"
+    assert collected(run, "baselines/dense/twin.onnx") == [twin]
+    write_table(run, '[tool.modelperf.models."baselines/dense/twin.onnx"]')
+    assert collected(run) == [twin]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [("**/*.onnx", ["dense.onnx::b1-c1"]), ("build/*.onnx", ["build/dense.onnx::b1-c1"])],
+)
+def test_a_glob_finds_nothing_in_folders_that_pytest_skips_unless_it_names_them(
+    run: pytest.Pytester, pattern: str, found: list[str]
+) -> None:
+    (run.path / "linear.onnx").unlink()
+    for folder in ("build", ".venv/lib/onnx/test"):
+        write_dense(run.path / folder / "dense.onnx")
+    (run.path / "build/test_copied.py").write_text("def test_it(): pass")
+    write_table(run, f'[tool.modelperf.models."{pattern}"]')
+    assert collected(run) == found
+
+
+def test_the_order_is_the_same_in_every_run(models: pytest.Pytester) -> None:
+    """Workers of pytest-xdist must agree on it."""
+    write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbatch_size = [8, 1]')
+    first = collected(models)
+    assert first == collected(models)
+    assert first[:2] == ["models/decoder.onnx::b8-c1", "models/decoder.onnx::b1-c1"]
+
+
+# -- selected as any test is
+
+
+def test_one_case_is_selected_by_its_id(models: pytest.Pytester) -> None:
+    write_table(models, ENCODER)
+    wanted = "models/encoder.onnx::b8-c1"
+    assert collected(models, wanted) == [wanted]
+
+
+def test_an_id_that_is_not_there_is_told_so(models: pytest.Pytester) -> None:
+    write_table(models, ENCODER)
+    result = models.runpytest_inprocess(*STATIC, "models/encoder.onnx::b3-c1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: not found: *models/encoder.onnx::b3-c1"])
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["-k", "b8"], ["b8-c1", "b8-c2"]),
+        (["-k", "encoder and c2"], ["b1-c2", "b8-c2"]),
+        (["-k", "decoder"], []),
+        (["--deselect", "models/encoder.onnx::b1-c1"], ["b1-c2", "b8-c1", "b8-c2"]),
+    ],
+)
+def test_cases_are_selected_by_name(
+    models: pytest.Pytester, options: list[str], left: list[str]
+) -> None:
+    write_table(models, ENCODER)
+    result = models.runpytest_inprocess(*STATIC, "--collect-only", "-q", *options)
+    found = [line for line in result.outlines if "::" in line]
+    assert found == [f"models/encoder.onnx::{case}" for case in left]
+
+
+def test_what_failed_last_is_run_again_alone(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
+    write_table(models, '[tool.modelperf.models."models/*.onnx"]\nbudget = {macs = 16}')
+    models.runpytest_inprocess(*STATIC).assert_outcomes(passed=1, failed=1)
+    again = models.runpytest_inprocess(*STATIC, "--lf")
+    again.assert_outcomes(failed=1)
+
+
+def test_the_tree_shows_models_and_their_cases(models: pytest.Pytester) -> None:
+    write_table(models, ENCODER)
+    result = models.runpytest_inprocess(*STATIC, "--collect-only")
+    result.stdout.fnmatch_lines(["*<OnnxFile encoder.onnx>", "*<OnnxItem b1-c1>"])
+
+
+# -- tables that mean nothing
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (
+            '[tool.modelperf.models."model/*.onnx"]',
+            '*[[]tool.modelperf.models."model/*.onnx"[]] names no file below *',
+        ),
+        (
+            '[tool.modelperf.models."dense.onnx"]\nbatchsize = 2',
+            "*there is no key 'batchsize'. Did you mean 'batch_size'?*",
+        ),
+        (
+            '[tool.modelperf.models."dense.onnx"]\nbudget = {latency = 2}',
+            "*there is no budget 'latency'. Did you mean 'latency_ms'?*",
+        ),
+        ('[tool.modelperf.models."dense.onnx"]\nbatch_size = 0', "*batch_size takes whole *not 0."),
+        ("[tool.modelperf]\nstatic = true", "*there is no key 'static'. Did you mean *"),
+        ('[tool.modelperf."dense.onnx"]', "*A model has a table of its own*"),
+        ('[tool.modelperf.models."/dense.onnx"]', "*give a path below the folder of the project*"),
+    ],
+)
+def test_a_table_that_means_nothing_is_one_line_that_says_where_it_stands(
+    run: pytest.Pytester, table: str, message: str
+) -> None:
+    write_table(run, table)
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert "tool.modelperf" in result.stderr.str()
+    assert_says_no_internals(result)
+
+
+def test_a_table_that_names_no_file_does_not_disturb_who_names_a_test(
+    run: pytest.Pytester,
+) -> None:
+    write_table(run, '[tool.modelperf.models."model/*.onnx"]')
+    run.makepyfile("def test_other(): pass")
+    run.runpytest_inprocess(*STATIC, ".").assert_outcomes(passed=1)
+
+
+def test_a_dimension_that_a_model_does_not_have_is_told_at_collection(
+    run: pytest.Pytester,
+) -> None:
+    write_table(run, '[tool.modelperf.models."linear.onnx"]\ndims = {sq = 2}')
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*linear.onnx has no dimension 'sq'*"])
+    assert_says_no_internals(result)
+
+
+def test_an_unknown_file_of_inputs_is_told(run: pytest.Pytester) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\ninput_file = "nowhere.npz"')
+    result = run.runpytest_inprocess(*STATIC)
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*nowhere.npz*"])
+    assert_says_no_internals(result)
+
+
+def test_a_model_whose_name_has_odd_characters_is_a_test_all_the_same(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.path / "odd name's & é.onnx")
+    result = run.runpytest_inprocess(*STATIC, "-v", "odd name's & é.onnx")
+    result.assert_outcomes(passed=1)
+
+
+def test_budgets_of_a_table_are_held(run: pytest.Pytester) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14, params = 15}')
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["over budget: *MACs*"])
+
+
+def test_the_file_of_inputs_of_a_table_lies_below_the_root(run: pytest.Pytester) -> None:
+    import numpy as np
+
+    folder = run.mkdir("arrays")
+    np.savez(folder / "x.npz", x=np.ones((4, 3), np.float32))
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\ninput_file = "arrays/x.npz"')
+    assert collected(run) == ["dense.onnx::b4-c1"]
+
+
+def test_a_model_of_two_roots_is_found_by_the_table_of_the_root(run: pytest.Pytester) -> None:
+    outside = write_linear(run.path.parent / "outside.onnx")
+    write_table(run, '[tool.modelperf.models."outside.onnx"]\ndims = {seq = 2}')
+    result = run.runpytest_inprocess(*STATIC, str(outside))
+    assert result.ret != pytest.ExitCode.OK
+    assert_says_no_internals(result)

@@ -1,0 +1,342 @@
+"""How runs end: interrupted, with what cannot be written or read, and with nothing left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from pytest_modelperf.baselines.records import Recording
+from tests.support.project import assert_says_no_internals, read_json
+from tests.support.timed_models import (
+    JSON,
+    TIMED,
+    UPDATE,
+    cases_of,
+    record_base,
+    store,
+    test_of,
+    write_timed_models,
+)
+
+COUNTS = (*TIMED, "--modelperf-static-only")
+FULL = Path("/dev/full")
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    write_timed_models(run, monkeypatch)
+    return run
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return record_base(tmp_path_factory.mktemp("recorded"))
+
+
+# -- interrupted
+
+
+def interrupted(models: pytest.Pytester, *options: str) -> pytest.RunResult:
+    """A run that is interrupted after its first test."""
+    models.makepyfile(f"{test_of('base.onnx')}\n        def test_stop():\n"
+                      "            raise KeyboardInterrupt\n")  # fmt: skip
+    return models.runpytest_inprocess(*COUNTS, JSON, *options, no_reraise_ctrlc=True)
+
+
+def test_a_run_that_is_interrupted_writes_no_baseline_and_says_so(models: pytest.Pytester) -> None:
+    result = interrupted(models, UPDATE)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(
+        ["1 new.", "note: the run was interrupted: no baseline was written"]
+    )
+    (case,) = cases_of(models)
+    assert case["recorded"] is False
+    assert not (models.path / "baselines").exists()
+
+
+def test_a_run_that_is_interrupted_reports_what_had_ended(models: pytest.Pytester) -> None:
+    result = interrupted(models)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["1 new."])
+    result.stdout.no_fnmatch_line("*no baseline was written*")
+    assert [case["id"] for case in cases_of(models)] == ["b1-c1"]
+
+
+def test_an_error_at_collection_writes_no_baseline(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("base.onnx"), test_broken="import no_such_module")
+    result = models.runpytest_inprocess(*COUNTS, UPDATE, JSON)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert not (models.path / "baselines").exists()
+
+
+def test_baselines_are_written_where_another_test_fails(models: pytest.Pytester) -> None:
+    """What was recorded is as good as without it."""
+    models.makepyfile(test_of("base.onnx"), test_other="def test_other(): raise AssertionError")
+    result = models.runpytest_inprocess(*COUNTS, UPDATE)
+    result.assert_outcomes(passed=1, failed=1)
+    assert (models.path / "baselines/base/model.json").exists()
+
+
+# -- what cannot be read or written
+
+
+def test_a_folder_of_baselines_that_is_none_is_told_before_anything_runs(
+    models: pytest.Pytester,
+) -> None:
+    (models.path / "baselines").write_text("not a folder")
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess(*COUNTS, UPDATE)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*baselines*--modelperf-baseline-dir*"])
+    assert (models.path / "baselines").read_text() == "not a folder"
+    assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-p", "xdist", "-n1")], ids=["one process", "pytest-xdist"]
+)
+def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    replace = Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if target.name == "model.json":
+            raise OSError(28, "No space left on device", str(target))
+        return replace(path, target)
+
+    # A disk that is full for the baseline and not for the reports of the run.
+    monkeypatch.setattr(Path, "replace", fail)
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess(
+        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", "--junitxml=run.xml", *options
+    )
+    result.assert_outcomes(failed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "*= FAILURES =*",
+            "the baseline in *base could not be written: *",
+            "nothing was written",
+            "1 failed.",
+            "error: the baseline in *base could not be written: *",
+            "*= 1 failed in *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("wrote the baselines*")
+    report = read_json(models.path / "run.json")
+    assert report["baselines"]["written"] is False
+    assert (report["counts"]["recorded"], report["counts"]["failed"]) == (0, 1)
+    (case,) = report["cases"]
+    assert (case["verdict"], case["recorded"]) == (None, False)
+    assert case["failure"].startswith("the baseline in ")
+    assert "failed: it could not be stored" in (models.path / "run.md").read_text("utf-8")
+    suite = ET.parse(models.path / "run.xml").getroot()[0]  # noqa: S314  # our own
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message", "").startswith("the baseline in ")
+    (verdict,) = (p for p in suite.iter("property") if p.get("name") == "modelperf.verdict")
+    assert verdict.get("value") == "failed"
+    assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize("options", [(), (UPDATE,)], ids=["check", "update"])
+def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
+    models: pytest.Pytester, recording: Recording, options: tuple[str, ...]
+) -> None:
+    store(recording, models.path / "baselines")
+    file = models.path / "baselines/base/model.json"
+    broken = file.read_text("utf-8").replace("{", "<<<<<<< HEAD\n{", 1)
+    file.write_text(broken, "utf-8")
+    models.makepyfile(f"{test_of('base.onnx')}\n{test_of('equal_200us.onnx', baseline='b.onnx')}"
+                      .replace("def test_model", "def test_first", 1))  # fmt: skip
+    result = models.runpytest_inprocess(*COUNTS, JSON, "-k", "b1", *options)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*base/model.json*conflict*"])
+    assert file.read_text("utf-8") == broken
+    assert [case["test"].partition("::")[2] for case in cases_of(models)] == ["test_model[b1-c1]"]
+    assert_says_no_internals(result)
+
+
+def test_a_broken_baseline_that_no_test_uses_is_an_error_of_the_run(
+    models: pytest.Pytester, recording: Recording
+) -> None:
+    store(recording, models.path / "baselines")
+    (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")
+    models.makepyfile(test_of("base.onnx", baseline="other.onnx"))
+    result = models.runpytest_inprocess(*COUNTS)
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["error: *base/model.json*"])
+    assert_says_no_internals(result)
+
+
+def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
+    models: pytest.Pytester, recording: Recording
+) -> None:
+    store(recording, models.path / "baselines")
+    (file,) = (p for p in (models.path / "baselines/base").glob("*.json") if p.stem != "model")
+    file.write_text("{}", "utf-8")
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess(*COUNTS)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{file.name}*"])
+    assert_says_no_internals(result)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs a file that is full")
+@pytest.mark.parametrize("option", ["json", "markdown", "html", "benchmark-json"])
+def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
+    models: pytest.Pytester, option: str
+) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess(*COUNTS, f"--modelperf-{option}={FULL}")
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["1 new.", f"error: cannot write {FULL}: No space left on device."])
+    assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--modelperf-json=nowhere/run.json", "*--modelperf-json: cannot write *nowhere*mkdir -p*"),
+        ("--modelperf-markdown=.", "*--modelperf-markdown: cannot write *: Is a directory.*"),
+        ("--modelperf-html=no/run.html", "*--modelperf-html: cannot write *run.html*mkdir -p*"),
+        ("--modelperf-benchmark-json=-", "*--modelperf-benchmark-json takes a file*"),
+        ("--modelperf-json=/dev/stdout", "*--modelperf-json takes a file*"),
+    ],
+)
+def test_a_report_that_has_no_place_is_told_before_anything_runs(
+    models: pytest.Pytester, option: str, message: str
+) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess(*COUNTS, option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_says_no_internals(result)
+
+
+def test_a_report_is_not_written_over_a_model_that_is_tested(models: pytest.Pytester) -> None:
+    before = (models.path / "base.onnx").read_bytes()
+    result = models.runpytest_inprocess(*COUNTS, "base.onnx", "--modelperf-json=base.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json would overwrite *base.onnx, which is read: give another file."
+    result.stderr.fnmatch_lines([told])
+    assert (models.path / "base.onnx").read_bytes() == before
+
+
+def test_two_reports_are_not_written_to_one_file(models: pytest.Pytester) -> None:
+    options = ("--modelperf-json=run", "--modelperf-html=run")
+    result = models.runpytest_inprocess(*COUNTS, "base.onnx", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json and --modelperf-html would both write *run: *"
+    result.stderr.fnmatch_lines([told])
+
+
+# -- reports
+
+
+def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> None:
+    source = test_of("base.onnx").replace(
+        "def test_", "@pytest.mark.perf_budget(macs=1)\n        def test_"
+    )
+    models.makepyfile(source)
+    result = models.runpytest_inprocess(
+        *COUNTS, JSON, "--modelperf-markdown=run.md", "--modelperf-html=run.html",
+        "--modelperf-benchmark-json=bench.json",
+    )  # fmt: skip
+    result.assert_outcomes(failed=1)
+    assert read_json(models.path / "run.json")["verdict"] == "over budget"
+    assert "over budget" in (models.path / "run.md").read_text("utf-8")
+    page = (models.path / "run.html").read_text("utf-8")
+    assert "base.onnx" in page
+    assert "MACs" in page
+    assert ": over budget</td>" in page
+    assert read_json(models.path / "bench.json")["benchmarks"] == []
+
+
+def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("base.onnx", batch_size=[1, 8]))
+    result = models.runpytest_inprocess(*TIMED, "--modelperf-benchmark-json=bench.json")
+    result.assert_outcomes(passed=2)
+    read = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", "bench.json", "--csv=bench.csv"],
+        cwd=models.path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert read.returncode == 0, read.stderr
+    head, *rows = (models.path / "bench.csv").read_text("utf-8").splitlines()
+    median = head.split(",").index("median")
+    assert [float(row.split(",")[median]) > 0.00019 for row in rows] == [True, True]
+
+
+# -- nothing is left behind
+
+
+@pytest.fixture
+def temporary(models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary files of a run, and of every process that it starts."""
+    folder = models.mkdir("temporary")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    assert not list(folder.glob("*modelperf*"))
+    assert not list(folder.glob("*.onnx"))
+
+
+def test_a_run_that_records_leaves_nothing(models: pytest.Pytester, temporary: Path) -> None:
+    models.makepyfile(test_of("base.onnx", batch_size=4))
+    result = models.runpytest_inprocess(*TIMED, "--modelperf-max-seconds=0.5", UPDATE)
+    result.assert_outcomes(passed=1)
+    assert temporary.is_dir()
+
+
+def test_a_run_that_fails_leaves_nothing(
+    models: pytest.Pytester, temporary: Path, recording: Recording
+) -> None:
+    store(recording, models.path / "baselines")
+    models.makepyfile(test_of("slow_400us.onnx"))
+    models.runpytest_inprocess(*TIMED).assert_outcomes(failed=1)
+    assert temporary.is_dir()
+
+
+def test_a_crash_of_an_engine_leaves_nothing(models: pytest.Pytester, temporary: Path) -> None:
+    options = {"at": "20", "do": "signal", "signal": "SIGKILL"}
+    models.makepyfile(test_of("base.onnx", engine="faulty", engine_options=options))
+    models.runpytest_inprocess("--modelperf").assert_outcomes(failed=1)
+    assert temporary.is_dir()
+
+
+def test_a_model_that_nothing_names_is_an_error_of_its_test_alone(
+    models: pytest.Pytester, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "base.onnx"
+    outside.write_bytes((models.path / "base.onnx").read_bytes())
+    models.makepyfile(test_of(str(outside), baseline=None), test_other=test_of("base.onnx"))
+    result = models.runpytest_inprocess(*COUNTS)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*base.onnx is not below *: name its baseline, as in baseline=*"])
+    assert_says_no_internals(result)
+
+
+def test_of_several_baselines_those_are_written_that_can_be(
+    models: pytest.Pytester, recording: Recording
+) -> None:
+    store(recording, models.path / "baselines")
+    (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")
+    models.makepyfile(
+        test_one=test_of("base.onnx"), test_two=test_of("base.onnx", baseline="other.onnx")
+    )
+    result = models.runpytest_inprocess(*COUNTS, UPDATE)
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["wrote the baselines of other"])
+    assert (models.path / "baselines/other/model.json").exists()

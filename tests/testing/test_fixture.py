@@ -1,0 +1,352 @@
+"""The `modelperf` fixture: what it takes, what it tells, its errors, and extensions."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.small_models import parse
+
+BLEND = "g (float[2,3] x) => (float[2,3] y) { y = my.ops.Blend(x) }"
+BLEND_COSTS_1234 = """
+    from pytest_modelperf.profiler.static.cost import Cost
+
+    def modelperf_register_operators(operators):
+        operators.register("my.ops::Blend", count=lambda node: Cost(elementwise_ops=1234))
+"""
+
+
+@pytest.fixture
+def blend(run: pytest.Pytester) -> pytest.Pytester:
+    """A folder with a model whose operator nobody knows."""
+    (run.path / "blend.onnx").write_bytes(parse(BLEND).SerializeToString())
+    return run
+
+
+# -- the fixture
+
+
+def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        from pathlib import Path
+        import onnx
+
+        def test_sizes(modelperf):
+            case = modelperf("linear.onnx", batch_size=4, dims={"seq": 64}, cores=2)
+            assert case.case.id == "b4-c2"
+            assert case.static.macs == 4 * 64 * 15
+            assert case.static.params == 15
+            assert case.static.peak_activation_bytes == 4 * 64 * 5 * 4
+            assert case.layer_types["MatMul"].macs == case.static.macs
+
+        def test_whole_inputs(modelperf):
+            assert modelperf("linear.onnx", inputs=["x:f32:2x7x3"]).static.macs == 2 * 7 * 15
+
+        def test_sparsity(modelperf):
+            assert modelperf("linear.onnx", dims={"seq": 1}).static.effective_macs is None
+            case = modelperf("linear.onnx", dims={"seq": 1}, sparsity=True)
+            assert case.static.effective_macs == 15
+
+        def test_sparsity_of_a_check(modelperf):
+            case = modelperf.check("linear.onnx", dims={"seq": 1}, sparsity=True)
+            assert case.static.effective_macs == 15
+
+        def test_any_form_of_a_model(modelperf):
+            path = Path("linear.onnx")
+            forms = [path, str(path), path.read_bytes(), onnx.load(path)]
+            profiles = [modelperf(form, dims={"seq": 2}).static for form in forms]
+            assert profiles == [profiles[0]] * 4
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=5)
+
+
+def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_budget(modelperf):
+            assert modelperf("linear.onnx", dims={"seq": 64}).static.macs <= 100
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *assert 960 <= 100"])
+    result.stdout.no_fnmatch_line("*StaticLayer(*")
+    explained = [line for line in result.outlines if line.startswith("E ")]
+    assert max(map(len, explained)) < 160
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("modelperf('nowhere.onnx')", "there is no file nowhere.onnx*linear.onnx*"),
+        ("modelperf('linear.onnx')", "linear.onnx has a dimension without a size: 'seq' *"),
+        ("modelperf('linear.onnx', dims={'sq': 1})", "linear.onnx has no dimension 'sq'*'seq'*"),
+        (
+            "modelperf('linear.onnx', batch_size=0)",
+            "*batch_size takes whole numbers of 1 or more, not 0.",
+        ),
+        ("modelperf('linear.onnx', inputs=['x'])", "the input 'x' cannot be read*"),
+        ("modelperf(b'no model')", "the given model is not *"),
+        ("modelperf(42)", "*model takes a path, bytes, an onnx.ModelProto or a function, not 42."),
+    ],
+)
+def test_an_error_is_one_message_at_the_line_of_the_test(
+    run: pytest.Pytester, call: str, message: str
+) -> None:
+    run.makepyfile(
+        f"""
+        def test_broken(modelperf):
+            {call}
+
+        def test_sound(modelperf):
+            modelperf("linear.onnx", dims={{"seq": 1}})
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines([f"*{message}"])
+    result.stdout.fnmatch_lines([f">*{call.replace('[', '[[]')}"])
+    assert_says_no_internals(result)
+
+
+def test_one_input_may_be_given_as_it_is(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_input(modelperf):
+            assert modelperf("linear.onnx", inputs="x:f32:2x7x3").static.macs == 2 * 7 * 15
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_the_option_and_the_fixture_say_what_they_are_for(run: pytest.Pytester) -> None:
+    run.runpytest_inprocess("--help").stdout.fnmatch_lines(["*--modelperf *"])
+    run.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(
+        ["modelperf [[]session scope[]]*", "*Profile an ONNX model: *"]
+    )
+
+
+def test_a_call_says_what_it_does_not_know(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            modelperf("dense.onnx", batchsize=8)
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC)
+    result.stdout.fnmatch_lines(["E*there is no argument 'batchsize'. Did you mean 'batch_size'?*"])
+    assert_says_no_internals(result)
+
+
+def test_a_call_is_about_one_case(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            modelperf("dense.onnx", batch_size=[1, 8])
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*modelperf: this makes 2 cases, and a call is about one*"])
+
+
+def test_the_profile_of_the_markers_is_that_of_their_case(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 8])
+        def test_it(modelperf):
+            static = modelperf.profile.static
+            assert static.macs == 15 * modelperf.profile.case.batch_size
+            assert static.params == 15
+        """
+    )
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=2)
+
+
+def test_a_test_without_a_case_has_no_profile(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_it(modelperf):\n    modelperf.profile")
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E*this test is about no case: mark it with *perf_case*"])
+    assert_says_no_internals(result)
+
+
+def test_what_only_a_run_tells_is_skipped_where_none_is_wanted(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            assert modelperf("dense.onnx").latency.p50_ms < 1e9
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC, "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*: needs a run, and --modelperf-static-only is given"])
+
+
+def test_a_call_looks_in_the_current_folder_and_beside_the_test(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run.mkdir("deeper")
+    (run.path / "dense.onnx").rename(folder / "near.onnx")
+    run.makepyfile(
+        test_deeper="""
+        def test_it(modelperf):
+            assert modelperf("near.onnx").static.macs == 15
+            assert modelperf("linear.onnx", dims={"seq": 1}).static.macs == 15
+        """
+    ).rename(folder / "test_deeper.py")
+    write_table(run, "")
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+    monkeypatch.chdir(folder)
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+
+
+def test_the_check_of_a_call_holds_the_model_against_its_baseline(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            assert modelperf.check("dense.onnx").static.macs == 15
+        """
+    )
+    run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline").assert_outcomes(passed=1)
+    assert (run.path / "baselines/dense/model.json").is_file()
+    write_dense(run.path / "dense.onnx", width=7)
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ['>*modelperf.check("dense.onnx")*', "E*regressed: MACs *", "*accept: pytest *"]
+    )
+    assert_says_no_internals(result)
+
+
+def test_a_model_that_is_no_file_is_checked_by_the_name_of_its_baseline(
+    run: pytest.Pytester,
+) -> None:
+    run.makepyfile(
+        """
+        from pathlib import Path
+
+        def test_named(modelperf):
+            modelperf.check(Path("dense.onnx").read_bytes(), baseline="models/dense")
+
+        def test_nameless(modelperf):
+            modelperf.check(Path("dense.onnx").read_bytes())
+        """
+    )
+    result = run.runpytest_inprocess(*STATIC, "--modelperf-update-baseline")
+    result.assert_outcomes(passed=1, failed=1)
+    assert [path.name for path in (run.path / "baselines").rglob("model.json")] == ["model.json"]
+    result.stdout.fnmatch_lines(["E*a model that is no file has no path: name its baseline, *"])
+
+
+def test_two_models_are_compared_by_what_they_count(run: pytest.Pytester) -> None:
+    write_dense(run.path / "wide.onnx", width=7)
+    run.makepyfile(
+        """
+        def test_it(modelperf):
+            found = modelperf.compare("dense.onnx", "wide.onnx", batch_size=2)
+            (macs,) = [m for m in found.metrics if m.name == "macs"]
+            assert (macs.before, macs.after) == (30, 42)
+        """
+    )
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=1)
+
+
+def test_the_names_of_models_are_told_in_one_line(run: pytest.Pytester) -> None:
+    run.makepyfile('def test_it(modelperf):\n    modelperf("a\\nb\\x1b[31m.onnx")')
+    result = run.runpytest_inprocess(*STATIC)
+    result.assert_outcomes(failed=1)
+    assert "\x1b" not in result.stdout.str()
+
+
+# -- extensions
+
+COUNTS_BLEND = """
+    def test_blend(modelperf):
+        static = modelperf("blend.onnx").static
+        assert (static.elementwise_ops, static.coverage) == (1234, 1.0)
+"""
+
+
+def test_a_conftest_registers_operators(blend: pytest.Pytester) -> None:
+    blend.makeconftest(BLEND_COSTS_1234)
+    blend.makepyfile(COUNTS_BLEND)
+    blend.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_a_conftest_deeper_down_registers_operators_too(blend: pytest.Pytester) -> None:
+    folder = blend.mkdir("deeper")
+    blend.makeconftest(BLEND_COSTS_1234).rename(folder / "conftest.py")
+    blend.makepyfile(COUNTS_BLEND).rename(folder / "test_deeper.py")
+    blend.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_without_a_conftest_the_operator_is_listed(blend: pytest.Pytester) -> None:
+    blend.makepyfile(
+        """
+        def test_blend(modelperf):
+            static = modelperf("blend.onnx").static
+            assert [u.qualified_op for u in static.uncounted] == ["my.ops::Blend"]
+            assert static.coverage == 0.0
+        """
+    )
+    blend.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_an_installed_package_registers_operators(
+    blend: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = blend.path / "site"
+    info = site / "blend_ops-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: blend-ops\nVersion: 0\n")
+    (info / "entry_points.txt").write_text("[modelperf]\nblend = blend_ops\n")
+    blend.makepyfile(blend_ops=BLEND_COSTS_1234).rename(site / "blend_ops.py")
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    blend.makepyfile(test_it=COUNTS_BLEND)
+    blend.runpytest_subprocess("--modelperf").assert_outcomes(passed=1)
+
+
+def test_a_fixture_that_is_called_like_a_hook_is_left_alone(run: pytest.Pytester) -> None:
+    run.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture
+        def modelperf_model():
+            return "linear.onnx"
+        """
+    )
+    run.makepyfile(
+        """
+        def test_budget(modelperf, modelperf_model):
+            assert modelperf(modelperf_model, dims={"seq": 1}).static.macs == 15
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("operators.register('Blend')", "*the operator 'Blend' needs count, shapes or both*"),
+        ("operators.register('my.ops::Blend', count=lambda node: 7)", "*returned int*a Cost*"),
+        ("operators.register('my.ops::Blend', count=lambda node: 1 / 0)", "*ZeroDivisionError*"),
+        ("1 / 0", "*conftest*ZeroDivisionError: division by zero*"),
+    ],
+)
+def test_a_conftest_that_registers_wrongly_is_told_so(
+    blend: pytest.Pytester, body: str, message: str
+) -> None:
+    blend.makeconftest(f"def modelperf_register_operators(operators):\n    {body}\n")
+    blend.makepyfile(COUNTS_BLEND)
+    result = blend.runpytest_inprocess("--modelperf")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines([message])
+    assert_says_no_internals(result)

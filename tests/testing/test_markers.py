@@ -1,0 +1,666 @@
+"""`perf_case` and `perf_budget`: the cases and the budgets that the markers of a test make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import dedent, indent
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.errors import MeasureError
+from tests.support.project import (
+    STATIC,
+    assert_says_no_internals,
+    between,
+    collected,
+    write_dense,
+)
+
+if TYPE_CHECKING:
+    from pytest_modelperf.testing.case_check import CaseCheck
+
+PASSES = "def test_it(): pass"
+
+
+def collected_of(run: pytest.Pytester, source: str) -> list[str]:
+    """The tests of one file without its name."""
+    run.makepyfile(test_file=f"import pytest\n\n{dedent(source)}")
+    return [test.removeprefix("test_file.py::") for test in collected(run, "test_file.py")]
+
+
+def run_static(run: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    run.makepyfile(test_file=f"import pytest\n\n{dedent(source)}")
+    return run.runpytest_inprocess(*STATIC, *arguments)
+
+
+# -- the cases of a test
+
+
+def test_a_test_is_run_once_for_each_combination(run: pytest.Pytester) -> None:
+    found = collected_of(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 8], cores=(1, 2))
+        def test_it(): pass
+        """,
+    )
+    assert found == ["test_it[b1-c1]", "test_it[b1-c2]", "test_it[b8-c1]", "test_it[b8-c2]"]
+
+
+@pytest.mark.parametrize(
+    ("marker", "ids"),
+    [
+        ('"dense.onnx"', ["b1-c1"]),
+        ('model="dense.onnx", batch_size=None', ["b1-c1"]),
+        ('pathlib.Path("dense.onnx"), batch_size=range(1, 4)', ["b1-c1", "b2-c1", "b3-c1"]),
+        ('"linear.onnx", dims={"seq": [64, 128]}', ["b1-c1-seq64", "b1-c1-seq128"]),
+        ('"linear.onnx", dims={"seq": 64}', ["b1-c1"]),
+        # An empty cache is an input as others are.
+        ('"linear.onnx", dims={"seq": [0, 64]}', ["b1-c1-seq0", "b1-c1-seq64"]),
+        (
+            '"linear.onnx", dims=[{"N": 2, "seq": 64}, {"N": 3, "seq": 1}]',
+            ["b2-c1-N2-seq64", "b3-c1-N3-seq1"],
+        ),
+        ('"linear.onnx", inputs="x:f32:2x7x3"', ["b2-c1"]),
+        ('pathlib.Path("dense.onnx").read_bytes(), baseline="dense"', ["b1-c1"]),
+        ('"dense.onnx", engine="onnxruntime", max_seconds=1, tolerance="5 %"', ["b1-c1"]),
+    ],
+)
+def test_a_marker_takes_what_a_table_takes(
+    run: pytest.Pytester, marker: str, ids: Sequence[str]
+) -> None:
+    found = collected_of(
+        run, f"import pathlib\n\n@pytest.mark.perf_case({marker})\ndef test_it(): pass"
+    )
+    assert found == [f"test_it[{each}]" for each in ids]
+
+
+def test_stacked_markers_with_models_make_the_cases_of_each_from_top_to_bottom(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.path / "other.onnx")
+    found = collected_of(
+        run,
+        """
+        @pytest.mark.perf_case(model="other.onnx")
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=2)
+        def test_it(): pass
+        """,
+    )
+    assert found == ["test_it[other-b1-c1]", "test_it[dense-b2-c1]"]
+
+
+def test_a_stacked_marker_without_a_model_holds_for_those_with_one(run: pytest.Pytester) -> None:
+    write_dense(run.path / "other.onnx")
+    found = collected_of(
+        run,
+        """
+        @pytest.mark.perf_case(cores=2)
+        @pytest.mark.perf_case(model="other.onnx")
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_it(): pass
+        """,
+    )
+    assert found == ["test_it[other-b1-c2]", "test_it[dense-b1-c2]"]
+
+
+def test_stacked_markers_may_name_the_same_model_at_other_cases(run: pytest.Pytester) -> None:
+    found = collected_of(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=1, cores=2)
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=8)
+        def test_it(): pass
+        """,
+    )
+    assert found == ["test_it[b1-c2]", "test_it[b8-c1]"]
+
+
+def test_an_inner_marker_overrides_an_outer_one_argument_by_argument(
+    run: pytest.Pytester,
+) -> None:
+    found = collected_of(
+        run,
+        """
+        pytestmark = [pytest.mark.perf_case(model="dense.onnx", batch_size=2)]
+
+        def test_module(): pass
+
+        @pytest.mark.perf_case(cores=2)
+        class TestOfAClass:
+            def test_class(self): pass
+
+            @pytest.mark.perf_case(batch_size=4)
+            def test_function(self): pass
+        """,
+    )
+    assert found == [
+        "test_module[b2-c1]",
+        "TestOfAClass::test_class[b2-c2]",
+        "TestOfAClass::test_function[b4-c2]",
+    ]
+
+
+def test_the_models_of_the_innermost_level_replace_those_further_out_with_their_cases(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.path / "other.onnx")
+    found = collected_of(
+        run,
+        """
+        pytestmark = pytest.mark.perf_case(model="dense.onnx", batch_size=2)
+
+        @pytest.mark.perf_case(model="other.onnx")
+        def test_it(): pass
+        """,
+    )
+    assert found == ["test_it[b1-c1]"]
+
+
+def test_a_model_is_looked_for_beside_the_test_and_then_below_the_root(
+    run: pytest.Pytester,
+) -> None:
+    folder = run.mkdir("deeper")
+    write_dense(folder / "dense.onnx", width=7)
+    source = """
+        import pytest
+
+        @pytest.mark.perf_case(model={model!r})
+        def test_it(modelperf):
+            assert modelperf.profile.static.macs == {macs}
+    """
+    run.makepyfile(test_near=source.format(model="dense.onnx", macs=21))
+    run.makepyfile(test_root=source.format(model="deeper/dense.onnx", macs=21))
+    for name in ("test_near.py", "test_root.py"):
+        (run.path / name).rename(folder / name)
+    run.makepyfile(test_outer=source.format(model="dense.onnx", macs=15))
+    run.runpytest_inprocess(*STATIC).assert_outcomes(passed=3)
+
+
+# -- together with what pytest has
+
+
+def test_cases_and_other_parameters_are_combined(run: pytest.Pytester) -> None:
+    found = collected_of(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 2])
+        @pytest.mark.parametrize("word", ["a", "b"])
+        def test_it(word): pass
+        """,
+    )
+    assert sorted(found) == [
+        "test_it[b1-c1-a]",
+        "test_it[b1-c1-b]",
+        "test_it[b2-c1-a]",
+        "test_it[b2-c1-b]",
+    ]
+
+
+def test_other_fixtures_and_the_case_of_the_test_go_together(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.fixture(params=[1, 2])
+        def number(request):
+            yield request.param
+
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=8)
+        def test_it(number, modelperf, tmp_path):
+            assert number in (1, 2)
+            assert modelperf.profile.case.id == "b8-c1"
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.usefixtures("number")
+        def test_that_uses_them_by_name(): pass
+        """,
+    )
+    result.assert_outcomes(passed=4)
+
+
+def test_a_skipped_test_is_not_checked(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.perf_budget(macs=1)
+        @pytest.mark.skip
+        def test_skipped(): pass
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.perf_budget(macs=1)
+        @pytest.mark.xfail(strict=True)
+        def test_expected(): pass
+        """,
+    )
+    result.assert_outcomes(skipped=1, xfailed=1)
+
+
+def test_the_body_runs_only_where_the_check_passes(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 2])
+        @pytest.mark.perf_budget(macs=15)
+        def test_it(modelperf):
+            print("the body of", modelperf.profile.case.id)
+        """,
+        "-s",
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    said = [line for line in result.outlines if "the body of" in line]
+    assert len(said) == 1
+    assert "the body of b1-c1" in said[0]
+
+
+def test_a_body_that_fails_is_shown_as_any_other(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_it():
+            assert 1 == 2
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([">*assert 1 == 2", "E*assert 1 == 2"])
+    assert_says_no_internals(result)
+
+
+def test_a_coroutine_is_left_to_the_plugin_that_runs_it(run: pytest.Pytester) -> None:
+    run.makeconftest(
+        """
+        import asyncio
+        import inspect
+        import pytest
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_pyfunc_call(pyfuncitem):
+            if inspect.iscoroutinefunction(pyfuncitem.obj):
+                asyncio.run(pyfuncitem.obj())
+                return True
+        """
+    )
+    result = run_static(
+        run,
+        """
+        ran = []
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        async def test_it():
+            ran.append(1)
+
+        def test_ran():
+            assert ran == [1]
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_markers_of_a_test_case_are_refused_for_cases_and_kept_for_others(
+    run: pytest.Pytester,
+) -> None:
+    source = """
+        import unittest
+
+        {marker}
+        class TestOfTheOldKind(unittest.TestCase):
+            def test_it(self):
+                pass
+    """
+    case = source.format(marker='@pytest.mark.perf_case(model="dense.onnx")')
+    refused = run_static(run, case)
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(
+        ["ERROR: test_file.py::TestOfTheOldKind::test_it: @pytest.mark.perf_case is for *"]
+    )
+    assert_says_no_internals(refused)
+    run_static(run, source.format(marker="")).assert_outcomes(passed=1)
+
+
+def test_without_the_option_a_test_case_is_skipped(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        import unittest
+        import pytest
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        class TestOfTheOldKind(unittest.TestCase):
+            def test_it(self):
+                raise AssertionError
+        """
+    )
+    run.runpytest_inprocess().assert_outcomes(skipped=1)
+
+
+def test_strict_markers_know_ours(run: pytest.Pytester) -> None:
+    source = """
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.perf_budget(macs=15)
+        def test_it(): pass
+    """
+    run_static(run, source, "--strict-markers").assert_outcomes(passed=1)
+    run.runpytest_inprocess("--strict-markers").assert_outcomes(skipped=1)
+
+
+def test_the_list_of_markers_says_what_ours_take(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess("--markers")
+    result.stdout.fnmatch_lines(
+        [
+            "@pytest.mark.perf_case(model, batch_size=1, *): run the test once for each case *",
+            "@pytest.mark.perf_budget(latency_ms=..., *): what the cases of the test may cost",
+        ]
+    )
+
+
+# -- budgets
+
+
+def test_budgets_of_outer_levels_hold_and_inner_ones_override_them(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        pytestmark = [
+            pytest.mark.perf_case(model="dense.onnx"),
+            pytest.mark.perf_budget(macs=14, params=14),
+        ]
+
+        @pytest.mark.perf_budget(macs="1k")
+        def test_params(): pass
+
+        @pytest.mark.perf_budget(macs=15, params=15)
+        def test_none(): pass
+        """,
+    )
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["over budget: params 15, limit 14"])
+    result.stdout.no_fnmatch_line("*MACs 15, limit*")
+
+
+def test_stacked_budgets_are_put_together(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.mark.perf_case(model="dense.onnx")
+        @pytest.mark.perf_budget(macs=14)
+        @pytest.mark.perf_budget(params=14)
+        def test_it(): pass
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["over budget: * 15, limit 14; also *"])
+
+
+def test_budgets_hold_for_each_call_of_the_fixture(run: pytest.Pytester) -> None:
+    result = run_static(
+        run,
+        """
+        @pytest.mark.perf_budget(macs=15)
+        def test_it(modelperf):
+            assert modelperf("dense.onnx").static.macs == 15
+            modelperf("dense.onnx", batch_size=2)
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(['>*modelperf("dense.onnx", batch_size=2)', "E*over budget: MACs*"])
+    assert_says_no_internals(result)
+
+
+# -- what means nothing
+
+
+def refused(run: pytest.Pytester, markers: Sequence[str], source: str = PASSES) -> str:
+    """The one line of an error at collection."""
+    decorators = "\n".join(f"@pytest.mark.{marker}" for marker in markers)
+    return message_of(run_static(run, f"{decorators}\n{source}", "--collect-only"))
+
+
+def message_of(result: pytest.RunResult) -> str:
+    result.assert_outcomes(errors=1)
+    (message,) = between(result.outlines, "ERROR collecting", "= short test").splitlines()
+    assert_says_no_internals(result)
+    return message
+
+
+DENSE = 'model="dense.onnx"'
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        (f"perf_case({DENSE}, batchsize=8)", "there is no argument 'batchsize'. Did you mean 'bat"),
+        (f"perf_case({DENSE}, batch_size=0)", "batch_size takes whole numbers of 1 or more, not 0"),
+        (f"perf_case({DENSE}, batch_size='8')", "batch_size takes whole numbers of 1 or more, not"),
+        (f"perf_case({DENSE}, batch_size=True)", "batch_size takes whole numbers of 1 or more, no"),
+        (f"perf_case({DENSE}, batch_size=[])", "batch_size is an empty list"),
+        (f"perf_case({DENSE}, cores=[1, 1])", "cores has 1 twice"),
+        (f"perf_case({DENSE}, dims=[64])", 'such as {seq = 64}, or {"seq": 64} in Python, not a'),
+        (f"perf_case({DENSE}, dims={{'M': 64}})", "dense.onnx has no dimension 'M'"),
+        (f"perf_case({DENSE}, tolerance=3)", "tolerance takes a share such as 0.03"),
+        (f"perf_case({DENSE}, max_seconds=-1)", "max_seconds takes seconds above 0"),
+        (f"perf_case({DENSE}, inputs='x')", "the input 'x' cannot be read"),
+        (f"perf_case({DENSE}, input_file='no.npz')", "no.npz"),
+        (f"perf_case('dense.onnx', {DENSE})", "names its model twice"),
+        ("perf_case('dense.onnx', 8)", "takes one argument without a name, the model"),
+        ("perf_case()", "is empty: give a model"),
+        ("perf_case(batch_size=8)", "names no model: give model='model.onnx'"),
+        ("perf_case(model='nowhere.onnx')", "there is no file nowhere.onnx in "),
+        ("perf_case(model='')", "model is an empty text"),
+        ("perf_case(model=42)", "model takes a path, bytes, an onnx.ModelProto or a function"),
+        (
+            "perf_case(model='linear.onnx')",
+            "dimension without a size: 'seq' (in x[1]). Give dims={\"",
+        ),
+        ("perf_case(model=b'no model')", "the given model"),
+    ],
+)
+def test_a_case_that_means_nothing_is_told_at_collection_with_the_name_of_the_test(
+    run: pytest.Pytester, marker: str, message: str
+) -> None:
+    line = refused(run, [marker])
+    assert line.startswith("test_file.py::test_it: ")
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("perf_budget(latency=12)", "there is no budget 'latency'. Did you mean 'latency_ms'?"),
+        ("perf_budget(12)", "takes budgets by name, such as latency_ms=12"),
+        ("perf_budget()", "is empty: give a budget, such as latency_ms=12"),
+        ("perf_budget(macs=0)", "macs takes a positive number such as 4.1e9"),
+        ("perf_budget(latency_ms='fast')", "latency_ms takes a positive number such as 12.5"),
+        ("perf_budget(latency_ms=None)", "latency_ms takes a positive number such as 12.5"),
+        ("perf_budget(latency_ms=1, p50_ms=1)", "latency_ms and p50_ms are the same budget"),
+    ],
+)
+def test_a_budget_that_means_nothing_is_told_at_collection_with_the_name_of_the_test(
+    run: pytest.Pytester, marker: str, message: str
+) -> None:
+    line = refused(run, [f"perf_case({DENSE})", marker])
+    assert line.startswith("test_file.py::test_it: @pytest.mark.perf_budget")
+    assert message in line
+
+
+def test_a_budget_alone_is_refused_where_nothing_is_measured(run: pytest.Pytester) -> None:
+    line = refused(run, ["perf_budget(macs=1)"])
+    assert line.startswith("test_file.py::test_it: @pytest.mark.perf_budget needs something to m")
+
+
+@pytest.mark.parametrize(
+    ("markers", "message"),
+    [
+        (
+            [f"perf_case({DENSE})", "perf_case(cores=1)", "perf_case(cores=2)"],
+            "@pytest.mark.perf_case says two things of cores: ",
+        ),
+        (
+            [f"perf_case({DENSE}, cores=1)", "perf_case(cores=2)"],
+            "@pytest.mark.perf_case says two things of cores: ",
+        ),
+        (
+            [f"perf_case({DENSE})", "perf_budget(macs=1)", "perf_budget(macs=2)"],
+            "@pytest.mark.perf_budget says two things of macs: ",
+        ),
+        (
+            [f"perf_case({DENSE})", "perf_budget(latency_ms=1)", "perf_budget(p50_ms=2)"],
+            "@pytest.mark.perf_budget: p50_ms and latency_ms are the same budget: give one.",
+        ),
+        (
+            [f"perf_case({DENSE})", f"perf_case({DENSE}, batch_size=[2, 1])"],
+            "two markers make the same case b1-c1: take one away",
+        ),
+    ],
+)
+def test_markers_that_contradict_each_other_are_refused(
+    run: pytest.Pytester, markers: Sequence[str], message: str
+) -> None:
+    line = refused(run, markers)
+    assert line.startswith("test_file.py::test_it: ")
+    assert message in line
+
+
+def test_two_models_of_one_name_are_refused_where_they_make_the_same_case(
+    run: pytest.Pytester,
+) -> None:
+    write_dense(run.path / "deeper/dense.onnx")
+    line = refused(run, [f"perf_case({DENSE})", "perf_case(model='deeper/dense.onnx')"])
+    assert "two markers make the same case" in line
+
+
+def test_what_is_wrong_further_out_is_not_hidden_by_an_inner_marker(
+    run: pytest.Pytester,
+) -> None:
+    result = run_static(
+        run,
+        """
+        pytestmark = [pytest.mark.perf_case(model="dense.onnx"), pytest.mark.perf_budget(mac=1)]
+
+        @pytest.mark.perf_budget(macs=15)
+        def test_it(): pass
+        """,
+    )
+    assert "there is no budget 'mac'. Did you mean 'macs'?" in message_of(result)
+
+
+def test_the_cases_of_a_class_of_a_name_with_odd_characters_are_told_in_one_line(
+    run: pytest.Pytester,
+) -> None:
+    body = indent("@pytest.mark.perf_case('a\\nb.onnx')\ndef test_it(self): pass", "    ")
+    result = run_static(run, f"class TestIt:\n{body}", "--collect-only")
+    assert r"there is no file a\nb.onnx" in message_of(result)
+
+
+def test_two_tests_whose_cases_would_be_stored_in_one_place_are_refused(
+    run: pytest.Pytester,
+) -> None:
+    source = """
+    @pytest.mark.perf_case("linear.onnx", dims={"seq": 64})
+    def test_short(): pass
+
+    @pytest.mark.perf_case("linear.onnx", dims={"seq": SIZE})
+    def test_long(): pass
+    """
+    result = run_static(run, source.replace("SIZE", "128"))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line.startswith("ERROR: ")]
+    assert "test_short" in line
+    assert "test_long" in line
+    assert "baseline=" in line
+    # The very same case may have two tests.
+    assert run_static(run, source.replace("SIZE", "64")).ret == pytest.ExitCode.OK
+    named = source.replace("SIZE}", '128}, baseline="long.onnx"')
+    assert run_static(run, named).ret == pytest.ExitCode.OK
+
+
+def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester) -> None:
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_budget(latency_ms=1, p99_ms=2, macs=3)
+        def test_it(modelperf):
+            # A case against a baseline, and two limits that a run tells; twice.
+            assert modelperf._run.judged == 6
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf")
+    result.assert_outcomes(passed=1)
+
+
+def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[tuple[float, float]] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        policy = check.setup.policy
+        policies.append((policy.min_warmup_seconds, policy.min_seconds))
+        raise MeasureError("not run")
+
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case("dense.onnx", warmup_seconds=1, min_seconds=2)
+        def test_marked():
+            pass
+
+        def test_called(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=3)
+
+        def test_refused(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=11)
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-min-seconds=4")
+    assert policies == [(1, 4), (3, 4)]
+    result.stdout.fnmatch_lines(["*warmup_seconds is 11, which is longer than max_seconds, 10:*"])
+
+
+def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent: list[float] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        timed = [budget for budget in check.budgets if budget.figure.is_timed]
+        spent.append(check.gate.level * (1 + len(timed)))
+        raise MeasureError("not run")
+
+    def compare(_: object, __: object, ___: object, gate: Gate, *____: object) -> NoReturn:
+        spent.append(gate.level)
+        raise MeasureError("not run")
+
+    # The level of a check is in none of its reports, and here no check needs to run.
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
+    monkeypatch.setattr("pytest_modelperf.comparing.by_duet.compare_models", compare)
+    run.makepyfile(
+        """
+        import pytest
+
+        def call(called, *arguments, **words):
+            with pytest.raises(pytest.fail.Exception):
+                called(*arguments, **words)
+
+        @pytest.mark.perf_case(model="dense.onnx", batch_size=[1, 2], tolerance="p50=2 %,p99=5 %")
+        def test_plain():
+            pass
+
+        @pytest.mark.perf_budget(latency_ms=1)
+        def test_many(modelperf):
+            for _ in range(7):
+                call(modelperf.check, "dense.onnx")
+            for _ in range(50):
+                call(modelperf.compare, "dense.onnx", "linear.onnx")
+                call(modelperf, "dense.onnx", tolerance="p50=2 %,p90=5 %,p99=5 %")
+        """
+    )
+    run.runpytest_inprocess("--modelperf").assert_outcomes(failed=2, passed=1)
+    # Two cases against their baselines; and one with a budget, which counts twice.
+    each = RUN_LEVEL / (2 * 1 + 2 * 2)
+    assert spent[:5] == pytest.approx([each, each, 2 * each, 2 / 3 * each, each / 3])
+    assert 0.98 * RUN_LEVEL < sum(spent) < RUN_LEVEL

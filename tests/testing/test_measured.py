@@ -1,0 +1,888 @@
+"""Cases that run: verdicts, budgets, what goes wrong in a worker, and what the fixture tells.
+
+The engine of most runs takes as long as the name of a model says, and verdicts are asked for only
+at twice or half the time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import onnx
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import Recording
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.stats.decisions import Answer, Decision
+from tests.support.installed import install
+from tests.support.project import assert_says_no_internals, write_table
+from tests.support.small_models import ones, parse, save_beside
+from tests.support.timed_models import (
+    JSON,
+    TIMED,
+    UPDATE,
+    cases_of,
+    record_base,
+    store,
+    test_of,
+    write_timed,
+    write_timed_models,
+)
+
+WIDE = "200 %"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return record_base(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    write_timed_models(run, monkeypatch)
+    return run
+
+
+@pytest.fixture
+def recorded(models: pytest.Pytester, recording: Recording) -> pytest.Pytester:
+    """A folder with a baseline of `base.onnx`."""
+    store(recording, models.path / "baselines")
+    return models
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The engine of the tests as a package, by whose version it is known before it runs."""
+    install(monkeypatch, tmp_path_factory.mktemp("packages"), "timed", "1")
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever starts a worker is an error."""
+
+    def start(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("a worker was started")
+
+    # Only a worker is a process of its own; nothing else of a run starts one.
+    monkeypatch.setattr(subprocess, "Popen", start)
+
+
+def measured(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    """A run of one test file, which ends with all that it was about in `run.json`."""
+    run.makepyfile(source)
+    return run.runpytest_inprocess(*TIMED, JSON, *options)
+
+
+def case_of(run: pytest.Pytester) -> Mapping[str, Any]:
+    (case,) = cases_of(run)
+    return case
+
+
+def names_of(metrics: Sequence[Mapping[str, Any]], verdict: str) -> set[str]:
+    return {metric["name"] for metric in metrics if metric["verdict"] == verdict}
+
+
+# -- from new to improved
+
+
+def test_without_a_baseline_a_case_is_measured_and_new(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("base.onnx"), "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_model[[]b1-c1] NEW *",
+            "test_model[[]b1-c1] * new * ms *",
+            "1 new.",
+            "new: record what is new with pytest --modelperf*",
+        ]
+    )
+    case = case_of(models)
+    assert case["verdict"] == "new"
+    assert case["latency"]["samples"] >= 130
+    assert case["reasons"] == ["there is no baseline of b1-c1"]
+
+
+def test_what_is_new_fails_where_it_is_to_be_strict(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("base.onnx"), "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["new: there is no baseline of b1-c1", "record: pytest --modelperf *"]
+    )
+    assert_says_no_internals(result)
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_is_recorded_is_unchanged_in_the_next_run(models: pytest.Pytester) -> None:
+    first = measured(models, test_of("base.onnx"), UPDATE, "-v")
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(
+        [
+            "*::test_model[[]b1-c1] RECORDED *",
+            "wrote the baselines of base",
+            "test_model[[]b1-c1] *recorded *",
+            "1 recorded.",
+        ]
+    )
+    first.stdout.no_fnmatch_line("*record what is new*")
+    assert case_of(models)["recorded"] is True
+    second = measured(models, test_of("base.onnx"), "-v")
+    second.assert_outcomes(passed=1)
+    second.stdout.fnmatch_lines(["*::test_model[[]b1-c1] UNCHANGED *", "1 unchanged."])
+    assert case_of(models)["latency"] is None
+
+
+@pytest.mark.usefixtures("installed")
+def test_other_weights_beside_a_model_are_not_what_was_recorded(models: pytest.Pytester) -> None:
+    proto = onnx.load(str(models.path / "base.onnx"))
+    weights = save_beside(proto, models.path / "base.onnx")
+    graph = (models.path / "base.onnx").read_bytes()
+    measured(models, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
+    measured(models, test_of("base.onnx")).stdout.fnmatch_lines(["1 unchanged."])
+    weights.write_bytes(bytes(weights.stat().st_size))
+    result = measured(models, test_of("base.onnx", tolerance=WIDE))
+    result.stdout.no_fnmatch_line("*unchanged*")
+    case = case_of(models)
+    assert (models.path / "base.onnx").read_bytes() == graph
+    assert (case["verdict"], case["latency"] is None) == ("passed", False)
+
+
+def test_what_is_recorded_over_a_baseline_is_not_new(recorded: pytest.Pytester) -> None:
+    result = measured(recorded, test_of("slow_400us.onnx"), UPDATE, "--modelperf-strict")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*p50 latency *0.2* ms *0.4* ms *", "1 recorded."])
+    result.stdout.no_fnmatch_line("* new*")
+
+
+def test_only_what_has_no_baseline_is_recorded_as_new(recorded: pytest.Pytester) -> None:
+    before = (recorded.path / "baselines/base/model.json").read_bytes()
+    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=new")
+    result.assert_outcomes(failed=1)
+    assert (recorded.path / "baselines/base/model.json").read_bytes() == before
+    other = measured(recorded, test_of("slow_400us.onnx", baseline="other.onnx"), f"{UPDATE}=new")
+    other.assert_outcomes(passed=1)
+    other.stdout.fnmatch_lines(["wrote the baselines of other", "1 recorded."])
+
+
+def test_what_improved_is_recorded_and_still_called_improved(recorded: pytest.Pytester) -> None:
+    before = (recorded.path / "baselines/base/model.json").read_bytes()
+    result = measured(recorded, test_of("fast_100us.onnx"), f"{UPDATE}=improved")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["wrote the baselines of base", "1 improved.*"])
+    assert (recorded.path / "baselines/base/model.json").read_bytes() != before
+
+
+def test_what_did_not_improve_is_not_recorded_as_such(recorded: pytest.Pytester) -> None:
+    before = (recorded.path / "baselines/base/model.json").read_bytes()
+    result = measured(recorded, test_of("slow_400us.onnx"), f"{UPDATE}=improved")
+    result.assert_outcomes(failed=1)
+    assert (recorded.path / "baselines/base/model.json").read_bytes() == before
+
+
+def test_a_slower_model_regressed(recorded: pytest.Pytester) -> None:
+    result = measured(recorded, test_of("slow_400us.onnx"), "-v")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_model[[]b1-c1] REGRESSED *",
+            "regressed: p50 latency +* % (* % interval *",
+            "metric *before* *now* *change* *allowed*",
+            "p50 latency * ms * ms * regressed",
+            "MACs * 128 * 128 * passed",
+            "how: * rounds as a duet, *",
+            "note: this machine runs the baseline *x as * as when it was recorded*",
+            "accept: pytest --modelperf --modelperf-update-baseline *",
+            "FAILED test_a_slower_model_regressed.py::test_model[[]b1-c1] - regressed: p50 l*",
+        ]
+    )
+    text = result.stdout.str().replace(" \\\n   ", " ").replace("\\\n", "")
+    command = "pytest --modelperf --modelperf-update-baseline --modelperf-engine=timed"
+    accept = f'accept: {command} "{{}}::test_model[b1-c1]"'
+    assert accept.format("test_a_slower_model_regressed.py") in text
+    # Its engine tells no times of layers.
+    result.stdout.no_fnmatch_line("*time by layer type*")
+    assert_says_no_internals(result)
+
+
+def test_the_accept_line_makes_it_pass(recorded: pytest.Pytester) -> None:
+    measured(recorded, test_of("slow_400us.onnx")).assert_outcomes(failed=1)
+    test = "test_the_accept_line_makes_it_pass.py::test_model[b1-c1]"
+    recorded.runpytest_inprocess(*TIMED, UPDATE, test).assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("idle")
+def test_more_macs_are_told_by_layer_without_a_run_too(recorded: pytest.Pytester) -> None:
+    """The twin of the baseline knows the layers that its counts do not have."""
+    write_timed(recorded.path / "base.onnx", width=9)
+    result = measured(recorded, test_of("base.onnx"), "--modelperf-static-only")
+    result.assert_outcomes(failed=1)
+    reason = "1 of 1 MatMul of another shape (first: product, output 1x8 -> 1x9): +16 MACs"
+    assert case_of(recorded)["reasons"] == [reason]
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_model_at_other_dimensions_than_were_recorded_is_new(recorded: pytest.Pytester) -> None:
+    wide = parse(
+        "g (float[N,16] x, float[K] z) => (float[N,9] y) { [product] y = MatMul(x, w) }",
+        weights={"w": ones(16, 9)},
+    )
+    (recorded.path / "base.onnx").write_bytes(wide.SerializeToString())
+    test = test_of("base.onnx", dims={"K": 4})
+    result = measured(recorded, test, "--modelperf-static-only")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["1 new.*"])
+    (reason,) = case_of(recorded)["reasons"]
+    assert reason.startswith("the baseline of b1-c1 was recorded at other dimensions")
+
+
+def test_a_faster_model_improved(recorded: pytest.Pytester) -> None:
+    result = measured(recorded, test_of("fast_100us.onnx"), "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*::test_model[[]b1-c1] IMPROVED *", "1 improved.*"])
+
+
+def test_a_tolerance_that_is_wide_enough_lets_a_slower_model_pass(
+    recorded: pytest.Pytester,
+) -> None:
+    measured(recorded, test_of("slow_400us.onnx", tolerance=WIDE)).assert_outcomes(passed=1)
+
+
+# -- budgets
+
+WITHIN = {
+    "latency_ms": 1e6,
+    "items_per_second": 1e-3,
+    "load_ms": 1e6,
+    "first_inference_ms": 1e6,
+    "peak_memory_mb": 100_000,
+    "macs": 128,
+    "size_mb": 1,
+}
+OVER = {
+    "latency_ms": 0.001,
+    "p99_ms": 0.001,
+    "items_per_second": 1e9,
+    "load_ms": 1e-6,
+    "first_inference_ms": 1e-6,
+    "peak_memory_mb": 0.1,
+    "macs": 127,
+    "size_mb": 0.0001,
+}
+FIGURES = {
+    "latency_p50",
+    "latency_p99",
+    "items_per_second",
+    "load_ms",
+    "first_inference_ms",
+    "peak_rss_bytes",
+    "macs",
+    "size_bytes",
+}
+
+
+def with_budgets(source: str, budgets: Mapping[str, float]) -> str:
+    given = ", ".join(f"{word}={limit}" for word, limit in budgets.items())
+    return source.replace("def test_", f"@pytest.mark.perf_budget({given})\n        def test_")
+
+
+def test_a_new_model_within_all_of_its_budgets(models: pytest.Pytester) -> None:
+    result = measured(models, with_budgets(test_of("base.onnx"), WITHIN))
+    result.assert_outcomes(passed=1)
+    case = case_of(models)
+    assert case["verdict"] == "new"
+    # A percentile takes more samples than there is time for.
+    assert names_of(case["metrics"], "passed") == FIGURES - {"latency_p99"}
+
+
+def test_a_new_model_over_all_of_its_budgets(models: pytest.Pytester) -> None:
+    result = measured(models, with_budgets(test_of("base.onnx"), OVER), "-v")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*OVER BUDGET*",
+            "over budget: p50 latency * ms (* interval *), limit",
+            "  0.001000 ms; also p99 latency, items/s, load, first inference, peak memory,",
+            "budget: it is changed where it is set, in the test or in [[]tool.modelperf];*",
+        ]
+    )
+    case = case_of(models)
+    assert case["verdict"] == "over budget"
+    assert names_of(case["metrics"], "over budget") == FIGURES
+    assert_says_no_internals(result)
+
+
+@pytest.mark.usefixtures("installed")
+def test_budgets_of_a_model_that_is_unchanged_are_measured(recorded: pytest.Pytester) -> None:
+    within = measured(recorded, with_budgets(test_of("base.onnx"), WITHIN))
+    within.assert_outcomes(passed=1)
+    assert case_of(recorded)["verdict"] == "unchanged"
+    assert names_of(case_of(recorded)["metrics"], "passed") >= FIGURES - {"latency_p99"}
+    over = measured(recorded, with_budgets(test_of("base.onnx"), {"latency_ms": 0.001}))
+    over.assert_outcomes(failed=1)
+    assert case_of(recorded)["verdict"] == "over budget"
+    over.stdout.fnmatch_lines(["over budget: p50 latency * ms *, limit", "  0.001000 ms"])
+
+
+@pytest.mark.usefixtures("installed", "idle")
+def test_nothing_runs_where_a_model_is_unchanged_and_has_no_budget_that_takes_a_run(
+    recorded: pytest.Pytester,
+) -> None:
+    measured(recorded, test_of("base.onnx")).assert_outcomes(passed=1)
+    source = with_budgets(test_of("base.onnx"), {"macs": 127})
+    measured(recorded, source).assert_outcomes(failed=1)
+
+
+def test_a_budget_is_judged_beside_the_baseline(recorded: pytest.Pytester) -> None:
+    source = with_budgets(test_of("slow_400us.onnx"), {"latency_ms": 0.3, "peak_memory_mb": 1e5})
+    measured(recorded, source).assert_outcomes(failed=1)
+    case = case_of(recorded)
+    assert case["verdict"] == "regressed"
+    limits = {m["name"]: m["verdict"] for m in case["metrics"] if m["limit"] is not None}
+    assert limits == {"latency_p50": "over budget", "peak_rss_bytes": "passed"}
+
+
+# -- what could not be decided
+
+
+@pytest.fixture
+def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No duet shows anything."""
+
+    def judge(*_: object, **__: object) -> Decision:
+        return Decision(
+            answer=Answer.OPEN,
+            confidence=0.99,
+            rounds=6,
+            ratio=1.02,
+            low=0.99,
+            high=1.05,
+            detectable=0.041,
+        )
+
+    # No engine can be made to leave a comparison open each time: that is up to chance.
+    monkeypatch.setattr("pytest_modelperf.comparing.gates.judge_duet", judge)
+
+
+@pytest.mark.usefixtures("undecided")
+def test_what_is_inconclusive_passes_with_a_word(recorded: pytest.Pytester) -> None:
+    result = measured(recorded, test_of("base.onnx"), "-v", "--modelperf-max-seconds=0.3")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_model[[]b1-c1] INCONCLUSIVE *",
+            "1 inconclusive.*",
+            "inconclusive: give more time with --modelperf-max-seconds*",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("undecided")
+def test_what_is_inconclusive_fails_where_it_is_to_be_strict(recorded: pytest.Pytester) -> None:
+    result = measured(
+        recorded, test_of("base.onnx"), "--modelperf-strict", "--modelperf-max-seconds=0.3"
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["inconclusive: p50 latency +2.0 %*", "*this run could see *p50 latency +4.1 %*"]
+    )
+    assert_says_no_internals(result)
+
+
+# -- what goes wrong
+
+FAULTY = """
+    import pytest
+
+    @pytest.mark.perf_case(
+        model="base.onnx", engine="faulty", engine_options={{"at": "20", {options}}}
+    )
+    def test_faulty():
+        pass
+
+    @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="next.onnx")
+    def test_next():
+        pass
+"""
+
+
+def test_a_crash_of_an_engine_fails_one_test_and_the_next_one_runs(
+    models: pytest.Pytester,
+) -> None:
+    source = FAULTY.format(options='"do": "signal", "signal": "SIGSEGV"')
+    # An engine that is typed would count for both.
+    models.makepyfile(source)
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1", JSON, "-v")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_faulty[[]b1-c1] FAILED *",
+            "*::test_next[[]b1-c1] NEW *",
+            "failed: *",
+            "*SIGSEGV*",
+            "1 failed, 1 new.",
+        ]
+    )
+    assert [case["verdict"] for case in cases_of(models)] == [None, "new"]
+    assert_says_no_internals(result)
+
+
+def test_a_worker_that_hangs_is_given_up(models: pytest.Pytester) -> None:
+    source = test_of("base.onnx", engine="faulty", engine_options={"at": "20", "do": "hang"})
+    models.makepyfile(source)
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-timeout=0.5", JSON)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "failed: *",
+            # In round 1, or before it where the worker is slow to begin.
+            "no answer for * s *: the worker was ended.*",
+            "*with --modelperf-timeout.",
+        ]
+    )
+    assert case_of(models)["verdict"] is None
+    assert_says_no_internals(result)
+
+
+def test_a_side_that_does_not_load_is_no_verdict(recorded: pytest.Pytester) -> None:
+    result = measured(recorded, test_of("crash.onnx"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["failed: *", "*it does not load*"])
+    assert case_of(recorded)["verdict"] is None
+
+
+def test_what_cannot_be_recorded_stores_nothing(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("crash.onnx"), UPDATE)
+    result.assert_outcomes(failed=1)
+    told = " ".join(result.stdout.str().split())
+    assert (
+        "b1-c1 cannot be recorded: as the model was loaded: RuntimeError: it does not load" in told
+    )
+    assert not (models.path / "baselines").exists()
+
+
+def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("base.onnx", cores=4096), "-rs")
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED *4096 cores are wanted, but *"])
+    assert cases_of(models) == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "pytest_modelperf.testing.judging.compare_case",
+        "pytest_modelperf.comparing.gates.judge_duet",
+    ],
+)
+def test_an_exception_is_a_failure_and_never_a_verdict(
+    recorded: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise ZeroDivisionError("a mistake of ours")
+
+    # A mistake that we know of would be mended.
+    monkeypatch.setattr(where, fail)
+    result = measured(recorded, test_of("base.onnx"))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ZeroDivisionError: a mistake of ours*"])
+    assert cases_of(recorded) == []
+
+
+def test_an_unknown_engine_is_told_with_those_that_there_are(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-engine=tmed")
+    result.stdout.fnmatch_lines(["*there is no engine 'tmed'*There are: *timed*"])
+    assert result.ret != pytest.ExitCode.OK
+    assert_says_no_internals(result)
+
+
+# -- against something else than the baseline
+
+
+def test_a_path_stands_for_the_baseline(models: pytest.Pytester) -> None:
+    result = measured(models, test_of("base.onnx"), "--modelperf-against=fast_100us.onnx")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "modelperf: against fast_100us.onnx, *",
+            "regressed: p50 latency *",
+            "accept: it was held against fast_100us.onnx, so a new baseline changes nothing:*",
+        ]
+    )
+    assert case_of(models)["accept"] is None
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_git_ref_stands_for_the_baseline(models: pytest.Pytester) -> None:
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    for command in ("init --quiet", "add base.onnx", "commit --quiet -m first"):
+        subprocess.run([*git, *command.split()], cwd=models.path, check=True)
+    write_timed(models.path / "base.onnx", width=16)
+    result = measured(models, test_of("base.onnx", tolerance=WIDE), "--modelperf-against=HEAD")
+    result.assert_outcomes(failed=1)
+    found = {metric["name"]: metric for metric in case_of(models)["metrics"]}
+    assert (found["macs"]["before"], found["macs"]["after"]) == (128, 256)
+    assert found["latency_p50"]["verdict"] == "passed"
+
+
+def test_what_is_held_against_a_path_needs_no_baseline_and_records_none(
+    models: pytest.Pytester,
+) -> None:
+    options = ("--modelperf-against=slow_400us.onnx", "--modelperf-strict")
+    measured(models, test_of("base.onnx"), *options).assert_outcomes(passed=1)
+    assert case_of(models)["verdict"] == "improved"
+    assert not (models.path / "baselines").exists()
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
+    recorded: pytest.Pytester,
+) -> None:
+    """The same model in two interpreters is not unchanged."""
+    source = test_of("base.onnx", tolerance=WIDE)
+    measured(recorded, source, f"--modelperf-baseline-python={sys.executable}")
+    case = case_of(recorded)
+    assert case["verdict"] in {"passed", "inconclusive"}
+    assert case["rounds"] >= 1
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
+    models: pytest.Pytester, recording: Recording
+) -> None:
+    """Its stored times are of another engine than the one that was asked for."""
+    (case,) = recording.cases
+    assert case.fidelity is not None
+    doubted = replace(case.fidelity, is_trusted=False, reason="the twin runs otherwise")
+    store(replace(recording, cases=(replace(case, fidelity=doubted),)), models.path / "baselines")
+    option = f"--modelperf-baseline-python={sys.executable}"
+    result = measured(models, test_of("equal_200us.onnx"), option)
+    result.assert_outcomes(failed=1)
+    assert_says_no_internals(result)
+    message = "the baseline of b1-c1 cannot run in a Python of its own: the twin runs otherwise."
+    result.stdout.fnmatch_lines([f"{message} Give the older model itself with *-against, *"])
+
+
+def older_engine(run: pytest.Pytester) -> str:
+    """The option that runs the baseline by version 0 of the engine."""
+    python = run.path / "old-python"
+    python.write_text(f'#!/bin/sh\nTIMED_VERSION=0 exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    return f"--modelperf-baseline-python={python}"
+
+
+def test_a_model_that_another_engine_runs_slower_is_not_accepted_by_recording_it(
+    recorded: pytest.Pytester,
+) -> None:
+    result = measured(recorded, test_of("slow_400us.onnx"), older_engine(recorded), "-rN")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "regressed, timed 0 → timed 1: p50 latency *",
+            "accept: a new baseline keeps the model and no engine, so timed 1 stays slower*",
+            "*, timed 0, timed 1, 1 case in *",
+        ]
+    )
+    assert case_of(recorded)["accept"] is None
+    result.stdout.no_fnmatch_line("*--modelperf-update-baseline*")
+
+
+def test_more_work_on_another_engine_is_accepted_by_recording_it(
+    recorded: pytest.Pytester,
+) -> None:
+    """What is counted is the same on every engine."""
+    write_timed(recorded.path / "equal_200us.onnx", width=16)
+    source = test_of("equal_200us.onnx", tolerance=WIDE)
+    measured(recorded, source, older_engine(recorded))
+    case = case_of(recorded)
+    assert case["verdict"] == "regressed"
+    assert "--modelperf-update-baseline" in case["accept"]
+
+
+# -- the fixture
+
+
+def run_body(models: pytest.Pytester, body: str, *options: str) -> pytest.RunResult:
+    lines = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    models.makepyfile(f"import pytest\ndef test_it(modelperf):\n{lines}")
+    return models.runpytest_inprocess(*TIMED, JSON, *options)
+
+
+def test_figures_that_take_a_run_are_had_when_they_are_asked_for(models: pytest.Pytester) -> None:
+    result = run_body(
+        models,
+        """
+profile = modelperf("base.onnx")
+assert profile.latency.samples >= 130
+assert profile.latency.p50_ms > 0.19
+assert profile.load_ms >= 0
+assert profile.first_inference_ms > 0.19
+assert profile.peak_rss_bytes > 1_000_000
+""",
+    )
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.usefixtures("idle")
+def test_static_figures_run_nothing(models: pytest.Pytester) -> None:
+    body = 'assert modelperf("crash.onnx").static.macs == 128'
+    run_body(models, body).assert_outcomes(passed=1)
+
+
+def test_an_error_of_a_run_stands_at_the_line_that_asked_for_it(models: pytest.Pytester) -> None:
+    body = 'profile = modelperf("crash.onnx")\nassert profile.latency.p50_ms < 1'
+    result = run_body(models, body)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([">   *assert profile.latency.p50_ms < 1", "*it does not load*"])
+    assert_says_no_internals(result)
+
+
+def test_layers_have_their_share_of_the_time(models: pytest.Pytester) -> None:
+    """With the real engine, which tells the times of layers."""
+    text = """g (float[N,16] x) => (float[N,8] y) {
+        [product] p = MatMul(x, w)
+        [squash] y = Tanh(p)
+    }"""
+    model = parse(text, weights={"w": ones(16, 8)})
+    (models.path / "two.onnx").write_bytes(model.SerializeToString())
+    body = """
+profile = modelperf("two.onnx")
+types = profile.layer_types
+assert 0 < types["MatMul"].share < 1
+assert 0 < types["Tanh"].share < 1
+assert sum(kind.share for kind in types.values()) == pytest.approx(1)
+assert types["MatMul"].macs == 128
+ops = [row.qualified_op for row in profile.layers if row.static is not None]
+assert ops == ["MatMul", "Tanh"]
+"""
+    models.makepyfile(
+        "import pytest\ndef test_it(modelperf):\n"
+        + "\n".join(f"    {line}" for line in body.strip().splitlines())
+    )
+    models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1").assert_outcomes(passed=1)
+
+
+def test_a_failure_of_the_real_engine_shows_which_layers_explain_it(
+    models: pytest.Pytester,
+) -> None:
+    light = "g (float[N,64] x) => (float[N,64] y) { [one] y = MatMul(x, w) }"
+    heavy = """g (float[N,64] x) => (float[N,64] y) {
+        [one] a = MatMul(x, w)  [two] b = Erf(a)  [three] c = Erf(b)  [four] d = Erf(c)
+        [five] e = MatMul(d, w)  [six] f = MatMul(e, w)  [seven] y = MatMul(f, w)
+    }"""
+    for name, text in (("light", light), ("heavy", heavy)):
+        model = parse(text, weights={"w": ones(64, 64) / 64})
+        (models.path / f"{name}.onnx").write_bytes(model.SerializeToString())
+    models.makepyfile(test_of("heavy.onnx", batch_size=64))
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-against=light.onnx")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "regressed: p50 latency *",
+            "time by layer type, in ms*",
+            "layer type * count * before * now * change * explains",
+            "* < new",
+            "why: *",
+            "how: * rounds as a duet, *",
+        ]
+    )
+
+
+BRANCHES = """g (float[1,16] x, bool cached) => (float[1,16] y) {
+    y = If (cached) <
+        then_branch = short () => (float[1,16] a) { a = MatMul(x, w) },
+        else_branch = long () => (float[1,16] b) { c = MatMul(x, w)  b = MatMul(c, w) }
+    >
+}"""
+INDICES = """g (float[16] x) => (float[N,16] y) {
+    r = Relu(x)  i = NonZero(r)  t = Transpose(i)  f = Cast<to = 1>(t)  y = MatMul(f, w)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "macs"), [(BRANCHES, (16, 16), 256), (INDICES, (1, 16), None)]
+)
+def test_counts_are_the_same_whether_or_not_a_run_completed_them(
+    run: pytest.Pytester, text: str, shape: tuple[int, int], macs: int | None
+) -> None:
+    def write(weight: float) -> None:
+        model = parse(text, weights={"w": weight * ones(*shape)})
+        (run.path / "m.onnx").write_bytes(model.SerializeToString())
+
+    def counts(*options: str) -> tuple[str, int, str]:
+        run.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1", JSON, *options)
+        case = case_of(run)
+        found = {metric["name"]: metric for metric in case["metrics"]}
+        judged = "recorded" if case["recorded"] else found["params"]["verdict"]
+        return judged, case["static"]["macs"], found["macs"]["verdict"]
+
+    # As many as one run computes, which is less than the costlier branch.
+    write_table(run, f"""[tool.modelperf.models."m.onnx"]\nbudget = {{macs = {macs or 2000}}}""")
+    write(1.0)
+    _, recorded, kept = counts(UPDATE)
+    assert kept == "passed"
+    assert macs is None or recorded == macs
+    # Nothing runs, in a run that only counts and in one that finds the model unchanged.
+    assert counts("--modelperf-static-only") == ("passed", recorded, "passed")
+    assert counts() == ("passed", recorded, "passed")
+    write(2.0)
+    assert counts() == ("passed", recorded, "passed")
+
+
+def test_two_models_side_by_side_are_a_value_to_assert_on(models: pytest.Pytester) -> None:
+    body = """
+slower = modelperf.compare("base.onnx", "slow_400us.onnx")
+assert slower.verdict.value == "regressed"
+assert modelperf.compare("base.onnx", "base.onnx").verdict.value == "unchanged"
+assert modelperf.compare("base.onnx", "fast_100us.onnx").verdict.value == "improved"
+"""
+    run_body(models, body).assert_outcomes(passed=1)
+    assert cases_of(models) == []
+
+
+def test_a_check_within_a_test_holds_a_model_against_its_baseline(
+    recorded: pytest.Pytester,
+) -> None:
+    body = 'modelperf.check("slow_400us.onnx", baseline="base.onnx")\nraise AssertionError'
+    result = run_body(recorded, body)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([">   *modelperf.check(*", "E * regressed: p50 latency *"])
+    assert case_of(recorded)["verdict"] == "regressed"
+    assert_says_no_internals(result)
+
+
+def test_a_check_that_passes_returns_what_was_measured(recorded: pytest.Pytester) -> None:
+    body = """
+profile = modelperf.check("fast_100us.onnx", baseline="base.onnx")
+assert profile.latency.p50_ms < 0.19
+assert profile.static.macs == 128
+"""
+    run_body(recorded, body).assert_outcomes(passed=1)
+    assert case_of(recorded)["verdict"] == "improved"
+
+
+def test_a_model_in_memory_is_measured_as_a_file_is(models: pytest.Pytester) -> None:
+    body = """
+import onnx, pathlib
+for model in (pathlib.Path("base.onnx").read_bytes(), onnx.load("base.onnx")):
+    profile = modelperf(model)
+    assert profile.static.macs == 128
+    assert profile.latency.p50_ms > 0.19
+"""
+    run_body(models, body).assert_outcomes(passed=1)
+
+
+def test_budgets_of_the_test_hold_for_a_call(models: pytest.Pytester) -> None:
+    models.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_budget(latency_ms=0.001)
+        def test_it(modelperf):
+            modelperf("base.onnx")
+            raise AssertionError
+        """
+    )
+    result = models.runpytest_inprocess(*TIMED)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([">   *modelperf(*", "E * over budget: p50 latency *"])
+    assert_says_no_internals(result)
+
+
+# -- functions
+
+FUNCTIONS = """
+    import pytest
+
+    def spin():
+        return sum(range(1000))
+
+    @pytest.mark.perf_budget({budget})
+    def test_spin(modelperf):
+        profile = modelperf({call})
+        assert profile.latency.samples >= 11
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["spin", "lambda: spin()", "'shapes:spin', engine='callable'"],
+    ids=["function", "lambda", "name"],
+)
+def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) -> None:
+    models.makepyfile(shapes="def spin():\n    return sum(range(1000))\n")
+    models.syspathinsert()
+
+    def outcome(budget: str) -> pytest.RunResult:
+        models.makepyfile(FUNCTIONS.format(call=call, budget=budget))
+        return models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=60", JSON)
+
+    outcome("latency_ms=1e6").assert_outcomes(passed=1)
+    assert case_of(models)["verdict"] == "passed"
+    over = outcome("latency_ms=0.0001")
+    over.assert_outcomes(failed=1)
+    over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
+
+
+def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(FUNCTIONS.format(call="spin", budget="latency_ms=1e6"))
+    result = models.runpytest_inprocess(
+        "--modelperf", "--modelperf-max-seconds=60", "--modelperf-against=base.onnx", JSON
+    )
+    result.assert_outcomes(passed=1)
+    (note,) = case_of(models)["notes"]
+    assert (
+        note == "a Python function has no older version, so --modelperf-against did not compare it"
+    )
+    notes = json.loads((models.path / "run.json").read_text("utf-8"))["notes"]
+    assert any(each.startswith(f"{note}: test_") for each in notes)
+
+
+def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:
+    models.makepyfile(
+        """
+        def spin():
+            return sum(range(1000))
+
+        def test_spin(modelperf):
+            assert modelperf(spin).static.macs
+        """
+    )
+    result = models.runpytest_inprocess("--modelperf", "--modelperf-max-seconds=1")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E * has no graph to count*"])
+    assert_says_no_internals(result)
+
+
+# -- traces
+
+
+def test_a_case_that_ran_has_a_trace(
+    models: pytest.Pytester,
+) -> None:
+    result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
+    result.assert_outcomes(passed=1)
+    (path,) = (models.path / "traces").iterdir()
+    assert path.name.endswith("--test_model[b1-c1].json")
+    names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
+    assert {"process_name", "round 1"} <= names
+
+
+def test_a_trace_that_cannot_be_had_fails_its_test(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise MeasureError("the engine is gone")
+
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.measure", fail)
+    result = measured(models, test_of("base.onnx"), "--modelperf-trace=traces")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the engine is gone*"])

@@ -1,0 +1,318 @@
+"""Options of the command line, ini keys of pytest and keys of `[tool.modelperf]`, end to end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.testing.options import MISSED, OPTIONS, Option
+from tests.support.project import STATIC, assert_says_no_internals, write_table
+
+IN_FILES = tuple(option for option in OPTIONS if option.is_in_files)
+# A text that each option takes, and what a table would hold of it.
+SAMPLES: dict[str, tuple[str, str]] = {
+    "tolerance": ("p50=0.02", '"p50=0.02"'),
+    "max_seconds": ("7", "7"),
+    "warmup_seconds": ("2", "2"),
+    "min_seconds": ("3", "3"),
+    "timeout": ("8", "8"),
+    "engine": ("onnxruntime", '"onnxruntime"'),
+    "engine_option": ("a=b", '{a = "b"}'),
+    "static_only": ("true", "true"),
+    "against": ("dense.onnx", '"dense.onnx"'),
+    "baseline_python": ("python3", '"python3"'),
+    "baseline_dir": ("kept", '"kept"'),
+    "strict": ("true", "true"),
+    "json": ("run.json", '"run.json"'),
+    "markdown": ("run.md", '"run.md"'),
+    "html": ("run.html", '"run.html"'),
+    "benchmark_json": ("bench.json", '"bench.json"'),
+    "trace": ("traces", '"traces"'),
+}
+SHOWS_SETTINGS = """
+    from pytest_modelperf.testing.current_run import run_of
+
+    def pytest_collection_finish(session):
+        told = run_of(session.config).settings
+        print("told:", told.tolerances.of(50.0), told.max_seconds, told.warmup_seconds,
+              told.min_seconds, told.timeout, told.engine,
+              dict(told.engine_options), told.static_only, told.against, told.baseline_python,
+              told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
+              told.benchmark_json, told.trace)
+"""
+
+
+def told(run: pytest.Pytester, *arguments: str) -> str:
+    """All settings of a run as one line."""
+    result = run.runpytest_inprocess("--modelperf", "--collect-only", "-s", *arguments)
+    (line,) = [line for line in result.outlines if "told: " in line]
+    return line.partition("told: ")[2]
+
+
+def run_static(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return run.runpytest_inprocess(*STATIC, *arguments)
+
+
+# -- three places
+
+
+def test_there_is_a_sample_of_every_option() -> None:
+    assert list(SAMPLES) == [option.key for option in IN_FILES]
+
+
+@pytest.mark.parametrize("option", IN_FILES, ids=lambda option: option.key)
+def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
+    run: pytest.Pytester, option: Option[object]
+) -> None:
+    run.makeconftest(SHOWS_SETTINGS)
+    text, value = SAMPLES[option.key]
+    if option.key == "engine":
+        text, value = "callable", '"callable"'
+    usual = told(run)
+    typed = told(run, option.flag, *([] if option.metavar is None else [text]))
+    assert typed != usual
+    (run.path / "pytest.ini").write_text(f"[pytest]\n{option.ini} = {text}\n")
+    assert told(run) == typed
+    (run.path / "pytest.ini").unlink()
+    write_table(run, f"[tool.modelperf]\n{option.table_key} = {value}\n")
+    assert told(run) == typed
+
+
+def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(
+    run: pytest.Pytester,
+) -> None:
+    (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_tolerance = 0.05\n")
+    write_table(run, "[tool.modelperf]\ntolerance = 0.07\nbaseline_dir = 'kept'\n")
+    header = "modelperf: baselines in kept, {} % allowed"
+    ini = run.runpytest_inprocess("--modelperf")
+    ini.stdout.fnmatch_lines([header.format(5)])
+    typed = run.runpytest_inprocess("--modelperf", "--modelperf-tolerance", "1 %")
+    typed.stdout.fnmatch_lines([header.format(1)])
+    (run.path / "pytest.ini").write_text("[pytest]\n")
+    table = run.runpytest_inprocess("--modelperf")
+    table.stdout.fnmatch_lines([header.format(7)])
+
+
+def test_ini_keys_may_stand_in_pyproject(run: pytest.Pytester) -> None:
+    write_table(run, "[tool.pytest.ini_options]\nmodelperf_static_only = true\n")
+    result = run.runpytest_inprocess("--modelperf", "dense.onnx")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["modelperf: *static figures only"])
+
+
+def test_a_setting_may_be_given_by_an_override_on_the_command_line(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess("--modelperf", "-o", "modelperf_static_only=true")
+    result.stdout.fnmatch_lines(["modelperf: *static figures only"])
+
+
+def test_a_flag_of_a_file_that_says_false_says_nothing(run: pytest.Pytester) -> None:
+    (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_strict = no\n")
+    run_static(run, "dense.onnx").assert_outcomes(passed=1)
+    (run.path / "pytest.ini").write_text("[pytest]\nmodelperf_strict = yes\n")
+    run_static(run, "dense.onnx").assert_outcomes(failed=1)
+
+
+def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
+    record = ("--modelperf-update-baseline", "dense.onnx")
+    run_static(run, *record, "--modelperf-baseline-dir", "kept").assert_outcomes(passed=1)
+    assert (run.path / "kept/dense/model.json").is_file()
+    assert not (run.path / "baselines").exists()
+    write_table(run, '[tool.modelperf]\nbaseline_dir = "kept"')
+    again = run_static(run, "--modelperf-strict", "dense.onnx")
+    again.assert_outcomes(passed=1)
+
+
+# -- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--modelperf-tolerance", "3"], "--modelperf-tolerance takes a share such as 0.03*"),
+        (["--modelperf-max-seconds", "soon"], "--modelperf-max-seconds takes seconds above 0*"),
+        (
+            ["--modelperf-timeout=1e300"],
+            "--modelperf-timeout takes *within a year*",
+        ),
+        (["--modelperf-timeout=0"], "--modelperf-timeout takes seconds above 0*"),
+        (["--modelperf-engine-option", "a"], "--modelperf-engine-option takes KEY=VALUE*"),
+        (["--modelperf-json", "-"], "--modelperf-json takes a file: standard output has *"),
+        (["--modelperf-markdown", "-"], "--modelperf-markdown takes a file: standard output *"),
+        (["--modelperf-html", "-"], "--modelperf-html takes a file: standard output has *"),
+        (["--modelperf-benchmark-json", "-"], "--modelperf-benchmark-json takes a file: *"),
+        (
+            ["--modelperf-json", "no/run.json"],
+            "--modelperf-json: cannot write *no/run.json: *mkdir*",
+        ),
+        (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
+        (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
+        (["--modelperf-baseline-python=python3"], "*would do nothing: with *-static-only *"),
+        (["-o", "modelperf_strict=perhaps"], "the ini key modelperf_strict takes true or false*"),
+        (["-o", "modelperf_tolerence=1"], "*'modelperf_tolerence'. Did you mean modelperf_tole*"),
+        (["-o", "modelperf_prune=true"], "the ini key modelperf_prune can only be typed*"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_one_line(
+    run: pytest.Pytester, arguments: list[str], message: str
+) -> None:
+    result = run_static(run, *arguments, "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert_says_no_internals(result)
+
+
+def test_a_python_that_is_not_there_is_told_before_anything_runs(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-baseline-python=no/python")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --modelperf-baseline-python names no/python, *"])
+
+
+def test_a_page_needs_an_extra_and_says_so_before_anything_runs(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    result = run_static(run, "--modelperf-html=run.html", "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    install = "pip install 'pytest-modelperf[[]report]'"
+    result.stderr.fnmatch_lines([f"ERROR: --modelperf-html needs plotly and jinja2: {install}"])
+    assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize("key", ["update_baseline", "prune"])
+def test_no_file_may_say_that_baselines_are_changed(run: pytest.Pytester, key: str) -> None:
+    write_table(run, f"[tool.modelperf]\n{key} = true")
+    result = run_static(run, "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    option = f"--modelperf-{key.replace('_', '-')}"
+    command = f"pytest --modelperf {option}"
+    result.stderr.fnmatch_lines([f"ERROR: *{key} can only be typed, *: {command}"])
+
+
+def test_a_broken_pyproject_is_told(run: pytest.Pytester) -> None:
+    (run.path / "pytest.ini").write_text("[pytest]\n")
+    write_table(run, "[tool.modelperf\n")
+    result = run_static(run, "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *pyproject.toml*"])
+    assert_says_no_internals(result)
+
+
+def test_an_engine_that_nobody_knows_is_told_with_those_there_are(run: pytest.Pytester) -> None:
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-engine=onnxrun", "dense.onnx")
+    assert result.ret != pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["*onnxrun*onnxruntime*"])
+    assert_says_no_internals(result)
+
+
+# -- the option that records
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mode"),
+    [
+        (["--modelperf-update-baseline", "test_it.py"], "all"),
+        (["test_it.py", "--modelperf-update-baseline"], "all"),
+        (["--modelperf-update-baseline=all", "test_it.py"], "all"),
+        (["--modelperf-update-baseline=new", "test_it.py"], "new"),
+        (["--modelperf-update-baseline=improved", "test_it.py"], "improved"),
+    ],
+)
+def test_the_option_that_records_leaves_the_path_behind_it_alone(
+    run: pytest.Pytester, arguments: list[str], mode: str
+) -> None:
+    run.makepyfile(test_it="def test_one(): pass", test_other="def test_two(): pass")
+    result = run_static(run, *arguments)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines([f"modelperf: *updating {mode}"])
+
+
+def test_a_mode_that_is_none_is_told_with_those_there_are(run: pytest.Pytester) -> None:
+    result = run_static(run, "--modelperf-update-baseline=newest")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [
+            (
+                "ERROR: --modelperf-update-baseline takes all, new or improved, not 'newest'. "
+                "In front of a file or a test, write --modelperf-update-baseline=all."
+            )
+        ]
+    )
+    assert_says_no_internals(result)
+
+
+def test_a_mode_of_a_file_of_settings_that_is_none_names_those_there_are(
+    run: pytest.Pytester,
+) -> None:
+    run.makeini("[pytest]\naddopts = --modelperf-update-baseline=newest")
+    result = run_static(run)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--modelperf-update-baseline=all|new|improved*'newest'*"])
+
+
+def test_a_mode_that_stands_apart_is_a_path_and_is_told_so(run: pytest.Pytester) -> None:
+    result = run_static(run, "--modelperf-update-baseline", "new")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: file or directory not found: new"])
+
+
+# -- without --modelperf
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.key)
+def test_options_of_ours_disturb_no_run_without_the_switch(
+    run: pytest.Pytester, option: Option[object]
+) -> None:
+    run.makepyfile("def test_other(): pass")
+    text = SAMPLES.get(option.key, ("", ""))[0]
+    arguments = [option.flag] if option.metavar is None or not text else [option.flag, text]
+    result = run.runpytest_inprocess(*arguments)
+    result.assert_outcomes(passed=1)
+    told = [line for line in result.outlines if line.startswith("modelperf: ")]
+    # In the header and in the summary, where its effect is looked for.
+    line = f"modelperf: without --modelperf no model is profiled, so {option.flag} does nothing"
+    assert told == ([line, line] if option in MISSED else [])
+    assert not Path(run.path / "run.json").exists()
+
+
+def test_the_options_that_do_nothing_are_told_in_quiet_runs_too(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_other(): pass")
+    run.makeini("[pytest]\naddopts = --modelperf-strict --modelperf-json=run.json")
+    result = run.runpytest_inprocess("-q")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*, so --modelperf-strict, --modelperf-json do nothing"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    told = run_static(run, "dense.onnx")
+    told.stdout.no_fnmatch_line("*do nothing*")
+
+
+def test_an_unknown_ini_key_disturbs_no_run_without_the_switch(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_other(): pass")
+    run.runpytest_inprocess("-o", "modelperf_strict=perhaps").assert_outcomes(passed=1)
+
+
+def test_a_shortened_option_is_refused(run: pytest.Pytester) -> None:
+    """An option that is added later must not change what one means that is typed today."""
+    result = run.runpytest_inprocess("--modelperf-stat")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+# -- help
+
+
+def test_the_help_has_each_option_once_in_a_group_of_its_own(run: pytest.Pytester) -> None:
+    lines = run.runpytest_inprocess("--help").outlines
+    begin = lines.index("performance of ONNX models:")
+    group = lines[begin + 1 : lines.index("", begin)]
+    named = [line.split()[0] for line in group if line.startswith("  --")]
+    assert named[0] == "--modelperf"
+    flags = {name.rstrip(",").partition("=")[0] for name in named[1:]}
+    assert flags == {option.flag for option in OPTIONS}
+    assert max(map(len, group)) <= 80
+    assert "%%" not in "\n".join(lines)
+
+
+def test_the_help_lists_every_ini_key(run: pytest.Pytester) -> None:
+    text = run.runpytest_inprocess("--help").stdout.str()
+    assert [option.ini for option in IN_FILES if f"\n  {option.ini} (" not in text] == []

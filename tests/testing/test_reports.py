@@ -1,0 +1,1456 @@
+"""The texts of a test run: the failure of one test, the summary of all, and those for machines."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    Change,
+    ModelBaseline,
+    Plan,
+    Recording,
+    StoredStatic,
+)
+from pytest_modelperf.comparing.advice import advise
+from pytest_modelperf.comparing.document import dump_comparison
+from pytest_modelperf.comparing.gates import RUN_LEVEL
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    LayerChange,
+    LayerTypeChange,
+    Metric,
+    OutputChange,
+    Verdict,
+)
+from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
+from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.report.commands import fold_command
+from pytest_modelperf.report.page import wrap
+from pytest_modelperf.testing import github
+from pytest_modelperf.testing.benchmark_json import dump_benchmarks
+from pytest_modelperf.testing.document import dump_run
+from pytest_modelperf.testing.junit import junit_properties
+from pytest_modelperf.testing.markdown import MAX_BYTES, render_run_markdown
+from pytest_modelperf.testing.outcome_names import name_outcomes
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
+from pytest_modelperf.testing.text import (
+    MAX_LINES,
+    TextStyle,
+    render_outcome,
+    render_summary,
+    short_verdict,
+)
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import display_width
+from tests.comparing.test_reports import (
+    BROKEN,
+    BUDGET,
+    FASTER,
+    OPEN,
+    SAME,
+    SLOWER,
+    change,
+    compared,
+    exact,
+    kind,
+    row,
+)
+from tests.support.profiles import MACHINE, make_latency, make_round
+
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+STATIC = StoredStatic(
+    macs=4_089_184_256,
+    elementwise_ops=12_000_000,
+    backward_macs=8_000_000_000,
+    effective_macs=None,
+    params=25_610_152,
+    weight_bytes=102_440_608,
+    activation_bytes=88_000_000,
+    knows_activations=True,
+    peak_activation_bytes=12_845_056,
+    layer_types={},
+)
+FRESH = CaseComparison(Case(2, 2), (), (), ("there is no baseline of b2-c2",), outcome=Verdict.NEW)
+EVERYWHERE = replace(
+    BUDGET,
+    metrics=(
+        *SLOWER.metrics[:2],
+        replace(BUDGET.metrics[0], name="latency_p99"),
+        Metric(
+            "items_per_second",
+            None,
+            61.3,
+            Verdict.OVER_BUDGET,
+            limit=100.0,
+            after_interval=(60.1, 62.4),
+        ),
+        Metric("peak_rss_bytes", None, 314_572_800, Verdict.PASSED, limit=320e6),
+        Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9),
+    ),
+)
+NEAR = replace(
+    BUDGET,
+    metrics=(
+        Metric(
+            "latency_p50", None, 12.1, Verdict.INCONCLUSIVE, limit=12.0, after_interval=(11.8, 12.5)
+        ),
+    ),
+    is_duet=False,
+)
+CALM = replace(SLOWER, case=Case(16, 1), metrics=(
+    replace(SLOWER.metrics[0], verdict=Verdict.PASSED, after=26.15, interval=(0.994, 1.009)),
+))  # fmt: skip
+ALL = (SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET, FRESH, EVERYWHERE, NEAR, CALM)
+
+
+def outcome(
+    case: CaseComparison,
+    test: str | None = None,
+    line: int | None = 12,
+    **facts: Any,  # noqa: ANN401  # any field of an outcome
+) -> CaseOutcome:
+    batch, cores = (int(part) for part in re.findall(r"[0-9]+", case.id)[:2])
+    test = test or f"models/encoder.onnx::{case.id}"
+    made = CaseOutcome(
+        test=test,
+        source=Source(path="tests/test_speed.py", line=line),
+        model=ModelFacts("encoder.onnx", "models/encoder.onnx", "ab" * 32, 97),
+        cores=cores,
+        batch_size=batch,
+        comparison=case,
+        engine="onnxruntime 1.31.1",
+        static=STATIC,
+        confidence=0.99,
+        seconds=2.1,
+        machine=MACHINE,
+        accept=f'pytest --modelperf --modelperf-update-baseline "{test}"',
+    )
+    return replace(made, **facts)
+
+
+def run(
+    *outcomes: CaseOutcome,
+    **facts: Any,  # noqa: ANN401  # any field of a report
+) -> RunReport:
+    return replace(RunReport(outcomes=outcomes, machine=MACHINE, seconds=4.31), **facts)
+
+
+def failure(
+    case: CaseComparison,
+    width: int | None = 80,
+    **facts: Any,  # noqa: ANN401  # any field of an outcome
+) -> str:
+    return render_outcome(outcome(case, **facts), TextStyle(width))
+
+
+def summary(*cases: CaseComparison, width: int | None = 80, verbosity: int = 0) -> str:
+    report = run(*(outcome(case) for case in cases))
+    return render_summary(report, TextStyle(width), verbosity=verbosity)
+
+
+# -- the failure of one test
+
+
+def test_a_regression_at_80_columns() -> None:
+    assert failure(SLOWER) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
+  also p95 latency
+
+metric           before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────
+p50 latency    26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency    27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency    26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs            4.089 G    4.089 G      0 %                       0 %  passed
+params          25.61 M    25.61 M      0 %                       0 %  passed
+peak activa…  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+
+total                26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change  explains
+──────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the
+     difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the
+     difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+accept: pytest --modelperf --modelperf-update-baseline \\
+   "models/encoder.onnx::b8-c2"
+""")
+
+
+def test_a_regression_at_160_columns() -> None:
+    assert failure(SLOWER, width=160) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency
+
+metric               before        now   change         interval  allowed
+────────────────────────────────────────────────────────────────────────────────────
+p50 latency        26.10 ms   29.18 ms  +11.8 %  +10.2 … +13.1 %     +3 %  regressed
+p95 latency        27.02 ms   30.26 ms  +12.0 %   +9.1 … +14.4 %     +3 %  regressed
+p90 latency        26.81 ms   29.77 ms  +11.0 %   +9.0 … +14.0 %
+MACs                4.089 G    4.089 G      0 %                       0 %  passed
+params              25.61 M    25.61 M      0 %                       0 %  passed
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+
+time by layer type, in ms
+layer type   count  before    now  change       interval  explains
+───────────────────────────────────────────────────────────────────────────────
+Conv            53   20.11  22.40   +2.29  +2.20 … +2.38      74 %  <
+Relu            49       -   0.51   +0.51  +0.42 … +0.60      17 %  < was fused
+Transpose   0 -> 4       -   0.31   +0.31  +0.22 … +0.40      10 %  < new
+MatMul           1    1.20   1.19   -0.01  -0.10 … +0.08       0 %
+Add             16    2.21   2.22   +0.01  -0.08 … +0.10       0 %
+layout                2.58   2.55   -0.03  -0.12 … +0.06      -1 %
+
+total                26.10  29.18   +3.08
+
+layers that explain most, in ms
+layer             type       before   now  change       interval  explains
+─────────────────────────────────────────────────────────────────────────────────────
+layer1.0/conv2    Conv         1.31  1.92   +0.61  +0.52 … +0.70      20 %  <
+layer1.0/relu     Relu            -  0.12   +0.12  +0.03 … +0.21       4 %  was fused
+layer4/Transpose  Transpose       -  0.11   +0.11  +0.02 … +0.20       4 %  new
+
+why: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 % of the difference (+2.80 ms)
+why: 4 Transpose added (first: layer4/Transpose): explains 10 % of the difference (+0.31 ms)
+why: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms
+how: 9 rounds as a duet, 2.1 s
+outputs: the output is equal on the same inputs
+accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
+""")
+
+
+def test_over_budget_names_the_limit_and_says_where_it_is_changed() -> None:
+    shown = failure(BUDGET)
+    assert shown == snapshot("""\
+over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit
+  12.00 ms
+
+metric            now          interval      allowed
+─────────────────────────────────────────────────────────────────
+p95 latency  14.21 ms  13.80 … 14.70 ms  <= 12.00 ms  over budget
+
+how: 6 rounds as a duet, 1.0 s
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
+        baseline leaves it as it is
+""")
+    assert "accept:" not in shown
+
+
+def test_budgets_of_every_unit_beside_a_regression_at_80_columns() -> None:
+    assert failure(EVERYWHERE) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %;
+  also p95 latency; also over budget: p99 latency, items/s, MACs
+
+metric         before            now   change      allowed
+───────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms       29.18 ms  +11.8 %         +3 %  regressed
+p95 latency  27.02 ms       30.26 ms  +12.0 %         +3 %  regressed
+p99 latency                 14.21 ms           <= 12.00 ms  over budget
+items/s                        61.30                >= 100  over budget
+peak memory                 314.6 MB           <= 320.0 MB  passed
+MACs                   4,100,000,001            <= 4.100 G  over budget
+
+how: 6 rounds as a duet, 1.0 s
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new
+        baseline leaves it as it is
+accept: pytest --modelperf --modelperf-update-baseline \\
+   "models/encoder.onnx::b8-c1"
+""")
+
+
+def test_budgets_of_every_unit_beside_a_regression_at_160_columns() -> None:
+    assert failure(EVERYWHERE, width=160) == snapshot("""\
+regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %; also p95 latency; also over budget: p99 latency, items/s, MACs
+
+metric         before            now   change          interval      allowed
+─────────────────────────────────────────────────────────────────────────────────────────
+p50 latency  26.10 ms       29.18 ms  +11.8 %   +10.2 … +13.1 %         +3 %  regressed
+p95 latency  27.02 ms       30.26 ms  +12.0 %    +9.1 … +14.4 %         +3 %  regressed
+p99 latency                 14.21 ms           13.80 … 14.70 ms  <= 12.00 ms  over budget
+items/s                        61.30              60.10 … 62.40       >= 100  over budget
+peak memory                 314.6 MB                             <= 320.0 MB  passed
+MACs                   4,100,000,001                              <= 4.100 G  over budget
+
+how: 6 rounds as a duet, 1.0 s
+budget: it is changed where it is set, in the test or in [tool.modelperf]; a new baseline leaves it as it is
+accept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c1"
+""")  # noqa: E501  # a line is as long as its terminal
+
+
+def test_an_inconclusive_case_names_the_option_of_pytest_and_for_how_long() -> None:
+    shown = failure(OPEN)
+    assert "".join(shown.splitlines(keepends=True)[:4]) == snapshot("""\
+inconclusive: p95 latency +4.0 % (99 % interval -1.3 … +9.5 %), allowed +3 %
+this run could see p95 latency +4.1 % or more: give more time with
+  --modelperf-max-seconds 16
+
+""")
+    assert " --max-seconds" not in shown
+    assert "accept:" not in shown
+
+
+def test_a_case_near_its_limit_says_that_the_limit_is_within_the_interval() -> None:
+    assert failure(NEAR) == snapshot("""\
+inconclusive: p50 latency 12.10 ms (99 % interval 11.80 … 12.50 ms), limit
+  12.00 ms
+the interval holds the limit of the p50 latency: give more time with
+  --modelperf-max-seconds 13
+
+metric            now          interval      allowed
+──────────────────────────────────────────────────────────────────
+p50 latency  12.10 ms  11.80 … 12.50 ms  <= 12.00 ms  inconclusive
+
+how: 6 rounds, 1.0 s
+""")
+
+
+def test_no_run_of_more_than_ten_minutes_is_advised_but_what_else_helps() -> None:
+    long = replace(OPEN, seconds=500.0)
+    assert "".join(failure(long).splitlines(keepends=True)[1:4]) == snapshot("""\
+this run could see p95 latency +4.1 % or more: no reasonable time tells it in
+  this noise: measure on a quieter machine (modelperf doctor tells how quiet
+  this one is)
+""")
+    near = replace(NEAR, seconds=900.0)
+    assert "tolerance" not in failure(near)
+
+
+def test_what_is_too_near_to_the_limit_does_not_promise_that_time_helps() -> None:
+    near = replace(NEAR.metrics[0], after=12.001)
+    shown = failure(replace(NEAR, metrics=(near,)), width=160)
+    assert "for any run to tell: change the budget where it is set" in shown
+    assert "max-seconds" not in shown
+    level = replace(OPEN.metrics[1], measured_ratio=1.031)
+    shown = failure(replace(OPEN, metrics=(level,)), width=160)
+    assert "for any run to tell: allow more with --modelperf-tolerance" in shown
+
+
+def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
+    unknown = Metric("latency_p95", None, None, Verdict.INCONCLUSIVE, detectable=math.inf)
+    shown = failure(replace(OPEN, metrics=(*OPEN.metrics, unknown)), width=160)
+    assert "give more time with --modelperf-max-seconds\n" in shown
+
+
+def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
+    stored = replace(OPEN, is_duet=False)
+    assert "".join(failure(stored).splitlines(keepends=True)[1:4]) == snapshot("""\
+this run could see p95 latency +4.1 % or more: stored times tell little: record
+  the baseline again with pytest --modelperf --modelperf-update-baseline when
+  less else runs here, so that its twin is trusted
+""")
+    assert "max-seconds" not in failure(stored)
+    step = summary(stored).partition("in at most 5 %.\n")[2]
+    assert step == snapshot("""\
+inconclusive: stored times tell little: record the baseline again with pytest
+              --modelperf --modelperf-update-baseline when less else runs here,
+              so that its twin is trusted
+""")
+    both = summary(stored, OPEN)
+    assert step in both
+    assert "inconclusive: give more time with --modelperf-max-seconds 16\n" in both
+
+
+def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> None:
+    """Twice the rounds of a fast model take a second, and are made in twice the usual time only."""
+    open_metric = replace(OPEN.metrics[1], rounds_needed=70)
+    fast = replace(OPEN, metrics=(open_metric,), seconds=0.5)
+    assert "give more time with --modelperf-max-seconds 20\n" in failure(fast, width=160)
+
+
+def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
+    """Of several the longest time, and each thing to do once."""
+    longer = replace(OPEN, case=Case(2, 1), seconds=20.0)
+    noisy = replace(OPEN, case=Case(4, 1), seconds=500.0)
+    for case in (OPEN, longer, noisy, NEAR):
+        advice = advise(case)
+        assert advice is not None
+        text = advice.in_words(OF_PYTEST)
+        assert text in failure(case, width=None)
+        assert f"inconclusive: {text}\n" in summary(case, width=None)
+    steps = summary(OPEN, longer, noisy, width=None).partition("in at most 5 %.\n")[2]
+    assert steps == snapshot("""\
+inconclusive: give more time with --modelperf-max-seconds 30
+inconclusive: no reasonable time tells it in this noise: measure on a quieter machine (modelperf doctor tells how quiet this one is)
+""")  # noqa: E501  # a line is as long as its terminal
+
+
+def test_a_percentile_that_lacks_samples_says_how_many_and_for_how_long() -> None:
+    """Its upper bound is unknown, so that no interval is shown beside its limit."""
+    metric = Metric(
+        "latency_p99", None, 5.6, Verdict.INCONCLUSIVE, limit=60.0, rounds_needed=18,
+        samples_needed=1420,
+    )  # fmt: skip
+    timed = make_latency([make_round([5_600_000] * 710)])
+    side = SideRun(
+        engine=EngineFacts("onnxruntime", "1.31.1"),
+        latency=timed,
+        rounds=(),
+        load_ms=1.0,
+        first_inference_ms=6.0,
+    )
+    case = replace(NEAR, metrics=(metric,), rounds=9, seconds=4.6, after=side)
+    rarer = replace(metric, name="latency_p99.9", after=None, samples_needed=6636, rounds_needed=85)
+    both = failure(replace(case, metrics=(rarer, metric)), width=160)
+    assert "".join(both.splitlines(keepends=True)[:2]) == snapshot("""\
+inconclusive: too few samples for the p99.9 latency, limit 60.00 ms; also p99 latency
+the p99.9 latency takes about 6,636 inferences, the p99 latency about 1,420, and 710 were timed: give more time with --modelperf-max-seconds 44
+""")  # noqa: E501  # a line is as long as its terminal
+    assert failure(case) == snapshot("""\
+inconclusive: p99 latency 5.600 ms, limit 60.00 ms
+the p99 latency takes about 1,420 inferences, and 710 were timed: give more time
+  with --modelperf-max-seconds 10
+
+metric            now      allowed
+────────────────────────────────────────────────
+p99 latency  5.600 ms  <= 60.00 ms  inconclusive
+
+how: 9 rounds, 4.6 s
+""")
+
+
+def test_a_new_case_says_how_to_record_it() -> None:
+    assert failure(FRESH) == snapshot("""\
+new: there is no baseline of b2-c2
+record: pytest --modelperf --modelperf-update-baseline \\
+   "models/encoder.onnx::b2-c2"
+""")
+
+
+def test_a_case_that_could_not_be_measured_says_why_and_how_to_try_it_alone() -> None:
+    assert failure(BROKEN) == snapshot("""\
+failed: it could not be measured
+the worker was ended by SIGKILL in round 3:
+it had 1.9 GiB of 2 GiB
+
+metric   before      now  change
+────────────────────────────────────────
+MACs    4.089 G  4.089 G     0 %  passed
+params  25.61 M  25.61 M     0 %  passed
+
+try it alone: modelperf profile models/encoder.onnx --batch 64 --cores 2
+""")
+
+
+def test_what_to_type_repeats_the_engine() -> None:
+    words = ("--engine", "openvino", "--engine-option", "hint=a b")
+    shown = failure(BROKEN, engine_options=words)
+    assert "--cores 2 \\\n   --engine openvino --engine-option 'hint=a b'\n" in shown
+    report = run(outcome(FRESH), unused=("m: b1-c1",))
+    report = replace(report, typed=("--modelperf-engine=openvino",))
+    shown = render_summary(report, TextStyle(160))
+    assert "--modelperf-update-baseline=new --modelperf-engine=openvino" in shown
+    assert "--modelperf-prune --modelperf-engine=openvino removes them" in shown
+
+
+def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
+    assert "try it alone" not in failure(replace(BROKEN, case=Case(64, 2, (("seq", 8),))))
+    assert "try it alone" not in failure(BROKEN, model=ModelFacts("f", None, None, None))
+
+
+def test_an_improved_case_needs_nothing_to_be_typed() -> None:
+    shown = failure(FASTER)
+    assert shown.splitlines()[0] == snapshot(
+        "improved: p50 latency -8.4 % (99 % interval -9.7 … -7.0 %), allowed +3 %"
+    )
+    assert "accept:" not in shown
+
+
+def test_what_a_new_baseline_would_not_change_has_no_command_to_record_it() -> None:
+    told = outcome(SLOWER, accept=None, advice="leave out an option")
+    shown = render_outcome(told, TextStyle(80))
+    assert "accept: leave out an option" in shown
+    assert "--modelperf-update-baseline" not in shown
+    assert "To accept it: leave out an option" in render_run_markdown(run(told))
+    (line,) = github.annotations(run(told))
+    assert line.endswith("%0Aaccept: leave out an option")
+
+
+def test_an_unchanged_case_says_so() -> None:
+    assert failure(SAME) == snapshot("""\
+unchanged
+
+metric               before        now   change
+───────────────────────────────────────────────────────
+MACs                4.089 G    4.089 G      0 %  passed
+params              25.61 M    25.61 M      0 %  passed
+activations       83.92 MiB  83.92 MiB      0 %
+peak activations  9.188 MiB  12.25 MiB  +33.3 %
+note: the same model, engine and options
+""")
+
+
+def test_a_test_that_does_not_name_its_case_is_told_which_it_was() -> None:
+    shown = failure(SLOWER, test="tests/test_speed.py::test_both")
+    assert "\ncase: b8-c2 of encoder.onnx\n" in shown
+    assert "case:" not in failure(SLOWER, test="tests/test_speed.py::test_it[b8-c2]")
+
+
+def test_a_budget_that_a_new_baseline_leaves_as_it_is_hides_no_command_that_helps() -> None:
+    assert "accept: pytest" in failure(EVERYWHERE, width=160)
+    static = replace(SLOWER, metrics=(exact("macs", 1, 2),))
+    assert "accept: pytest" in failure(static, width=160)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80])
+@pytest.mark.parametrize(
+    "command",
+    [
+        'pytest --modelperf "tests/models/test_speed.py::test_a_long_name_of_one[b8-c2 it\'s]" -q',
+        "pytest 'a path/with quotes/test_speed.py::test_name[x-b8-c2]' --modelperf \"b\"'c d'",
+        "pytest tests/a/rather/long/path/without/any/quotes/test_speed.py -x",
+    ],
+)
+def test_a_command_on_several_lines_is_one_for_a_shell(command: str, width: int) -> None:
+    lines = fold_command("accept", command, width)
+    assert max(map(len, lines)) <= width
+    typed = "\n".join(lines).removeprefix("accept:").strip().removeprefix("\\\n")
+    told = [
+        subprocess.run(
+            ["/bin/sh", "-c", f"set -- {text}\nprintf '%s\\n' \"$@\""],
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for text in (command, typed)
+    ]  # fmt: skip
+    assert told[0] == told[1]
+    assert told[0].splitlines() == shlex.split(command)
+
+
+def test_an_exact_figure_that_reads_like_its_limit_is_written_out() -> None:
+    over = Metric("macs", None, 4_100_000_001, Verdict.OVER_BUDGET, limit=4.1e9)
+    assert failure(replace(BUDGET, metrics=(over,))).splitlines()[0] == (
+        "over budget: MACs 4,100,000,001, limit 4.100 G"
+    )
+    far = replace(over, after=5_000_000_000)
+    assert "MACs 5.000 G, limit 4.100 G" in failure(replace(BUDGET, metrics=(far,)))
+
+
+def test_sizes_have_the_unit_that_their_budget_was_given_in() -> None:
+    size = Metric("size_bytes", None, 1_204_000_000, Verdict.OVER_BUDGET, limit=100e6)
+    assert failure(replace(BUDGET, metrics=(size,))).splitlines()[0] == (
+        "over budget: file size 1,204 MB, limit 100.0 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (SLOWER, "regressed: p50 latency +11.8 %, allowed +3 %"),
+        (BUDGET, "over budget: p95 latency 14.21 ms, limit 12.00 ms"),
+        (BROKEN, "failed: the worker was ended by SIGKILL in round 3:"),
+        (OPEN, "inconclusive: p95 latency +4.0 %, allowed +3 %"),
+        (FRESH, "new: there is no baseline of b2-c2"),
+        (SAME, "unchanged"),
+    ],
+)
+def test_the_reason_in_one_line(case: CaseComparison, expected: str) -> None:
+    assert short_verdict(outcome(case)) == expected
+
+
+def test_colour_is_written_only_where_it_is_asked_for() -> None:
+    made = outcome(SLOWER)
+    assert "\x1b" not in render_outcome(made, TextStyle(80))
+    colored = render_outcome(made, TextStyle(80, color=True))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == render_outcome(made, TextStyle(80))
+    assert colored.startswith("\x1b[1;31mregressed")
+
+
+# -- the summary
+
+
+def test_a_summary_of_every_verdict_at_80_columns() -> None:
+    assert summary(*ALL[:7], CALM) == snapshot("""\
+linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
+
+case                  verdict                  p50   change         interval
+────────────────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2   regressed           29.18 ms  +11.8 %  +10.2 … +13.1 %
+encoder.onnx::b1-c1   inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %
+encoder.onnx::b4-c1   improved            12.29 ms   -8.4 %    -9.7 … -7.0 %
+encoder.onnx::b1-c2   unchanged
+encoder.onnx::b64-c2  failed
+encoder.onnx::b8-c1   over budget (p95)
+encoder.onnx::b2-c2   new
+encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %
+
+1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1
+  passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at
+  its tolerance passes in at most 5 %.
+regressed: each failure names the command that accepts it
+inconclusive: give more time with --modelperf-max-seconds 16
+new: record what is new with pytest --modelperf --modelperf-update-baseline=new
+""")
+
+
+def test_a_summary_of_every_verdict_at_160_columns() -> None:
+    assert summary(*ALL[:7], CALM, width=160) == snapshot("""\
+linux-x86_64-zen4-2c, onnxruntime 1.31.1, 8 cases in 4.3 s
+
+case                  verdict                  p50   change         interval       p95     MACs   params
+────────────────────────────────────────────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2   regressed           29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms  4.089 G  25.61 M
+encoder.onnx::b1-c1   inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %  3.660 ms  4.089 G  25.61 M
+encoder.onnx::b4-c1   improved            12.29 ms   -8.4 %    -9.7 … -7.0 %            4.089 G  25.61 M
+encoder.onnx::b1-c2   unchanged                                                         4.089 G  25.61 M
+encoder.onnx::b64-c2  failed                                                            4.089 G  25.61 M
+encoder.onnx::b8-c1   over budget (p95)                                       14.21 ms  4.089 G  25.61 M
+encoder.onnx::b2-c2   new                                                               4.089 G  25.61 M
+encoder.onnx::b16-c1  passed              26.15 ms   +0.2 %    -0.6 … +0.9 %            4.089 G  25.61 M
+
+1 regressed, 1 over budget, 1 failed, 1 inconclusive, 1 new, 1 improved, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its
+  tolerance passes in at most 5 %.
+regressed: each failure names the command that accepts it
+inconclusive: give more time with --modelperf-max-seconds 16
+new: record what is new with pytest --modelperf --modelperf-update-baseline=new
+""")  # noqa: E501  # a line is as long as its terminal
+
+
+def test_a_quiet_summary_has_only_what_did_not_pass() -> None:
+    assert summary(SLOWER, SAME, CALM, verbosity=-1) == snapshot("""\
+case                 verdict         p50   change         interval       p95
+────────────────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2  regressed  29.18 ms  +11.8 %  +10.2 … +13.1 %  30.26 ms
+1 regressed, 1 passed, 1 unchanged. False-alarm bound for this run: 1 %. A model
+  exactly at its tolerance passes in at most 5 %.
+""")
+    assert summary(SAME, verbosity=-1) == "1 unchanged.\n"
+
+
+def test_a_verbose_summary_has_the_notes_of_cases() -> None:
+    assert "note: the same model, engine and options (encoder.onnx::b1-c2)" in summary(
+        SAME, verbosity=1
+    )
+    assert "note:" not in summary(SAME)
+
+
+def test_the_line_of_a_case_has_the_colour_of_its_verdict() -> None:
+    shown = render_summary(run(outcome(SLOWER), outcome(OPEN)), TextStyle(80, color=True))
+    assert re.search(r"\x1b\[31mencoder.onnx::b8-c2 ", shown)
+    assert re.search(r"\x1b\[33mencoder.onnx::b1-c1 ", shown)
+
+
+def many(count: int, case: CaseComparison = SAME) -> list[CaseOutcome]:
+    return [outcome(case, f"models/m{n}.onnx::{case.id}") for n in range(count)]
+
+
+def test_of_many_cases_those_that_are_well_are_summed_up() -> None:
+    report = run(*many(1_979), outcome(CALM), outcome(SLOWER), outcome(OPEN))
+    assert render_summary(report, TextStyle(80)) == snapshot("""\
+linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1,982 cases in 4.3 s
+
+case                 verdict                  p50   change         interval
+───────────────────────────────────────────────────────────────────────────
+encoder.onnx::b8-c2  regressed           29.18 ms  +11.8 %  +10.2 … +13.1 %
+encoder.onnx::b1-c1  inconclusive (p95)  3.371 ms   +2.0 %    +0.4 … +2.9 %
+
+1,980 passed and unchanged cases are not shown: -v lists them
+1 regressed, 1 inconclusive, 1 passed, 1,979 unchanged. False-alarm bound for
+  this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
+regressed: each failure names the command that accepts it
+inconclusive: give more time with --modelperf-max-seconds 16
+""")
+
+
+def test_of_few_cases_all_are_shown_and_so_are_many_if_asked_for() -> None:
+    few, more = run(*many(MAX_LINES)), run(*many(MAX_LINES + 1))
+    assert render_summary(few, TextStyle(80)).count(".onnx::") == MAX_LINES
+    assert render_summary(more, TextStyle(80)).count(".onnx::") == 0
+    assert render_summary(more, TextStyle(80), verbosity=1).count("\nm") == MAX_LINES + 1
+
+
+def test_a_single_case_that_is_not_shown_is_told_in_the_singular() -> None:
+    report = run(*many(MAX_LINES, OPEN), outcome(SAME))
+    assert "1 unchanged case is not shown: -v lists it" in render_summary(report, TextStyle(80))
+
+
+def test_the_bound_on_false_alarms_is_that_of_the_gates_and_said_of_times_only() -> None:
+    assert FALSE_ALARMS == RUN_LEVEL
+    assert "False-alarm bound for this run: 1 %." in summary(CALM)
+    assert "False-alarm" not in summary(SAME, FRESH)
+
+
+def test_a_strict_run_says_why_what_is_new_or_unclear_failed() -> None:
+    report = run(outcome(FRESH), outcome(OPEN))
+    assert "--modelperf-strict" not in render_summary(report, TextStyle())
+    strict = render_summary(replace(report, is_strict=True), TextStyle())
+    assert strict.count("--modelperf-strict lets none pass") == 2
+
+
+def test_baselines_without_a_test_are_named_and_so_is_the_way_to_remove_them() -> None:
+    report = run(outcome(SAME), unused=tuple(f"m{n}: b1-c1" for n in range(7)))
+    shown = render_summary(report, TextStyle(160))
+    assert (
+        "unused baselines: m0: b1-c1, m1: b1-c1, m2: b1-c1, m3: b1-c1, m4: b1-c1 and 2 more; "
+        "pytest --modelperf --modelperf-prune removes them\n"
+    ) in shown
+    assert "unused" not in render_summary(run(outcome(SAME), unused=None), TextStyle(160))
+
+
+def test_a_line_says_which_figure_decided_where_it_is_not_the_median() -> None:
+    heavier = replace(SLOWER, metrics=(exact("macs", 1, 2),))
+    assert "regressed (MACs)" in summary(heavier)
+    assert re.search(r"regressed +29", summary(SLOWER))
+
+
+def test_a_run_without_cases_or_plans_says_nothing() -> None:
+    assert not render_summary(RunReport(outcomes=()), TextStyle(80))
+
+
+def test_the_place_names_every_machine_and_engine_once() -> None:
+    other = replace(MACHINE, architecture="aarch64")
+    report = run(
+        outcome(SAME),
+        outcome(SAME, engine="openvino 2026.0"),
+        outcome(SAME, machine=other),
+        seconds=131.2,
+    )
+    assert describe_place(report) == (
+        "linux-x86_64-zen4-2c, linux-aarch64-zen4-2c, onnxruntime 1.31.1, openvino 2026.0, "
+        "3 cases in 2 min 11 s"
+    )
+
+
+# -- plans
+
+
+def baseline(name: str, *case_ids: str) -> Baseline:
+    del case_ids
+    model = ModelBaseline(model=ModelFacts("encoder.onnx", None, None, 1), cases=())
+    return Baseline(name=name, model=model, twin=name.encode())
+
+
+def plan(name: str, *, before: Baseline | None = None, removes: bool = False) -> Plan:
+    after = None if removes else replace(baseline(name), twin=b"new")
+    return Plan(
+        name=name,
+        recording=Recording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
+        removed=(),
+        before=before,
+        after=after,
+        changes=(
+            Change(case="b8-c2", name="macs", before=None, after=4_089_184_256),
+            Change(case="b8-c2", name="latency_p50_ns", before=26.1e6, after=29.18e6),
+        ),
+        notes=("b1-c1: not measured now",),
+    )
+
+
+def test_plans_come_first_and_then_whether_they_were_written() -> None:
+    recording = Recording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
+    recorded = outcome(FRESH, recording=recording)
+    report = run(recorded, plans=(plan("encoder"),), is_written=True)
+    assert render_summary(report, TextStyle(80)) == snapshot("""\
+encoder
+case   what           before     after   change
+───────────────────────────────────────────────
+b8-c2  MACs                -   4.089 G      new
+       p50 latency  26.10 ms  29.18 ms  +11.8 %
+b1-c1: not measured now
+
+wrote the baselines of encoder
+
+linux-x86_64-zen4-2c, onnxruntime 1.31.1, 1 case in 4.3 s
+
+case                 verdict      MACs   params
+───────────────────────────────────────────────
+encoder.onnx::b2-c2  recorded  4.089 G  25.61 M
+
+1 recorded.
+""")
+
+
+def test_a_plan_that_was_not_written_says_so_and_one_that_removes_says_what() -> None:
+    gone = plan("old", before=baseline("old"), removes=True)
+    report = run(outcome(SAME), plans=(gone, plan("encoder")))
+    assert "\nnothing was written\n" in render_summary(report, TextStyle(80))
+    written = render_summary(replace(report, is_written=True), TextStyle(80))
+    assert "\nwrote the baselines of encoder; removed those of old\n" in written
+    same = replace(plan("encoder"), before=replace(baseline("encoder"), twin=b"new"), changes=())
+    empty = run(outcome(SAME), plans=(same,), is_written=True)
+    assert "stay as they are" in render_summary(empty, TextStyle(80))
+
+
+def test_of_many_plans_the_first_are_shown_unless_all_are_asked_for() -> None:
+    report = run(outcome(SAME), plans=tuple(plan(f"model{n}") for n in range(50)))
+    shown = render_summary(report, TextStyle(80))
+    assert "30 more baselines change: -v lists how" in shown
+    assert shown.count("p50 latency") == 20
+    assert render_summary(report, TextStyle(80), verbosity=1).count("p50 latency") == 50
+    assert "p50 latency" not in render_summary(report, TextStyle(80), verbosity=-1)
+
+
+# -- names
+
+
+def test_names_are_as_short_as_tells_them_apart() -> None:
+    tests = (
+        "models/encoder.onnx::b1-c1",
+        "a/decoder.onnx::b1-c1",
+        "b/decoder.onnx::b1-c1",
+        "tests/test_speed.py::test_head[b1-c1]",
+        "tests/test_speed.py::test_tail[a/b-b1-c1]",
+        "tests/test_more.py::test_same[b1-c1]",
+        "tests/test_speed.py::test_same[b1-c1]",
+        "tests/test_speed.py::TestAll::test_plain",
+    )
+    case = replace(SAME, case=Case(1, 1))
+    assert name_outcomes([outcome(case, test) for test in tests]) == (
+        "encoder.onnx::b1-c1",
+        "a/decoder.onnx::b1-c1",
+        "b/decoder.onnx::b1-c1",
+        "test_head[b1-c1]",
+        "test_tail[a/b-b1-c1]",
+        "test_more.py::test_same[b1-c1]",
+        "test_speed.py::test_same[b1-c1]",
+        "test_plain b1-c1",
+    )
+
+
+def test_several_cases_of_one_test_are_told_apart_by_case_then_by_model() -> None:
+    test = "tests/test_pair.py::test_pair"
+    other = ModelFacts("decoder.onnx", None, None, 1)
+    one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
+    made = [outcome(one, test), outcome(two, test), outcome(one, test, model=other)]
+    assert name_outcomes(made) == (
+        "test_pair b1-c1 encoder.onnx",
+        "test_pair b2-c1",
+        "test_pair b1-c1 decoder.onnx",
+    )
+
+
+def test_files_of_one_name_are_told_apart_in_all_of_their_cases() -> None:
+    one, two = replace(SAME, case=Case(1, 1)), replace(SAME, case=Case(2, 1))
+    assert name_outcomes(
+        [
+            outcome(one, "a/model.onnx::b1-c1"),
+            outcome(two, "a/model.onnx::b2-c1"),
+            outcome(one, "b/model.onnx::b1-c1"),
+        ]
+    ) == ("a/model.onnx::b1-c1", "a/model.onnx::b2-c1", "b/model.onnx::b1-c1")
+    models = [ModelFacts("model.onnx", f"{folder}/model.onnx", None, 1) for folder in "ab"]
+    assert name_outcomes([outcome(one, "test_both", model=model) for model in models]) == (
+        "test_both b1-c1 a/model.onnx",
+        "test_both b1-c1 b/model.onnx",
+    )
+
+
+@given(st.lists(st.text("ab/:[]-", max_size=12), max_size=6, unique=True))
+def test_two_tests_never_share_a_name(tests: Sequence[str]) -> None:
+    names = name_outcomes([outcome(SAME, f"t.py::{test}") for test in tests])
+    assert len(set(names)) == len(tests)
+
+
+# -- what fits
+
+
+@given(st.text(max_size=60), st.integers(10, 40), st.integers(0, 6))
+@example("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 40, 11, 3)
+def test_a_wrapped_text_fits_and_loses_nothing(text: str, width: int, indent: int) -> None:
+    lines = wrap(text, width, indent)
+    assert all(display_width(line) <= width for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def hostile(name: str) -> CaseComparison:
+    """A case that has the name wherever a model or a test may put one."""
+    layer = row(name, name, 1.0)
+    return replace(
+        SLOWER,
+        case=Case(8, 2, engine=name),
+        layers=(LayerChange(layer, layer, change(1.0, 0.5)),),
+        layer_types=(
+            LayerTypeChange(name, kind(name, 1, 1.0), kind(name, 1, 2.0), change(1.0, 1.0)),
+        ),
+        reasons=(f"1 {name} added",),
+        notes=(name,),
+        outputs=(OutputChange(name=name, difference=name), OutputChange(name=name, max_absolute=1)),
+    )
+
+
+def everything_named(name: str) -> RunReport:
+    case = hostile(name)
+    cases = (
+        case,
+        replace(case, metrics=(), failure=f"it said\n{name}"),
+        replace(case, metrics=OPEN.metrics, failure=None),
+        replace(case, metrics=BUDGET.metrics),
+        replace(FRESH, reasons=(f"there is no baseline of {name}",)),
+    )
+    return RunReport(
+        outcomes=tuple(
+            replace(
+                outcome(each, f"{name}.onnx::{name}{n}"),
+                model=ModelFacts(name, name, None, 1),
+                source=Source(path=name, line=3),
+                engine=name,
+            )
+            for n, each in enumerate(cases)
+        ),
+        plans=(replace(plan(name), notes=(name,)),),
+        unused=(name,),
+        notes=(name,),
+    )
+
+
+NAMES = st.text(max_size=25) | st.text(
+    "\N{CJK UNIFIED IDEOGRAPH-4E00}\u0301 a::\n%|`<", max_size=40
+)
+EVIL = "a|b`c`<script>::x,y:%0A\r\n::error::z @someone #12 [l](http://evil.test) \x1b[31m\u202e"
+
+
+@settings(max_examples=40)
+@given(NAMES, st.sampled_from([80, 100, 160]), st.integers(-1, 1))
+@example(EVIL, 80, 0)
+@example("\N{CJK UNIFIED IDEOGRAPH-4E00}" * 90, 80, 1)
+@example("x" * 300, 80, 1)
+def test_no_line_is_wider_than_the_terminal(name: str, width: int, verbosity: int) -> None:
+    report, style = everything_named(name), TextStyle(width)
+    texts = [render_outcome(made, style) for made in report.outcomes]
+    texts.append(render_summary(report, style, verbosity=verbosity))
+    for text in texts:
+        assert max(map(display_width, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_verdict_and_no_column_of_a_failure_is_lost(width: int) -> None:
+    for case in ALL:
+        shown = failure(case, width=width)
+        assert max(map(display_width, shown.splitlines())) <= width
+        assert "left out" not in shown
+        for metric in case.metrics:
+            assert not metric.gated or metric.verdict.value in shown
+
+
+@settings(max_examples=40)
+@given(NAMES)
+@example(EVIL)
+def test_nothing_that_a_terminal_obeys_is_in_a_text(name: str) -> None:
+    report = everything_named(name)
+    texts = [render_outcome(made, TextStyle(None)) for made in report.outcomes]
+    texts += [render_summary(report, TextStyle(None), verbosity=1)]
+    texts += [short_verdict(made) for made in report.outcomes]
+    for text in texts:
+        assert printable(text.replace("\n", "")) == text.replace("\n", "")
+    assert all("\n" not in short_verdict(made) for made in report.outcomes)
+
+
+# -- Markdown
+
+
+def test_a_run_as_markdown() -> None:
+    report = run(outcome(BUDGET), outcome(SAME), outcome(BROKEN), notes=("a note",))
+    assert render_run_markdown(report) == snapshot("""\
+### Model performance: 1 over budget, 1 failed, 1 unchanged
+
+linux-x86&#95;64-zen4-2c, onnxruntime 1.31.1, 3 cases in 4.3 s
+
+| case | verdict | p95 | MACs | params |
+| --- | --- | ---: | ---: | ---: |
+| <code>encoder.onnx::b8-c1</code> | over budget (p95) | 14.21 ms | 4.089 G | 25.61 M |
+| <code>encoder.onnx::b1-c2</code> | unchanged |  | 4.089 G | 25.61 M |
+| <code>encoder.onnx::b64-c2</code> | failed |  | 4.089 G | 25.61 M |
+
+1 over budget, 1 failed, 1 unchanged. False-alarm bound for this run: 1 %. A model exactly at its tolerance passes in at most 5 %.
+
+- note: a note
+
+**<code>encoder.onnx::b8-c1</code> over budget: p95 latency 14.21 ms (99 % interval 13.80 … 14.70 ms), limit 12.00 ms**
+
+| metric | now | interval | allowed |  |
+| --- | ---: | ---: | ---: | --- |
+| p95 latency | 14.21 ms | 13.80 … 14.70 ms | &#60;= 12.00 ms | over budget |
+
+<details><summary>Layers, outputs and how this was measured</summary>
+
+- how: 6 rounds as a duet, 1.0 s
+
+</details>
+
+**<code>encoder.onnx::b64-c2</code> failed: it could not be measured**
+
+<pre>the worker was ended by SIGKILL in round 3:<br>it had 1.9 GiB of 2 GiB</pre>
+
+| metric | before | now | change |  |
+| --- | ---: | ---: | ---: | --- |
+| MACs | 4.089 G | 4.089 G | 0 % | passed |
+| params | 25.61 M | 25.61 M | 0 % | passed |
+""")  # noqa: E501  # a line is as long as its terminal
+
+
+def test_a_failed_regression_in_markdown_has_the_command_to_copy() -> None:
+    shown = render_run_markdown(run(outcome(SLOWER, accept="pytest `x` ```` @me http://a.b")))
+    fences = [token for token in MARKDOWN.parse(shown) if token.type == "fence"]
+    assert [token.content for token in fences] == ["pytest `x` ```` @me http://a.b\n"]
+
+
+@settings(max_examples=40)
+@given(NAMES)
+@example(EVIL)
+def test_markdown_obeys_no_name(name: str) -> None:
+    tokens = MARKDOWN.parse(render_run_markdown(everything_named(name)))
+    inline = [child for token in tokens for child in token.children or ()]
+    kinds = {token.type for token in (*tokens, *inline)}
+    assert not kinds & {"link_open", "image", "em_open", "code_inline", "code_block"}
+    html = [t.content for t in (*tokens, *inline) if t.type.startswith("html")]
+    tags = set(re.findall(r"<[^>]*>", " ".join(html)))
+    ours = ("code", "details", "summary", "pre")
+    assert tags <= {f"<{slash}{tag}>" for tag in ours for slash in ("", "/")} | {"<br>"}
+    rows = [token for token in tokens if token.type == "tr_open"]
+    cells = [token for token in tokens if token.type in {"td_open", "th_open"}]
+    plain = MARKDOWN.parse(render_run_markdown(everything_named("a")))
+    assert len(rows) == sum(token.type == "tr_open" for token in plain)
+    assert len(cells) == sum(token.type in {"td_open", "th_open"} for token in plain)
+
+
+def test_of_many_cases_markdown_folds_those_that_are_well() -> None:
+    shown = render_run_markdown(run(*many(60), outcome(SLOWER)))
+    first = shown[: shown.index("False-alarm")]
+    assert first.count("\n| <code>") == 1
+    assert "<details><summary>60 cases that passed or are unchanged</summary>" in shown
+
+
+def test_markdown_stays_below_what_a_summary_may_have_and_says_what_it_left_out() -> None:
+    named = [replace(SLOWER, case=Case(n, 2)) for n in range(1, 700)]
+    shown = render_run_markdown(run(*many(3_000), *map(outcome, named)))
+    assert 0.9 * MAX_BYTES < len(shown.encode()) <= MAX_BYTES
+    assert shown.count("<details>") == shown.count("</details>")
+    assert shown.rstrip().endswith("The JSON of the run has everything._")
+    long = [outcome(SLOWER, f"{'x' * 900}{n}.onnx::b8-c2") for n in range(2_000)]
+    shown = render_run_markdown(run(*long))
+    assert len(shown.encode()) <= MAX_BYTES
+    assert "more cases are not shown." in shown
+
+
+# -- annotations
+
+COMMAND = re.compile(r"::(error|warning|notice) ([^\n]*?)::([^\n]*)")
+
+
+def read_command(line: str) -> dict[str, str]:
+    """What the runner makes of a line: properties end with the next `::`, the rest is data."""
+    found = COMMAND.fullmatch(line)
+    assert found is not None
+    known = dict(part.split("=", 1) for part in found[2].split(","))
+    read = {
+        key: value.replace("%2C", ",").replace("%3A", ":").replace("%0A", "\n").replace("%0D", "\r")
+        for key, value in known.items()
+    }
+    data = found[3].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+    return {"kind": found[1], **{k: v.replace("%25", "%") for k, v in read.items()}, "text": data}
+
+
+def test_annotations_have_the_line_of_the_test_and_the_worst_comes_first() -> None:
+    report = run(*(outcome(case) for case in (FRESH, OPEN, BROKEN, SAME, BUDGET, SLOWER)))
+    assert "\n".join(github.annotations(report)) == snapshot("""\
+::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c2 regressed::regressed: p50 latency +11.8 %25 (99 %25 interval +10.2 … +13.1 %25), allowed +3 %25; also p95 latency%0Awhy: 12 Conv+Relu fusions lost (first: layer1.0/conv2): explains 91 %25 of the difference (+2.80 ms)%0Awhy: 4 Transpose added (first: layer4/Transpose): explains 10 %25 of the difference (+0.31 ms)%0Awhy: no ReorderOutput kernels put in by the engine any more, 2 before: -0.03 ms%0Aaccept: pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"
+::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab8-c1 over budget::over budget: p95 latency 14.21 ms (99 %25 interval 13.80 … 14.70 ms), limit 12.00 ms
+::error file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab64-c2 failed::the worker was ended by SIGKILL in round 3:%0Ait had 1.9 GiB of 2 GiB
+::warning file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab1-c1 inconclusive::inconclusive: p95 latency +4.0 %25 (99 %25 interval -1.3 … +9.5 %25), allowed +3 %25%0Athis run could see p95 latency +4.1 %25 or more: give more time with --modelperf-max-seconds 16
+::notice file=tests/test_speed.py,line=12,title=encoder.onnx%3A%3Ab2-c2 new::new: there is no baseline of b2-c2\
+""")  # noqa: E501  # a command is one line
+
+
+def test_an_annotation_names_a_file_from_the_top_of_the_repository() -> None:
+    (line,) = github.annotations(run(outcome(SLOWER)), "libs/part")
+    assert line.startswith("::error file=libs/part/tests/test_speed.py,line=12,")
+    above = outcome(SLOWER, source=Source(path="../shared/test_speed.py", line=1))
+    (line,) = github.annotations(run(above), "libs/part")
+    assert line.startswith("::error file=libs/shared/test_speed.py,line=1,")
+
+
+def test_a_source_without_a_line_has_none() -> None:
+    (line,) = github.annotations(run(outcome(SLOWER, line=None)))
+    assert line.startswith("::error file=tests/test_speed.py,title=")
+
+
+def test_what_fails_in_a_strict_run_is_an_error() -> None:
+    report = run(outcome(FRESH), outcome(OPEN), outcome(CALM), is_strict=True)
+    assert [read_command(line)["kind"] for line in github.annotations(report)] == ["error", "error"]
+
+
+def test_of_more_than_github_shows_the_last_says_how_many_there_are() -> None:
+    slow = [
+        outcome(replace(SLOWER, metrics=(exact("macs", 100, 101 + n),)), f"m{n}.onnx::b8-c2")
+        for n in range(25)
+    ]
+    lines = github.annotations(run(*slow, *many(10, OPEN)))
+    kinds = [read_command(line)["kind"] for line in lines]
+    assert kinds == ["error"] * github.MAX_OF_A_KIND + ["warning"] * github.MAX_OF_A_KIND
+    assert read_command(lines[0])["title"].startswith("m24.onnx::b8-c2")
+    assert read_command(lines[9])["text"].startswith("16 more cases")
+    assert "more cases" not in lines[-1]
+
+
+@given(NAMES)
+@example(EVIL)
+def test_an_annotation_is_one_command_whatever_the_name(name: str) -> None:
+    report = everything_named(name)
+    lines = github.annotations(report)
+    assert len(lines) == len(report.outcomes)
+    for line in lines:
+        assert line.splitlines() == [line]
+        found = read_command(line)
+        assert set(found) == {"kind", "file", "line", "title", "text"}
+        assert found["file"] == printable(name)
+        assert found["line"] == "3"
+
+
+# -- junit
+
+
+def test_properties_of_a_case() -> None:
+    made = outcome(SLOWER, load_ms=21.3, peak_rss_bytes=104_857_600)
+    assert junit_properties(made) == snapshot(
+        (
+            ("modelperf.verdict", "regressed"),
+            ("modelperf.case", "b8-c2"),
+            ("modelperf.model", "encoder.onnx"),
+            ("modelperf.batch_size", "8"),
+            ("modelperf.cores", "2"),
+            ("modelperf.engine", "onnxruntime 1.31.1"),
+            ("modelperf.machine", "linux-x86_64-zen4-2c"),
+            ("modelperf.latency_p50_ms", "29.18"),
+            ("modelperf.latency_p95_ms", "30.26"),
+            ("modelperf.latency_p90_ms", "29.77"),
+            ("modelperf.latency_p50_change", "+0.1180"),
+            ("modelperf.latency_p50_change_interval", "+0.1020 +0.1310"),
+            ("modelperf.latency_p95_change", "+0.1199"),
+            ("modelperf.latency_p95_change_interval", "+0.0910 +0.1440"),
+            ("modelperf.latency_p90_change", "+0.1104"),
+            ("modelperf.latency_p90_change_interval", "+0.0900 +0.1400"),
+            ("modelperf.macs", "4089184256"),
+            ("modelperf.params", "25610152"),
+            ("modelperf.load_ms", "21.3"),
+            ("modelperf.peak_rss_bytes", "104857600"),
+            ("modelperf.seconds", "2.100"),
+        )
+    )
+
+
+@given(st.text())
+@example(EVIL)
+def test_properties_can_be_written_as_xml(name: str) -> None:
+    made = outcome(SLOWER, engine=name, model=ModelFacts(name, None, None, 1))
+    root = ET.Element("properties")
+    for key, value in junit_properties(made):
+        ET.SubElement(root, "property", name=key, value=value)
+    read = ET.fromstring(ET.tostring(root, encoding="utf-8"))  # noqa: S314  # our own text
+    assert [(p.get("name"), p.get("value")) for p in read] == list(junit_properties(made))
+
+
+# -- JSON
+
+
+def test_a_run_as_json() -> None:
+    latency = make_latency([make_round([3_300_000] * 20), make_round([3_400_000] * 20)])
+    report = run(
+        outcome(SLOWER, latency=latency, load_ms=21.3),
+        outcome(BROKEN, static=None),
+        tolerance=0.03,
+        plans=(plan("encoder"),),
+        unused=("old: b1-c1",),
+        started=dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc),
+    )
+    document = json.loads(dump_run(report))
+    slower, broken = document.pop("cases")
+    machine = document.pop("machine")
+    assert machine["key"] == MACHINE.key
+    assert document == snapshot(
+        {
+            "schema": 1,
+            "verdict": "regressed",
+            "started": "2026-01-02T03:04:05+00:00",
+            "seconds": 4.31,
+            "tolerance": 0.03,
+            "strict": False,
+            "counts": {
+                "passed": 0,
+                "improved": 0,
+                "regressed": 1,
+                "over budget": 0,
+                "inconclusive": 0,
+                "new": 0,
+                "unchanged": 0,
+                "recorded": 0,
+                "failed": 1,
+            },
+            "baselines": {
+                "changes": [
+                    {
+                        "baseline": "encoder",
+                        "case": "b8-c2",
+                        "machine": None,
+                        "name": "macs",
+                        "before": None,
+                        "after": 4089184256,
+                    },
+                    {
+                        "baseline": "encoder",
+                        "case": "b8-c2",
+                        "machine": None,
+                        "name": "latency_p50_ns",
+                        "before": 26100000.0,
+                        "after": 29180000.0,
+                    },
+                ],
+                "notes": ["b1-c1: not measured now"],
+                "written": False,
+                "unused": ["old: b1-c1"],
+            },
+            "notes": [],
+        }
+    )
+    (same,) = json.loads(dump_comparison(compared(SLOWER)))["cases"]
+    del same["seconds"]
+    assert {key: slower[key] for key in same} == same
+    assert {key: value for key, value in slower.items() if key not in same} == snapshot(
+        {
+            "test": "models/encoder.onnx::b8-c2",
+            "source": {"path": "tests/test_speed.py", "line": 12},
+            "model": {
+                "name": "encoder.onnx",
+                "path": "models/encoder.onnx",
+                "sha256": "abababababababababababababababababababababababababababababababab",
+                "bytes": 97,
+                "opsets": {},
+                "producer": "",
+            },
+            "batch_size": 8,
+            "cores": 2,
+            "engine": "onnxruntime 1.31.1",
+            "machine": "linux-x86_64-zen4-2c",
+            "seconds": 2.1,
+            "confidence": 0.99,
+            "static": {
+                "macs": 4089184256,
+                "elementwise_ops": 12000000,
+                "flops": 8190368512,
+                "backward_macs": 8000000000,
+                "effective_macs": None,
+                "params": 25610152,
+                "weight_bytes": 102440608,
+                "activation_bytes": 88000000,
+                "peak_activation_bytes": 12845056,
+                "uncounted_ops": {},
+                "coverage": 1.0,
+                "notes": [],
+            },
+            "latency": {
+                "p50_ms": 3.35,
+                "p90_ms": None,
+                "p95_ms": None,
+                "p97_ms": None,
+                "p99_ms": None,
+                "p99.9_ms": None,
+                "min_ms": 3.3,
+                "max_ms": 3.4,
+                "mean_ms": 3.35,
+                "samples": 40,
+                "rounds": 2,
+                "items_per_second": 298.5074626865672,
+                "confidence": 0.99,
+                "intervals_ms": {
+                    "p50_ms": [3.33995, 3.3701],
+                    "p90_ms": None,
+                    "p95_ms": None,
+                    "p97_ms": None,
+                    "p99_ms": None,
+                    "p99.9_ms": None,
+                },
+                "needed": {
+                    "p50_ms": 11,
+                    "p90_ms": 64,
+                    "p95_ms": 130,
+                    "p97_ms": 219,
+                    "p99_ms": 662,
+                    "p99.9_ms": 6636,
+                },
+            },
+            "load_ms": 21.3,
+            "first_inference_ms": None,
+            "peak_rss_bytes": None,
+            "recorded": False,
+            "accept": 'pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"',
+        }
+    )
+    assert (broken["verdict"], broken["static"], broken["latency"]) == (None, None, None)
+
+
+def test_the_verdict_of_a_run_without_one_is_null() -> None:
+    assert json.loads(dump_run(run(outcome(BROKEN))))["verdict"] is None
+    assert json.loads(dump_run(run(outcome(BROKEN), outcome(SLOWER))))["verdict"] == "regressed"
+    assert json.loads(dump_run(RunReport(outcomes=())))["baselines"]["unused"] is None
+
+
+def test_the_json_of_a_run_is_ascii_and_has_no_infinite_number() -> None:
+    odd = replace(SLOWER.metrics[0], detectable=math.inf)
+    report = replace(everything_named(EVIL), seconds=math.inf)
+    endless = replace(report.outcomes[0], comparison=replace(SLOWER, metrics=(odd,)))
+    text = dump_run(replace(report, outcomes=(endless,)))
+    assert text.isascii()
+    assert json.loads(text)["cases"][0]["metrics"][0]["detectable"] is None
+
+
+# -- pytest-benchmark
+
+TIMES = ((3_300_000, 3_310_000, 3_290_000), (3_400_000, 9_000_000))
+
+
+def test_a_run_in_the_json_of_pytest_benchmark() -> None:
+    report = run(outcome(SLOWER, times_ns=TIMES), outcome(SAME), outcome(CALM, times_ns=((),)))
+    document = json.loads(dump_benchmarks(report, "1.2.3"))
+    assert document == snapshot(
+        {
+            "machine_info": {
+                "node": "linux-x86_64-zen4-2c",
+                "processor": "AMD EPYC 9R14",
+                "machine": "x86_64",
+                "python_implementation": None,
+                "python_version": None,
+                "release": None,
+                "system": "Linux",
+                "cpu": {"brand_raw": "AMD EPYC 9R14", "count": 2},
+            },
+            "commit_info": {
+                "id": "unversioned",
+                "time": None,
+                "author_time": None,
+                "dirty": False,
+                "project": None,
+                "branch": "(unknown)",
+            },
+            "benchmarks": [
+                {
+                    "group": None,
+                    "name": "encoder.onnx::b8-c2",
+                    "fullname": "models/encoder.onnx::b8-c2",
+                    "params": {"model": "encoder.onnx", "batch_size": 8, "cores": 2},
+                    "param": "b8-c2",
+                    "extra_info": {
+                        "verdict": "regressed",
+                        "engine": "onnxruntime 1.31.1",
+                        "macs": 4089184256,
+                        "params": 25610152,
+                        "peak_rss_bytes": None,
+                    },
+                    "options": {},
+                    "stats": {
+                        "min": 0.00329,
+                        "max": 0.009,
+                        "mean": 0.00446,
+                        "stddev": 0.0025383163711405242,
+                        "rounds": 5,
+                        "median": 0.00331,
+                        "iqr": 0.0015025,
+                        "q1": 0.0032975,
+                        "q3": 0.0048,
+                        "iqr_outliers": 1,
+                        "stddev_outliers": 1,
+                        "outliers": "1;1",
+                        "ld15iqr": 0.00329,
+                        "hd15iqr": 0.0034,
+                        "ops": 224.2152466367713,
+                        "total": 0.0223,
+                        "iterations": 1,
+                    },
+                }
+            ],
+            "datetime": None,
+            "version": "1.2.3",
+        }
+    )
+
+
+def test_cases_of_one_test_are_benchmarks_of_their_own() -> None:
+    test = "t.py::test_both"
+    report = run(*(outcome(case, test, times_ns=TIMES) for case in (SLOWER, CALM)))
+    found = json.loads(dump_benchmarks(report, "1"))["benchmarks"]
+    assert [each["fullname"] for each in found] == [
+        "t.py::test_both[b8-c2]",
+        "t.py::test_both[b16-c1]",
+    ]
+
+
+@given(st.lists(st.integers(1, 10**10), min_size=1, max_size=40))
+def test_the_figures_are_those_of_pytest_benchmark(times: list[int]) -> None:
+    stats = pytest.importorskip("pytest_benchmark.stats").Stats()
+    for time in times:
+        stats.update(time)
+    report = run(outcome(SLOWER, times_ns=(tuple(times),)))
+    (found,) = json.loads(dump_benchmarks(report, "1"))["benchmarks"]
+    theirs = stats.as_dict()
+    assert set(found["stats"]) == {*theirs, "iterations"}
+    for key in ("min", "max", "mean", "stddev", "median", "iqr", "q1", "q3", "total"):
+        assert found["stats"][key] == pytest.approx(theirs[key] / 1e9, rel=1e-9)
+    for key in ("ld15iqr", "hd15iqr"):
+        assert found["stats"][key] == theirs[key] / 1e9
+    assert found["stats"]["ops"] == pytest.approx(theirs["ops"] * 1e9)
+    assert found["stats"]["rounds"] == theirs["rounds"]
+    assert found["stats"]["iqr_outliers"] == theirs["iqr_outliers"]
+
+
+def test_outliers_are_counted_as_pytest_benchmark_does() -> None:
+    stats = pytest.importorskip("pytest_benchmark.stats").Stats()
+    times = (100, 101, 99, 102, 98, 100, 250, 30, 101)
+    for time in times:
+        stats.update(time)
+    (found,) = json.loads(dump_benchmarks(run(outcome(SLOWER, times_ns=(times,))), "1"))[
+        "benchmarks"
+    ]
+    assert found["stats"]["outliers"] == stats.outliers == "2;2"
+
+
+def test_pytest_benchmark_compares_two_of_our_files(tmp_path: Path) -> None:
+    pytest.importorskip("pytest_benchmark")
+    slower = tuple(tuple(2 * time for time in made) for made in TIMES)
+    for name, times in (("before", TIMES), ("after", slower)):
+        report = run(outcome(SLOWER, times_ns=times), outcome(CALM, times_ns=times))
+        (tmp_path / f"{name}.json").write_text(dump_benchmarks(report, "1"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_benchmark", "compare", "before.json", "after.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    lines = [line for line in done.stdout.splitlines() if "encoder.onnx::b8-c2" in line]
+    assert len(lines) == 2
+    assert any("(2.00)" in line for line in lines)

@@ -1,0 +1,674 @@
+"""Checks that need no engine: what follows from a graph, against baselines and budgets.
+
+Each run is with `--modelperf-static-only`.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from inline_snapshot import snapshot
+
+from tests.support.command import run as command
+from tests.support.project import (
+    STATIC,
+    assert_says_no_internals,
+    between,
+    read_json,
+    write_dense,
+    write_linear,
+    write_table,
+)
+from tests.support.small_models import ones, parse
+
+UPDATE = "--modelperf-update-baseline"
+MODEL = "baselines/dense/model.json"
+HOSTILE = "a::error file=x,line=1::b%0A.onnx"
+
+
+def check(run: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return run.runpytest_inprocess(*STATIC, *arguments)
+
+
+@pytest.fixture
+def recorded(run: pytest.Pytester) -> pytest.Pytester:
+    """A project with a baseline of `dense.onnx`, which a table names."""
+    write_table(run, '[tool.modelperf.models."dense.onnx"]')
+    check(run, UPDATE).assert_outcomes(passed=1)
+    return run
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"in \d+\.\d+ ?s\b", "in 0.0 s", text)
+
+
+def summary_of(result: pytest.RunResult) -> str:
+    """What stands below `model performance`."""
+    lines = [*result.outlines, "=== end"]
+    return without_times(between(lines, "= model performance =", "==="))
+
+
+# -- a baseline, from its recording to a failure
+
+
+def test_an_update_shows_its_plan_and_writes_it(run: pytest.Pytester) -> None:
+    result = check(run, UPDATE, "dense.onnx")
+    result.assert_outcomes(passed=1)
+    assert summary_of(result) == snapshot("""\
+dense
+case   what    before  after  change
+────────────────────────────────────
+b1-c1  MACs         -     15     new
+       params       -     15     new
+
+wrote the baselines of dense
+
+1 case in 0.0 s
+
+case               verdict   MACs  params
+─────────────────────────────────────────
+dense.onnx::b1-c1  recorded    15      15
+
+1 recorded.
+""")
+    assert read_json(run.path / MODEL)["cases"]
+
+
+def test_a_model_that_is_as_it_was_passes(recorded: pytest.Pytester) -> None:
+    result = check(recorded, "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["dense.onnx::b1-c1 PASSED*"])
+    result.stdout.no_fnmatch_line("*no baseline*")
+
+
+def test_a_model_with_more_macs_fails_with_both_figures_and_how_to_accept_it(
+    recorded: pytest.Pytester,
+) -> None:
+    write_dense(recorded.path / "dense.onnx", width=7)
+    result = check(recorded)
+    result.assert_outcomes(failed=1)
+    assert between(result.outlines, "_ dense.onnx::b1-c1 ", "model performance") == snapshot("""\
+regressed: MACs +40.0 %, allowed 0 %; also params
+
+metric            before   now   change
+──────────────────────────────────────────────────
+MACs                  15    21  +40.0 %  regressed
+params                15    21  +40.0 %  regressed
+elementwise ops        0     0
+weights             60 B  84 B  +40.0 %
+activations         20 B  28 B  +40.0 %
+peak activations    20 B  28 B  +40.0 %
+
+by layer type
+layer type  count  MACs before  MACs now  MACs change  elementwise
+─────────────────────────────────────────────────────────────────────
+MatMul          1           15        21           +6            0  <
+why: MatMul: 1 as before, of other shapes
+accept: pytest --modelperf --modelperf-update-baseline "dense.onnx::b1-c1"
+""")
+    assert summary_of(result) == snapshot("""\
+1 case in 0.0 s
+
+case               verdict           MACs  params
+─────────────────────────────────────────────────
+dense.onnx::b1-c1  regressed (MACs)    21      21
+
+1 regressed.
+regressed: each failure names the command that accepts it\
+""")
+    result.stdout.fnmatch_lines(["FAILED dense.onnx::b1-c1*"])
+    assert_says_no_internals(result)
+
+
+def test_the_line_that_accepts_a_failure_makes_it_pass(recorded: pytest.Pytester) -> None:
+    write_dense(recorded.path / "dense.onnx", width=7)
+    (line,) = [line for line in check(recorded).outlines if "accept: " in line]
+    words = line.partition("accept: pytest ")[2].replace('"', "").split()
+    recorded.runpytest_inprocess("--modelperf-static-only", *words).assert_outcomes(passed=1)
+    check(recorded, "--modelperf-strict").assert_outcomes(passed=1)
+
+
+def test_a_model_with_fewer_macs_has_improved(recorded: pytest.Pytester) -> None:
+    write_dense(recorded.path / "dense.onnx", width=4)
+    result = check(recorded, "-v", "--modelperf-strict")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["dense.onnx::b1-c1 IMPROVED*"])
+
+
+def test_a_case_without_a_baseline_passes_with_a_notice_and_fails_where_that_is_strict(
+    run: pytest.Pytester,
+) -> None:
+    passing = check(run, "-v", "dense.onnx")
+    passing.assert_outcomes(passed=1)
+    passing.stdout.fnmatch_lines(
+        ["dense.onnx::b1-c1 NEW*", "new: record what is new with pytest --modelperf *=new"]
+    )
+    failing = check(run, "--modelperf-strict", "dense.onnx")
+    failing.assert_outcomes(failed=1)
+    assert between(failing.outlines, "_ dense.onnx::b1-c1 ", "model performance") == snapshot("""\
+new: there is no baseline of b1-c1
+record: pytest --modelperf --modelperf-update-baseline "dense.onnx::b1-c1"
+""")
+
+
+def test_what_is_recorded_passes_where_it_is_strict(run: pytest.Pytester) -> None:
+    check(run, "--modelperf-strict", UPDATE, "dense.onnx").assert_outcomes(passed=1)
+
+
+def test_a_test_that_fails_itself_writes_the_baseline_of_its_case_all_the_same(
+    run: pytest.Pytester,
+) -> None:
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_it():
+            raise AssertionError
+        """
+    )
+    check(run, UPDATE).assert_outcomes(failed=1)
+    assert (run.path / MODEL).is_file()
+
+
+# -- modes of an update
+
+
+@pytest.mark.parametrize(
+    ("mode", "width", "stored"),
+    [
+        ("all", 7, 21),
+        ("all", 4, 12),
+        ("new", 7, 15),
+        ("new", 4, 15),
+        ("improved", 7, 15),
+        ("improved", 4, 12),
+    ],
+)
+def test_a_mode_says_which_changes_are_stored(
+    recorded: pytest.Pytester, mode: str, width: int, stored: int
+) -> None:
+    write_dense(recorded.path / "dense.onnx", width=width)
+    result = check(recorded, f"{UPDATE}={mode}")
+    is_worse = stored == 15 and width > 5
+    result.assert_outcomes(passed=int(not is_worse), failed=int(is_worse))
+    assert read_json(recorded.path / MODEL)["cases"]["b1-c1"]["static"]["macs"] == stored
+
+
+def test_new_cases_are_added_to_those_that_are_stored(recorded: pytest.Pytester) -> None:
+    write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
+    result = check(recorded, f"{UPDATE}=new")
+    result.assert_outcomes(passed=2)
+    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1", "b8-c1"]
+
+
+def test_a_selected_case_leaves_the_others_stored(recorded: pytest.Pytester) -> None:
+    write_table(recorded, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
+    check(recorded, UPDATE, "dense.onnx::b8-c1").assert_outcomes(passed=1)
+    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1", "b8-c1"]
+
+
+def test_an_update_that_changes_nothing_says_so_and_leaves_the_file(
+    recorded: pytest.Pytester,
+) -> None:
+    before = (recorded.path / MODEL).read_bytes()
+    result = check(recorded, UPDATE)
+    result.stdout.fnmatch_lines(["the baselines stay as they are: there is nothing to change"])
+    assert (recorded.path / MODEL).read_bytes() == before
+
+
+def test_only_collecting_writes_nothing(run: pytest.Pytester) -> None:
+    result = check(run, UPDATE, "--collect-only", "dense.onnx")
+    assert result.ret == pytest.ExitCode.OK
+    assert not (run.path / "baselines").exists()
+
+
+# -- baselines that no test uses
+
+
+def narrow(run: pytest.Pytester) -> None:
+    """Two cases stored, of which the table names one."""
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
+    check(run, UPDATE).assert_outcomes(passed=2)
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = 1')
+
+
+def test_unused_baselines_are_told_and_stay(recorded: pytest.Pytester) -> None:
+    narrow(recorded)
+    before = (recorded.path / MODEL).read_bytes()
+    result = check(recorded)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["unused baselines: dense: b8-c1; pytest *--modelperf-prune *"])
+    assert (recorded.path / MODEL).read_bytes() == before
+
+
+def test_unused_baselines_are_deleted_where_that_is_asked_for(recorded: pytest.Pytester) -> None:
+    narrow(recorded)
+    result = check(recorded, "--modelperf-prune")
+    result.assert_outcomes(passed=1)
+    assert list(read_json(recorded.path / MODEL)["cases"]) == ["b1-c1"]
+    result.stdout.no_fnmatch_line("unused*")
+    again = check(recorded, "--modelperf-prune")
+    again.stdout.no_fnmatch_line("*removed*")
+
+
+def test_a_baseline_without_any_test_is_deleted_whole(recorded: pytest.Pytester) -> None:
+    write_table(recorded, '[tool.modelperf.models."linear.onnx"]\ndims = {seq = 1}')
+    check(recorded, "--modelperf-prune").assert_outcomes(passed=1)
+    assert not (recorded.path / "baselines/dense").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dense.onnx",),
+        (".",),
+        ("-k", "not b2"),
+        ("--deselect", "dense.onnx::b2-c1"),
+        ("--ignore", "elsewhere"),
+        ("--ignore-glob", "elsewhere*"),
+        ("--lf",),
+        ("--collect-only",),
+    ],
+    ids=" ".join,
+)
+def test_a_run_that_did_not_see_all_tests_prunes_nothing(
+    recorded: pytest.Pytester, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(recorded)
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_modelperf.plugin")
+    # One of two cases fails, so that there is a last failure.
+    write_table(
+        recorded,
+        '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 2]\nbudget = {macs = 15}',
+    )
+    check(recorded).assert_outcomes(passed=1, failed=1)
+    before = (recorded.path / MODEL).read_bytes()
+    result = check(recorded, "--modelperf-prune", *arguments)
+    assert (recorded.path / MODEL).read_bytes() == before
+    if "--collect-only" not in arguments:
+        result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+
+
+def test_a_run_that_stopped_early_prunes_only_where_no_test_may_name_more(
+    recorded: pytest.Pytester,
+) -> None:
+    narrow(recorded)
+    source = "def test_fails(): assert 1 == 2\n\ndef test_it({}): pass"
+    recorded.makepyfile(source.format("modelperf"))
+    check(recorded, "--modelperf-prune", "-x")
+    assert len(read_json(recorded.path / MODEL)["cases"]) == 2
+    recorded.makepyfile(source.format(""))
+    check(recorded, "--modelperf-prune", "-x")
+    assert len(read_json(recorded.path / MODEL)["cases"]) == 1
+
+
+def test_a_test_that_failed_may_have_named_more_cases_than_it_did(
+    recorded: pytest.Pytester,
+) -> None:
+    write_table(recorded, "")
+    recorded.makepyfile(
+        """
+        def test_it(modelperf):
+            assert 1 == 2
+            modelperf.check("dense.onnx")
+        """
+    )
+    result = check(recorded, "--modelperf-prune")
+    assert (recorded.path / MODEL).is_file()
+    result.stdout.fnmatch_lines(["note: nothing was pruned: only a run of all tests*"])
+
+
+@pytest.mark.parametrize(
+    ("body", "outcomes"),
+    [
+        ("pytest.skip('no torch', allow_module_level=True)", {"skipped": 1}),
+        ("1 / 0", {"errors": 1}),
+    ],
+)
+def test_a_file_that_could_not_be_collected_may_use_its_baselines_another_time(
+    recorded: pytest.Pytester, body: str, outcomes: dict[str, int]
+) -> None:
+    write_table(recorded, "")
+    recorded.makepyfile(
+        test_left_out=f"import pytest\n\n{body}\n",
+        test_other="def test_one(): pass",
+    )
+    options = ("--modelperf-prune", "--continue-on-collection-errors")
+    check(recorded, *options).assert_outcomes(passed=1, **outcomes)
+    assert (recorded.path / MODEL).is_file()
+
+
+def test_a_test_that_is_skipped_may_use_its_baseline_another_time(
+    recorded: pytest.Pytester,
+) -> None:
+    write_table(recorded, "")
+    recorded.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skip
+        @pytest.mark.perf_case(model="dense.onnx")
+        def test_it(): pass
+        """
+    )
+    check(recorded, "--modelperf-prune")
+    assert (recorded.path / MODEL).is_file()
+
+
+# -- budgets
+
+
+@pytest.mark.parametrize(
+    ("budget", "is_kept"),
+    [
+        ("macs = 15", True),
+        ("macs = 14", False),
+        ("flops = 30", True),
+        ("flops = 29", False),
+        ('macs = "0.01k"', False),
+        ("params = 15", True),
+        ("params = 14", False),
+        ("size_mb = 1", True),
+        ("size_mb = 0.0001", False),
+        ("latency_ms = 1e-9", True),
+    ],
+)
+def test_a_budget_is_held_where_no_engine_is_needed(
+    run: pytest.Pytester, budget: str, *, is_kept: bool
+) -> None:
+    write_table(run, f'[tool.modelperf.models."dense.onnx"]\nbudget = {{{budget}}}')
+    check(run).assert_outcomes(passed=int(is_kept), failed=int(not is_kept))
+
+
+def test_a_budget_that_nothing_was_run_for_is_noted(run: pytest.Pytester) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {latency_ms = 1}')
+    result = check(run, "-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*budgets of what a run tells are not judged: nothing ran*"])
+
+
+def test_a_new_baseline_does_not_make_a_budget_pass(run: pytest.Pytester) -> None:
+    write_table(run, '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14}')
+    result = check(run, UPDATE)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["over budget: MACs 15, limit 14*"])
+
+
+# -- what is shown, and how much of it
+
+
+@pytest.fixture
+def mixed(recorded: pytest.Pytester) -> pytest.Pytester:
+    """One case that regressed, and two tests of other kinds."""
+    write_dense(recorded.path / "dense.onnx", width=7)
+    recorded.makepyfile(
+        test_others="""
+        def test_one(): pass
+
+        def test_macs(modelperf):
+            assert modelperf("dense.onnx").static.macs == 21
+        """
+    )
+    return recorded
+
+
+def test_quiet_says_only_what_is_wrong(mixed: pytest.Pytester) -> None:
+    result = check(mixed, "-q")
+    result.assert_outcomes(passed=2, failed=1)
+    assert summary_of(result) == snapshot("""\
+case               verdict           MACs  params
+─────────────────────────────────────────────────
+dense.onnx::b1-c1  regressed (MACs)    21      21
+1 regressed.\
+""")
+
+
+def test_very_quiet_still_says_which_case(mixed: pytest.Pytester) -> None:
+    result = check(mixed, "-qq")
+    assert "dense.onnx::b1-c1" in result.stdout.str()
+
+
+def test_verbose_has_the_verdict_of_each_test(mixed: pytest.Pytester) -> None:
+    result = check(mixed, "-v")
+    result.stdout.fnmatch_lines(
+        ["dense.onnx::b1-c1 REGRESSED *", "test_others.py::test_one PASSED *"]
+    )
+
+
+@pytest.mark.parametrize("style", ["short", "line", "no", "long", "native", "auto"])
+def test_every_style_of_tracebacks_shows_the_verdict_and_none_our_frames(
+    mixed: pytest.Pytester, style: str
+) -> None:
+    result = check(mixed, f"--tb={style}")
+    result.assert_outcomes(passed=2, failed=1)
+    assert "regressed (MACs)" in result.stdout.str()
+    assert_says_no_internals(result)
+    if style == "no":
+        result.stdout.no_fnmatch_line("*accept:*")
+
+
+def test_without_a_summary_of_failures_ours_is_still_there(mixed: pytest.Pytester) -> None:
+    result = check(mixed, "-rN")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*= model performance =*"])
+
+
+def test_a_run_in_which_nothing_was_checked_says_nothing(run: pytest.Pytester) -> None:
+    run.makepyfile("def test_one(): pass")
+    result = check(run)
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*model performance*")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_reports_fit_the_terminal(
+    mixed: pytest.Pytester, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = check(mixed)
+    ours = [*between(result.outlines, "_ dense.onnx::b1-c1 ", "short test").splitlines()]
+    assert max(len(line) for line in ours if "pytest --modelperf" not in line) <= columns
+
+
+def test_colour_is_there_where_it_is_asked_for_and_only_there(mixed: pytest.Pytester) -> None:
+    assert "\x1b[" not in check(mixed, "--color=no").stdout.str()
+    coloured = check(mixed, "--color=yes").outlines
+    begin = next(i for i, line in enumerate(coloured) if "model performance" in line)
+    assert any("\x1b[" in line for line in coloured[begin + 1 :])
+
+
+# -- files for others
+
+
+def test_junit_has_the_properties_and_the_text_of_a_failure(mixed: pytest.Pytester) -> None:
+    check(mixed, "--junit-xml=run.xml")
+    cases = {case.get("name"): case for case in ET.parse("run.xml").iter("testcase")}  # noqa: S314  # pytest's
+    regressed = cases["b1-c1"]
+    properties = {each.get("name"): each.get("value") for each in regressed.iter("property")}
+    assert properties.pop("modelperf.seconds") is not None
+    assert properties == snapshot(
+        {
+            "modelperf.verdict": "regressed",
+            "modelperf.case": "b1-c1",
+            "modelperf.model": "dense.onnx",
+            "modelperf.batch_size": "1",
+            "modelperf.cores": "1",
+            "modelperf.macs": "21",
+            "modelperf.params": "21",
+        }
+    )
+    (failure,) = regressed.iter("failure")
+    assert str(failure.text).startswith("regressed: MACs ")
+    assert "pytest_modelperf" not in str(failure.text)
+    assert list(cases["test_one"].iter("property")) == []
+
+
+def test_the_json_of_a_run_has_every_case_and_its_verdict(mixed: pytest.Pytester) -> None:
+    check(mixed, "--modelperf-json=run.json")
+    content = read_json(mixed.path / "run.json")
+    (case,) = content["cases"]
+    assert (case["test"], case["verdict"]) == ("dense.onnx::b1-c1", "regressed")
+    assert {m["name"]: m["after"] for m in case["metrics"]}["macs"] == 21
+
+
+def test_the_markdown_of_a_run_has_every_case_and_its_verdict(mixed: pytest.Pytester) -> None:
+    check(mixed, "--modelperf-markdown=run.md")
+    text = (mixed.path / "run.md").read_text("utf-8")
+    assert "regressed" in text
+    assert "dense.onnx::b1-c1" in text
+
+
+def test_files_are_written_where_pytest_was_started(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(run, "")
+    run.mkdir("deeper")
+    monkeypatch.chdir("deeper")
+    check(run, "../dense.onnx", "--modelperf-json=run.json", "--modelperf-markdown=run.md")
+    assert sorted(path.name for path in Path().iterdir()) == ["run.json", "run.md"]
+
+
+# -- GitHub Actions
+
+
+@pytest.fixture
+def on_github(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> pytest.Pytester:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    return run
+
+
+def commands(result: pytest.RunResult) -> list[str]:
+    """The lines that the runner of GitHub obeys."""
+    return [line for line in result.outlines if line.startswith("::")]
+
+
+def test_a_failure_is_an_annotation_on_the_line_of_its_test(on_github: pytest.Pytester) -> None:
+    on_github.makepyfile(
+        test_it=dedent(
+            """\
+            import pytest
+
+            @pytest.mark.perf_case(model="dense.onnx")
+            @pytest.mark.perf_budget(macs=14)
+            def test_it(): pass
+            """
+        )
+    )
+    result = check(on_github)
+    result.assert_outcomes(failed=1)
+    (line,) = commands(result)
+    properties, _, message = line.removeprefix("::").partition("::")
+    assert properties == snapshot("error file=test_it.py,line=3,title=test_it[b1-c1] over budget")
+    assert message == snapshot("over budget: MACs 15, limit 14")
+
+
+@pytest.mark.parametrize("has_repository", [True, False])
+def test_an_annotation_names_the_file_from_the_top_of_the_repository(
+    on_github: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, *, has_repository: bool
+) -> None:
+    part = on_github.mkdir("part")
+    (on_github.path / "dense.onnx").rename(part / "dense.onnx")
+    table = '[tool.modelperf.models."dense.onnx"]\nbudget = {macs = 14}\n'
+    (part / "pyproject.toml").write_text(table)
+    if has_repository:
+        on_github.mkdir(".git")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(on_github.path))
+    monkeypatch.chdir(part)
+    (line,) = commands(on_github.runpytest_inprocess(*STATIC, "--rootdir=."))
+    file = "part/dense.onnx" if has_repository else "dense.onnx"
+    assert line.startswith(f"::error file={file},title=")
+
+
+def test_the_summary_of_a_step_is_added_to_what_is_there(
+    on_github: pytest.Pytester, tmp_path: Path
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("# before\n")
+    check(on_github, "dense.onnx")
+    text = summary.read_text("utf-8")
+    assert text.startswith("# before\n")
+    assert "dense.onnx::b1-c1" in text
+
+
+def test_a_run_without_cases_adds_nothing_to_the_summary(
+    on_github: pytest.Pytester, tmp_path: Path
+) -> None:
+    on_github.makepyfile("def test_one(): pass")
+    result = check(on_github)
+    assert commands(result) == []
+    assert not (tmp_path / "summary.md").exists()
+
+
+def test_a_hostile_name_is_one_annotation_and_no_command(
+    on_github: pytest.Pytester, tmp_path: Path
+) -> None:
+    write_dense(on_github.path / HOSTILE)
+    name = HOSTILE.replace("::", "\\n::")
+    write_dense(on_github.path / name.encode().decode("unicode_escape"))
+    on_github.makepyfile(
+        test_it=f"""
+        import pytest
+
+        @pytest.mark.perf_case(model={HOSTILE!r})
+        @pytest.mark.perf_budget(macs=14)
+        def test_one(): pass
+
+        @pytest.mark.perf_case(model="{name}")
+        @pytest.mark.perf_budget(macs=14)
+        def test_two(): pass
+        """
+    )
+    result = check(on_github)
+    result.assert_outcomes(failed=2)
+    lines = commands(result)
+    assert len(lines) == 2
+    for line in lines:
+        kind, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()  # type: ignore[union-attr]  # a mismatch fails here too
+        assert (kind, "::" in properties) == ("error", False)
+        assert message
+    assert "\n::error" not in (tmp_path / "summary.md").read_text("utf-8")
+
+
+def test_sizes_that_went_together_are_compared_so_with_the_folder_of_a_baseline(
+    run: pytest.Pytester,
+) -> None:
+    write_linear(run.path / "linear.onnx")
+    dims = "[{seq = 1, N = 3}, {seq = 64, N = 2}]"
+    write_table(run, f'[tool.modelperf.models."linear.onnx"]\ndims = {dims}')
+    check(run, UPDATE, "linear.onnx").assert_outcomes(passed=2)
+    check(run, "linear.onnx").assert_outcomes(passed=2)
+    done = command("compare", "baselines/linear", "linear.onnx", "--static", "--csv", "-")
+    assert (done.exit_code, done.err) == (0, "")
+    macs = [line for line in done.out.splitlines() if ",macs," in line]
+    assert {line.split(",")[0] for line in macs} == {"b3-c1-seq1-N3", "b2-c1-seq64-N2"}
+
+
+def test_elsewhere_there_are_no_annotations(run: pytest.Pytester) -> None:
+    assert commands(check(run, "dense.onnx", "--modelperf-strict")) == []
+
+
+def test_a_branch_that_only_a_run_can_tell_leaves_a_budget_open_and_is_named(
+    run: pytest.Pytester,
+) -> None:
+    model = parse(
+        """g (float[1,3] x, bool cached) => (float[1,3] y) {
+            y = If (cached) <
+                then_branch = short () => (float[1,3] a) { a = Relu(x) },
+                else_branch = long () => (float[1,3] b) { b = MatMul(x, w) }
+            >
+        }""",
+        weights={"w": ones(3, 3)},
+    )
+    (run.path / "branches.onnx").write_bytes(model.SerializeToString())
+    write_table(run, '[tool.modelperf.models."branches.onnx"]\nbudget = {macs = 8}')
+    result = check(run, "--modelperf-strict")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["inconclusive: MACs 9, limit 8", "note: If 'y': which branch *"])

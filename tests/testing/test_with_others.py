@@ -1,0 +1,232 @@
+"""Beside other plugins: each is loaded in a process of its own, and what it does stays as it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.timed_models import (
+    JSON,
+    TIMED,
+    UPDATE,
+    cases_of,
+    test_of,
+    write_timed_models,
+)
+
+SHORT = "--modelperf-max-seconds=0.2"
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    write_timed_models(run, monkeypatch)
+    return run
+
+
+def run_with(models: pytest.Pytester, plugin: str, *options: str) -> pytest.RunResult:
+    return models.runpytest_subprocess("-p", plugin, *TIMED, JSON, *options)
+
+
+# -- pytest-xdist
+
+FOUR = """
+    import pytest
+
+    @pytest.mark.perf_case(model="base.onnx", batch_size=[1, 2])
+    def test_first():
+        pass
+
+    @pytest.mark.perf_case(model="base.onnx", batch_size=[4, 8])
+    def test_second():
+        pass
+"""
+# Each worker notes when it has the machine, by the clock that all processes share.
+NOTES_TURNS = """
+    import os, time
+    import pytest
+    from tests.support.faulty_plugin import modelperf_register_engines
+
+    @pytest.fixture(autouse=True)
+    def note_turns(monkeypatch):
+        import pytest_modelperf.profiler.worker.gateway as gateway
+
+        enter, leave = gateway.ProcessWorker.__enter__, gateway.ProcessWorker.__exit__
+
+        def note(word):
+            with open(f"turns-{os.getpid()}.txt", "a") as file:
+                file.write(f"{time.monotonic_ns()} {word}\\n")
+
+        def entered(self):
+            note("begins")
+            return enter(self)
+
+        def left(self, *exc):
+            result = leave(self, *exc)
+            note("ends")
+            return result
+
+        monkeypatch.setattr(gateway.ProcessWorker, "__enter__", entered)
+        monkeypatch.setattr(gateway.ProcessWorker, "__exit__", left)
+"""
+
+
+def test_under_xdist_workers_measure_in_turn_and_the_controller_alone_tells_all(
+    models: pytest.Pytester,
+) -> None:
+    models.makeconftest(NOTES_TURNS)
+    models.makepyfile(FOUR)
+    result = run_with(models, "xdist", "-n", "2", "-v", SHORT)
+    result.assert_outcomes(passed=4)
+    files = list(models.path.glob("turns-*.txt"))
+    assert len(files) == 2
+    lines = [line.split() for file in files for line in file.read_text().splitlines()]
+    words = [word for _, word in sorted(lines, key=lambda line: int(line[0]))]
+    assert words == ["begins", "ends"] * 4
+    text = result.stdout.str()
+    assert text.count("= model performance =") == 1
+    assert len(re.findall(r"^test_\w+\[b\d-c1\] +new ", text, re.MULTILINE)) == 4
+    result.stdout.fnmatch_lines(["4 new."])
+    ids = {case["id"] for case in cases_of(models)}
+    assert ids == {"b1-c1", "b2-c1", "b4-c1", "b8-c1"}
+
+
+def test_under_xdist_baselines_are_written_once_and_whole(models: pytest.Pytester) -> None:
+    models.makepyfile(FOUR)
+    result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
+    result.assert_outcomes(passed=4)
+    assert result.stdout.str().count("wrote the baselines of base") == 1
+    result.stdout.fnmatch_lines(["4 recorded."])
+    again = run_with(models, "xdist", "-n", "2", "--modelperf-static-only", "--modelperf-strict")
+    again.assert_outcomes(passed=4)
+    again.stdout.fnmatch_lines(["4 passed."])
+
+
+def test_under_xdist_a_failure_is_as_wide_as_the_terminal(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    models.makepyfile(test_of("slow_400us.onnx"))
+    result = run_with(models, "xdist", "-n", "1", "--modelperf-against=fast_100us.onnx")
+    result.assert_outcomes(failed=1)
+    begin = next(i for i, line in enumerate(result.outlines) if line.startswith("regressed: "))
+    end = next(i for i, line in enumerate(result.outlines) if "model performance" in line)
+    shown = result.outlines[begin:end]
+    assert max(map(len, shown)) <= 60
+    assert any(line.startswith("accept: ") for line in shown)
+
+
+def test_a_crash_of_a_worker_of_xdist_leaves_the_report_of_the_others(
+    models: pytest.Pytester,
+) -> None:
+    source = f"{FOUR}\n    def test_third():\n        import os\n        os._exit(3)\n"
+    models.makepyfile(source)
+    result = run_with(models, "xdist", "-n", "2", UPDATE, "--modelperf-static-only")
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*worker 'gw*' crashed*", "wrote the baselines of base"])
+    assert len(cases_of(models)) == 4
+
+
+# -- pytest-randomly
+
+
+def test_an_order_by_chance_changes_no_verdict(models: pytest.Pytester) -> None:
+    models.makepyfile(FOUR)
+    found = []
+    for seed in (1, 2):
+        result = run_with(models, "randomly", f"--randomly-seed={seed}", "--modelperf-static-only")
+        result.assert_outcomes(passed=4)
+        found.append([case["test"] for case in cases_of(models)])
+    assert sorted(found[0]) == sorted(found[1])
+    assert found[0] != found[1]
+
+
+# -- pytest-timeout
+
+
+def test_a_test_that_takes_too_long_is_ended_and_the_next_one_runs(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(
+        """
+        import pytest
+
+        # It imports all that the next one needs: what a timeout breaks off would stay broken.
+        @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="first.onnx")
+        def test_first():
+            pass
+
+        @pytest.mark.timeout(2)
+        @pytest.mark.perf_case(
+            model="base.onnx", engine="faulty", engine_options={"at": "20", "do": "hang"}
+        )
+        def test_hangs():
+            pass
+
+        @pytest.mark.perf_case(model="base.onnx", engine="timed", baseline="next.onnx")
+        def test_next():
+            pass
+        """
+    )
+    result = models.runpytest_subprocess("-p", "timeout", "--modelperf", JSON)
+    result.assert_outcomes(failed=1, passed=2)
+    result.stdout.fnmatch_lines(["*Timeout *2.0*s*", "2 new."])
+    assert [case["verdict"] for case in cases_of(models)] == ["new", "new"]
+
+
+# -- pytest-rerunfailures
+
+
+def test_of_a_test_that_is_run_again_the_last_outcome_counts(models: pytest.Pytester) -> None:
+    models.makepyfile(
+        """
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.perf_case(model="base.onnx")
+        def test_flaky():
+            once = Path("once")
+            if not once.exists():
+                once.touch()
+                raise AssertionError
+        """
+    )
+    result = run_with(models, "rerunfailures", "--reruns=1", "--modelperf-static-only", "-v")
+    result.stdout.fnmatch_lines(
+        ["*::test_flaky[[]b1-c1] RERUN *", "*::test_flaky[[]b1-c1] NEW *", "1 new."]
+    )
+    result.assert_outcomes(passed=1)
+    assert len(cases_of(models)) == 1
+
+
+def test_what_regressed_each_time_is_one_failure(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("slow_400us.onnx"))
+    options = (
+        "--reruns=1",
+        "--modelperf-against=fast_100us.onnx",
+        "-v",
+        "--junitxml=junit.xml",
+    )
+    result = run_with(models, "rerunfailures", *options)
+    result.stdout.fnmatch_lines(
+        [
+            "*::test_model[[]b1-c1] RERUN *",
+            "*::test_model[[]b1-c1] REGRESSED *",
+            "1 regressed.*",
+        ]
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert len(cases_of(models)) == 1
+    junit = (models.path / "junit.xml").read_text("utf-8")
+    # Each run of a test is a test case there.
+    assert junit.count("<testcase ") == junit.count('name="modelperf.verdict"')
+
+
+# -- pytest-cov
+
+
+def test_coverage_of_tests_is_told_beside(models: pytest.Pytester) -> None:
+    models.makepyfile(test_of("base.onnx"))
+    result = run_with(models, "pytest_cov", "--cov=.", "--cov-report=term")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["1 new.", "*coverage*", "TOTAL *%"])

@@ -1,0 +1,522 @@
+"""The reports of a what-if: what stands in the text, the JSON and the CSV, and how they look."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from io import StringIO
+
+import pytest
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.records import OutputChange
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.text.words import display_width
+from pytest_modelperf.whatif.csv import WHATIF_COLUMNS, render_whatif_csv
+from pytest_modelperf.whatif.document import dump_whatif
+from pytest_modelperf.whatif.records import Level, Variant, VariantKind, WhatIf, WhatIfCase
+from pytest_modelperf.whatif.tables import View
+from pytest_modelperf.whatif.text import SPEED_ONLY, WhatIfView, failed_lines, render_whatif
+from tests.support.checkout import ROOT
+from tests.support.whatifs import make_case, make_layer, make_layers, make_speedup, make_whatif
+
+DOCS = ROOT / "docs"
+EVIL = "a\x1b[31mb\nc\u202ed"
+PLAIN = TextStyle()
+TOP = WhatIfView(top=3)
+
+
+# -- text
+
+
+def test_the_report_at_80_columns() -> None:
+    assert render_whatif(make_whatif(), TOP, TextStyle(80)) == snapshot("""\
+encoder.onnx: 46.88 KiB, opset 21
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f
+  avx512_vnni; docker on kvm
+engine onnxruntime 1.31.1: CPUExecutionProvider,
+  graph_optimization_level=extended
+
+                       ms per batch  items/s  speedup     interval
+───────────────────────────────────────────────────────────────────────────
+Baseline                      6.700    149.3
+Pruned 0.5                    6.722    148.8    x1.00  0.98 … 1.02  neither
+Pruned 0.7 (estimate)         5.796    172.5    x1.21
+Pruned 0.9                    4.762    210.0    x1.41  1.38 … 1.44  faster
+INT8 dynamic                  7.217    138.6    x0.93  0.91 … 0.95  slower
+INT8 static                       -        -        -               failed
+interval: 99 %, of the speedup
+neither: not shown to be faster or slower
+
+                          MACs   params       size   zeros
+──────────────────────────────────────────────────────────
+Baseline               6.000 M  12.00 k  46.88 KiB   0.0 %
+Pruned 0.5             6.000 M  12.00 k  46.88 KiB  50.0 %
+Pruned 0.7 (estimate)  6.000 M  12.00 k          -  70.0 %
+Pruned 0.9             6.000 M  12.00 k  46.88 KiB  90.0 %
+INT8 dynamic           6.000 M  12.00 k  46.88 KiB   0.0 %
+INT8 static                  -        -          -       -
+
+INT8 static: INT8 static needs an operator that this engine does not have:
+  QLinearConv
+
+by layer type, in ms
+layer type        count  Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9
+───────────────────────────────────────────────────────────────────────
+Conv                  4     2.154       2.175         1.507       0.861
+Add                   2     1.938       1.938         1.938       1.938
+MatMul                2     1.292       1.292         1.034       0.646
+runtime overhead            0.670       0.670         0.670       0.670
+Softmax               2     0.646       0.646         0.646       0.646
+
+total                       6.700       6.722         5.796       4.762
+~: an estimate, between two levels that were measured
+
+by layer type, in ms
+layer type        count  Baseline  INT8 dynamic
+───────────────────────────────────────────────
+Conv                  4     2.154         2.800
+Add                   2     1.938         1.938
+MatMul                2     1.292         1.163
+runtime overhead            0.670         0.670
+Softmax               2     0.646         0.646
+
+total                       6.700         7.217
+
+by layer, what gains most first, in ms
+layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9
+─────────────────────────────────────────────────────────────────────
+stage4/matmul  MatMul     1.077       1.077         0.861       0.538
+stage8/conv    Conv       0.861       0.870         0.603       0.345
+stage2/conv    Conv       0.646       0.653         0.452       0.258
+(all else)                4.116       4.122         3.879       3.620
+
+total                     6.700       6.722         5.796       4.762
+7 more layers: --top 0 shows all
+~: an estimate, between two levels that were measured
+
+by layer, what gains most first, in ms
+layer          type    Baseline  INT8 dynamic
+─────────────────────────────────────────────
+stage4/matmul  MatMul     1.077         0.969
+stage8/conv    Conv       0.861         1.120
+stage2/conv    Conv       0.646         0.840
+(all else)                4.116         4.288
+
+total                     6.700         7.217
+7 more layers: --top 0 shows all
+
+outputs against those of the model as it is
+              output on the same inputs  largest difference  relative    cosine
+───────────────────────────────────────────────────────────────────────────────
+INT8 dynamic  logits                                   0.25     0.031  0.998765
+
+note: INT8 dynamic: the times of its layers are those of kernels that ran
+      profiled
+note: outputs with pruned weights say nothing, so that they are not compared
+
+how: 24 rounds in 4 duets of a variant and the model as it is, 61.2 s; the times
+     of a variant are those of the model as it is, changed by their ratio
+speed only: what a variant does to accuracy is not measured
+""")
+
+
+def test_at_160_columns_all_levels_are_beside_each_other() -> None:
+    text = render_whatif(make_whatif(), TOP, TextStyle(160))
+    tables, _, _ = text.partition("\n\noutputs against")
+    assert tables == snapshot("""\
+encoder.onnx: 46.88 KiB, opset 21
+machine linux-x86_64-zen4-2c: AMD EPYC 9R14, 2 cores, 24.00 GiB, avx2 avx512f avx512_vnni; docker on kvm
+engine onnxruntime 1.31.1: CPUExecutionProvider, graph_optimization_level=extended
+
+                       ms per batch  items/s  speedup     interval              MACs   params       size   zeros
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+Baseline                      6.700    149.3                                 6.000 M  12.00 k  46.88 KiB   0.0 %
+Pruned 0.5                    6.722    148.8    x1.00  0.98 … 1.02  neither  6.000 M  12.00 k  46.88 KiB  50.0 %
+Pruned 0.7 (estimate)         5.796    172.5    x1.21                        6.000 M  12.00 k          -  70.0 %
+Pruned 0.9                    4.762    210.0    x1.41  1.38 … 1.44  faster   6.000 M  12.00 k  46.88 KiB  90.0 %
+INT8 dynamic                  7.217    138.6    x0.93  0.91 … 0.95  slower   6.000 M  12.00 k  46.88 KiB   0.0 %
+INT8 static                       -        -        -               failed         -        -          -       -
+interval: 99 %, of the speedup
+neither: not shown to be faster or slower
+
+INT8 static: INT8 static needs an operator that this engine does not have: QLinearConv
+
+by layer type, in ms
+layer type        count  Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
+─────────────────────────────────────────────────────────────────────────────────────
+Conv                  4     2.154       2.175         1.507       0.861         2.800
+Add                   2     1.938       1.938         1.938       1.938         1.938
+MatMul                2     1.292       1.292         1.034       0.646         1.163
+runtime overhead            0.670       0.670         0.670       0.670         0.670
+Softmax               2     0.646       0.646         0.646       0.646         0.646
+
+total                       6.700       6.722         5.796       4.762         7.217
+~: an estimate, between two levels that were measured
+
+by layer, what gains most first, in ms
+layer          type    weight                Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
+─────────────────────────────────────────────────────────────────────────────────────────────────────────
+stage4/matmul  MatMul  stage4/matmul.weight     1.077       1.077         0.861       0.538         0.969
+stage8/conv    Conv    stage8/conv.weight       0.861       0.870         0.603       0.345         1.120
+stage2/conv    Conv    stage2/conv.weight       0.646       0.653         0.452       0.258         0.840
+(all else)                                      4.116       4.122         3.879       3.620         4.288
+
+total                                           6.700       6.722         5.796       4.762         7.217
+7 more layers: --top 0 shows all
+~: an estimate, between two levels that were measured\
+""")  # noqa: E501  # it is as wide as the terminal
+
+
+def layers_in(view: View, whatif: WhatIf | None = None) -> str:
+    text = render_whatif(whatif or make_whatif(), WhatIfView(2, view), TextStyle(100))
+    found = re.search(r"^by layer, .*?(?=\n\n[^t])", text, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[0]
+
+
+def test_weights_are_named_where_that_moves_no_level() -> None:
+    def tables(width: int | None, whatif: WhatIf | None = None) -> list[str]:
+        text = render_whatif(whatif or make_whatif(), TOP, TextStyle(width))
+        return re.findall(r"by layer, .*\n(.*)\n", text)
+
+    (wide,) = tables(None)
+    assert wide.split()[:4] == ["layer", "type", "weight", "Baseline"]
+    assert wide.replace(" ", "").replace("weight", "") == tables(100)[0].replace(" ", "")
+    assert all("weight" not in head for head in tables(80))
+    sums = (make_layer(3), make_layer(9))
+    (unweighted,) = tables(None, make_whatif(make_case(sums)))
+    assert "weight" not in unweighted
+
+
+def test_layers_in_percent_of_the_whole_as_it_is() -> None:
+    assert layers_in(View.PERCENT) == snapshot("""\
+by layer, what gains most first, in percent of the whole model as it is
+layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
+───────────────────────────────────────────────────────────────────────────────────
+stage4/matmul  MatMul    16.1 %      16.1 %        12.9 %       8.0 %        14.5 %
+stage8/conv    Conv      12.9 %      13.0 %         9.0 %       5.1 %        16.7 %
+(all else)               71.1 %      71.3 %        64.6 %      57.9 %        76.5 %
+
+total                   100.0 %     100.3 %        86.5 %      71.1 %       107.7 %
+8 more layers: --top 0 shows all
+~: an estimate, between two levels that were measured\
+""")
+
+
+def test_layers_as_speedups_have_none_outside_of_the_engine() -> None:
+    whatif = make_whatif()
+    (case,) = whatif.cases
+    first = case.baseline.layers[0].static
+    assert first is not None
+    levels = tuple(replace(x, outside=(first.id,)) if x.ms else x for x in case.levels)
+    shown = layers_in(View.SPEEDUP, replace(whatif, cases=(replace(case, levels=levels),)))
+    assert shown == snapshot("""\
+by layer, what gains most first, in ms, then how many times as fast
+layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
+───────────────────────────────────────────────────────────────────────────────────
+stage4/matmul  MatMul     1.077       x1.00         x1.25       x2.00         x1.11
+stage8/conv    Conv       0.861       x0.99         x1.43       x2.50         x0.77
+(all else)                4.762       x1.00         x1.10       x1.23         x0.93
+
+total                     6.700       x1.00         x1.16       x1.41         x0.93
+8 more layers: --top 0 shows all
+~: an estimate, between two levels that were measured\
+""")
+
+
+@pytest.mark.parametrize("view", list(View))
+@pytest.mark.parametrize("width", [80, 81, 100, 120, 160])
+def test_no_line_is_wider_than_the_terminal(width: int, view: View) -> None:
+    lines = render_whatif(make_whatif(), WhatIfView(None, view), TextStyle(width)).splitlines()
+    assert max(map(display_width, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [80, 100, 160, None])
+def test_at_any_width_every_level_has_its_column(width: int | None) -> None:
+    """However they are spread over tables, none is left out and none is shown twice."""
+    text = render_whatif(make_whatif(), TOP, TextStyle(width))
+    heads = [line for line in text.splitlines() if line.startswith("layer ")]
+    for kind in ("layer type", "layer  "):
+        shown = " ".join(line for line in heads if line.startswith(kind))
+        for title in ("Pruned 0.5", "Pruned 0.7 ~", "Pruned 0.9", "INT8 dynamic"):
+            assert shown.count(title) == 1
+        assert "INT8 static" not in shown
+    assert "left out" not in text
+
+
+def test_the_times_of_a_column_add_up_to_its_level() -> None:
+    (case,) = make_whatif().cases
+    text = render_whatif(make_whatif(), TOP, PLAIN)
+    for table in re.findall(r"^by layer.*?\n\ntotal[^\n]*", text, re.DOTALL | re.MULTILINE):
+        _, _, _, *rows, _, total = table.splitlines()
+        numbers = [
+            [0.0 if cell == "-" else float(cell) for cell in re.split(r"  +", row)[-5:]]
+            for row in (*rows, total)
+        ]
+        *times, totals = numbers
+        assert [sum(column) for column in zip(*times, strict=True)] == pytest.approx(
+            totals, abs=0.01
+        )
+        assert totals[0] == pytest.approx(case.levels[0].ms, abs=0.001)
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    plain, coloured = (
+        render_whatif(make_whatif(), TOP, TextStyle(80, color)) for color in (False, True)
+    )
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
+    (line,) = (line for line in coloured.splitlines() if line.endswith("faster\x1b[0m"))
+    assert line.startswith("\x1b[32mPruned 0.9")
+    assert "\x1b" not in plain
+
+
+def test_what_is_hidden_is_said() -> None:
+    assert "more layers: --top 0 shows all" in render_whatif(make_whatif(), TOP, PLAIN)
+    assert "--top 0" not in render_whatif(make_whatif(), WhatIfView(), PLAIN)
+
+
+def test_it_always_says_that_accuracy_is_not_measured() -> None:
+    failed = replace(make_case(), levels=make_case().levels[-1:])
+    for whatif in (make_whatif(), make_whatif(failed)):
+        assert render_whatif(whatif, TOP, PLAIN).endswith(f"\n{SPEED_ONLY}\n")
+
+
+def test_levels_with_the_same_reason_are_told_together() -> None:
+    variants = [Variant(VariantKind.QUANTIZED, form=form) for form in ("dynamic", "static")]
+    levels = [Level(title=v.title, variant=v, failure="it crashed\nat once") for v in variants]
+    case = replace(make_case(), levels=(*make_case().levels[:1], *levels))
+    assert list(failed_lines(case)) == ["INT8 dynamic, INT8 static: it crashed", "  at once"]
+    assert "INT8 dynamic, INT8 static: it crashed\n  at once\n" in render_whatif(
+        make_whatif(case), TOP, PLAIN
+    )
+
+
+def test_without_times_of_layers_there_are_levels_alone() -> None:
+    levels = tuple(replace(x, layer_types={}, layers={}) for x in make_case().levels)
+    text = render_whatif(make_whatif(replace(make_case(), levels=levels)), TOP, PLAIN)
+    assert "Pruned 0.9" in text
+    assert "by layer" not in text
+
+
+def test_an_output_that_cannot_be_compared_says_why() -> None:
+    case = make_case()
+    levels = (
+        *case.levels[:-1],
+        replace(case.levels[4], outputs=(OutputChange(name="logits", difference="other shapes"),)),
+    )
+    text = render_whatif(make_whatif(replace(case, levels=levels)), TOP, PLAIN)
+    assert "note: INT8 dynamic: output logits: other shapes\n" in text
+
+
+def test_each_of_several_cases_has_its_tables_under_its_name() -> None:
+    cases = [make_case(case=Case(batch, 1)) for batch in (1, 8)]
+    text = render_whatif(make_whatif(*cases), TOP, PLAIN)
+    assert [text.count(f"\n{name}\n") for name in ("b1-c1", "b8-c1")] == [1, 1]
+    assert "\nb1-c1\n" not in render_whatif(make_whatif(), TOP, PLAIN)
+
+
+def evil_whatif() -> WhatIf:
+    layers = tuple(
+        replace(layer, id=f"{EVIL}{layer.id}", name=f"{EVIL}{layer.name}", weight=EVIL)
+        for layer in make_layers()
+    )
+    case = make_case(layers)
+    output = OutputChange(name=EVIL, max_absolute=1.0)
+    other = OutputChange(name=EVIL, difference=EVIL)
+    levels = tuple(
+        replace(
+            level,
+            layer_types={**level.layer_types, EVIL: 1.0},
+            outputs=(output, other),
+            notes=(EVIL,),
+            failure=level.failure and EVIL,
+        )
+        for level in case.levels
+    )
+    whatif = make_whatif(replace(case, levels=levels, notes=(EVIL,)), name=EVIL)
+    return replace(whatif, model=replace(whatif.model, path=EVIL))
+
+
+def test_no_name_can_steer_a_terminal() -> None:
+    whatif = evil_whatif()
+    for text in (render_whatif(whatif, WhatIfView(), TextStyle(80)), render_whatif_csv(whatif)):
+        assert all(char.isprintable() for line in text.split("\n") for char in line)
+    assert dump_whatif(whatif).replace("\n", "").isprintable()
+
+
+def test_what_took_no_time_to_speak_of_has_no_speedup() -> None:
+    """The overhead of the runtime is what is left of a subtraction: 0, or a little more."""
+    case = make_case()
+    for left in (0.0, 1e-16):
+        levels = tuple(
+            replace(level, layer_types={**level.layer_types, "Softmax": left if at == 0 else 0.5})
+            for at, level in enumerate(case.levels)
+        )
+        whatif = make_whatif(replace(case, levels=levels))
+        text = render_whatif(whatif, WhatIfView(1, View.SPEEDUP), PLAIN)
+        (row,) = re.findall(r"^Softmax .*", text, re.MULTILINE)
+        assert row.split() == ["Softmax", "2", "0.000", *("-",) * 5]
+        rows = csv.DictReader(StringIO(render_whatif_csv(whatif)))
+        softmax = [row for row in rows if (row["row"], row["op_type"]) == ("layer type", "Softmax")]
+        assert [row["speedup"] for row in softmax] == [""] * 6
+
+
+@pytest.mark.parametrize(("half_width", "shown"), [(0.02, "1.47 … 1.53"), (0.99, "?"), (None, "?")])
+def test_an_interval_that_says_nothing_is_a_question_mark(
+    half_width: float | None, shown: str
+) -> None:
+    case = make_case()
+    level = replace(case.levels[1], speedup=make_speedup(1.5, half_width))
+    text = render_whatif(
+        make_whatif(replace(case, levels=(case.levels[0], level))), TOP, TextStyle(80)
+    )
+    (line,) = (line for line in text.splitlines() if "x1.50" in line)
+    _, _, rest = line.partition("x1.50")
+    assert rest.removesuffix("faster").removesuffix("neither").strip() == shown
+
+
+# -- JSON
+
+
+def keys_of(value: object) -> set[str]:
+    if isinstance(value, dict):
+        return {*value, *(key for each in value.values() for key in keys_of(each))}
+    return {key for each in value for key in keys_of(each)} if isinstance(value, list) else set()
+
+
+def test_the_page_on_json_has_the_keys_of_a_what_if_and_no_others() -> None:
+    page = (DOCS / "json.md").read_text(encoding="utf-8")
+    section = page.partition("## A what-if")[2].partition("\n## ")[0]
+    document = json.loads(dump_whatif(make_whatif()))
+    document["model"] = document["machine"] = document["engine"] = None
+    for level in document["cases"][0]["levels"]:
+        # Their keys are operators and layers; outputs are described with a comparison.
+        level["layer_types"] = level["layers"] = level["outputs"] = None
+    keys = keys_of(document)
+    assert {"speedup", "outside", "weight", "confidence"} <= keys
+    assert {key for key in keys if f"`{key}`" not in section} == set()
+    rows = re.findall(r"^\| (`[a-z_`, ]+) \|", section, re.MULTILINE)
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} <= keys
+
+
+def test_the_json_of_a_what_if() -> None:
+    document = json.loads(dump_whatif(make_whatif()))
+    assert [document[key] for key in ("schema", "confidence", "seconds")] == [1, 0.99, 61.24]
+    assert document["model"]["name"] == "encoder.onnx"
+    (case,) = document["cases"]
+    assert [case[key] for key in ("id", "batch_size", "cores", "dims")] == ["b1-c1", 1, 1, {}]
+    assert [level["id"] for level in case["levels"]] == [
+        "baseline", "pruned-0.5", "pruned-0.7-estimate", "pruned-0.9", "int8-dynamic", "int8-static"
+    ]  # fmt: skip
+    assert case["layers"][4] == {
+        "id": "stage4/matmul_output_0",
+        "name": "stage4/matmul",
+        "op_type": "MatMul",
+        "weight": "stage4/matmul.weight",
+        "macs": 1000000,
+        "params": 2000,
+    }
+    ids = {layer["id"] for layer in case["layers"]}
+    assert all({*level["layers"]} <= ids for level in case["levels"])
+    level = case["levels"][3]
+    whole = make_case().levels[3]
+    assert level["layers"] == pytest.approx(dict(whole.layers))
+    assert level["layer_types"] == pytest.approx(dict(whole.layer_types))
+    assert {key: value for key, value in level.items() if not key.startswith("layer")} == snapshot(
+        {
+            "id": "pruned-0.9",
+            "title": "Pruned 0.9",
+            "kind": "pruned",
+            "level": 0.9,
+            "form": None,
+            "estimate": False,
+            "ms": 4.761785714285715,
+            "items_per_second": 210.00525013125326,
+            "speedup": 1.4070351758793969,
+            "interval": [1.3788944723618088, 1.4351758793969849],
+            "rounds": 6,
+            "macs": 6000000,
+            "params": 12000,
+            "size_bytes": 48000,
+            "zeros": 0.9,
+            "outside": ["stage5/softmax_output_0", "stage11/softmax_output_0"],
+            "outputs": [],
+            "notes": [],
+            "failure": None,
+        }
+    )
+
+
+def test_what_could_not_be_had_is_null() -> None:
+    (case,) = json.loads(dump_whatif(make_whatif()))["cases"]
+    first, estimate, lost = (case["levels"][index] for index in (0, 2, 5))
+    assert [first[key] for key in ("kind", "level", "form", "speedup")] == [None] * 4
+    assert [estimate[key] for key in ("estimate", "interval", "size_bytes")] == [True, None, None]
+    missing = ("ms", "items_per_second", "speedup", "interval", "macs", "params", "zeros")
+    assert [lost[key] for key in missing] == [None] * len(missing)
+    assert lost["failure"].startswith("INT8 static needs")
+
+
+def test_a_number_that_is_none_is_null() -> None:
+    case = make_case()
+    level = replace(case.levels[1], speedup=make_speedup(float("inf")))
+    text = dump_whatif(make_whatif(replace(case, levels=(case.levels[0], level))))
+    assert json.loads(text)["cases"][0]["levels"][1]["interval"] == [None, None]
+
+
+# -- CSV
+
+
+def rows_of(whatif: WhatIf) -> list[dict[str, str]]:
+    return list(csv.DictReader(StringIO(render_whatif_csv(whatif))))
+
+
+def test_the_csv_has_a_row_for_each_level_layer_type_and_layer() -> None:
+    rows = rows_of(make_whatif())
+    (case,) = make_whatif().cases
+    assert tuple(rows[0]) == WHATIF_COLUMNS
+    for kind, count in (
+        ("model", len(case.levels)),
+        ("layer type", sum(len(level.layer_types) for level in case.levels)),
+        ("layer", sum(len(level.layers) for level in case.levels)),
+    ):
+        assert sum(row["row"] == kind for row in rows) == count
+
+
+def level_row(rows: list[dict[str, str]], level: str, kind: str = "model") -> dict[str, str]:
+    return next(row for row in rows if (row["level"], row["row"]) == (level, kind))
+
+
+def test_the_csv_of_a_level_and_of_its_layers() -> None:
+    rows = rows_of(make_whatif())
+    (case,) = make_whatif().cases
+    level = case.levels[3]
+    whole = level_row(rows, "Pruned 0.9")
+    assert level.speedup is not None
+    assert float(whole["ms"]) == level.ms
+    assert float(whole["speedup_low"]) == level.speedup.low
+    assert (whole["kind"], whole["share"], whole["estimate"]) == ("pruned", "0.9", "no")
+    conv = level_row(rows, "Pruned 0.9", "layer")
+    assert float(conv["speedup"]) == pytest.approx(1 / 0.4)
+    assert (conv["name"], conv["op_type"]) == ("stage0/conv_output_0", "Conv")
+    assert conv["weight"] == "stage0/conv.weight"
+    softmax = [r for r in rows if r["op_type"] == "Softmax" and r["row"] == "layer"]
+    # No speedup is told of what ran outside of the accelerated engine.
+    assert {r["speedup"] for r in softmax if r["outside"] == "yes"} == {""}
+    assert {r["level"] for r in softmax if r["outside"] == "yes"} == {"Pruned 0.9"}
+    assert level_row(rows, "INT8 static")["failure"].startswith("INT8 static needs")
+    assert level_row(rows, "Baseline", "layer")["speedup"] == ""
+
+
+def failed_case() -> WhatIfCase:
+    return replace(make_case(), levels=make_case().levels[-1:])
+
+
+def test_where_all_failed_the_csv_says_why() -> None:
+    (row,) = rows_of(make_whatif(failed_case()))
+    assert (row["ms"], row["items_per_second"]) == ("", "")
+    assert row["failure"]
