@@ -185,17 +185,17 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
             chosen = terms.engine_options
         if options.ENGINE_OPTION.key in self.typed:
             chosen = self.engine_options
-        told = replace(self, engine=engine, engine_options=chosen)
+        settings = replace(self, engine=engine, engine_options=chosen)
         if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
-            told = replace(told, tolerances=terms.tolerances)
+            settings = replace(settings, tolerances=terms.tolerances)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
-            told = replace(told, max_seconds=terms.max_seconds, has_given_seconds=True)
+            settings = replace(settings, max_seconds=terms.max_seconds, has_given_seconds=True)
         if terms.warmup_seconds is not None and options.WARMUP_SECONDS.key not in self.typed:
-            told = replace(told, warmup_seconds=terms.warmup_seconds)
+            settings = replace(settings, warmup_seconds=terms.warmup_seconds)
         if terms.min_seconds is not None and options.MIN_SECONDS.key not in self.typed:
-            told = replace(told, min_seconds=terms.min_seconds)
-        _check_seconds(told)
-        return told
+            settings = replace(settings, min_seconds=terms.min_seconds)
+        _check_seconds(settings)
+        return settings
 
 
 def read_settings(

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.request import ProfileRequest
 
-Subject: TypeAlias = "ModelSource | Callable[..., Any]"
+TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
-class Declared(Terms, frozen=True, kw_only=True):
+class DeclaredModel(Terms, frozen=True, kw_only=True):
     """What is said of one model: each combination of its sizes is a case."""
 
-    model: Subject
+    model: TestedModel
 
     @property
     def is_function(self) -> bool:
@@ -95,7 +95,7 @@ class Declared(Terms, frozen=True, kw_only=True):
 class DeclaredCase(Struct, frozen=True):
     """One case of what is declared; `id` tells it from the others."""
 
-    declared: Declared
+    declared: DeclaredModel
     request: ProfileRequest
     id: str
 
@@ -107,18 +107,20 @@ class DeclaredCase(Struct, frozen=True):
         return (said.model, dims, said.inputs, said.input_file, said.engine, said.engine_options)
 
 
-def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Declared:
+def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> DeclaredModel:
     """What the configuration says of a model; without a table, one case with what is usual."""
     if table is None:
-        return Declared(model=model)
+        return DeclaredModel(model=model)
     terms = {name: getattr(table, name) for name in Terms.__struct_fields__}
-    declared = Declared(model=model, **terms)
+    declared = DeclaredModel(model=model, **terms)
     if declared.input_file is None:
         return declared
     return replace(declared, input_file=root / declared.input_file)
 
 
-def read_declared(words: Mapping[str, object], where: str, find: Callable[[str], Path]) -> Declared:
+def read_declared(
+    words: Mapping[str, object], where: str, find: Callable[[str], Path]
+) -> DeclaredModel:
     """What a marker or a call says; UsageError, which begins with `where`.
 
     `find` makes a path of one that is relative.
@@ -136,7 +138,7 @@ def read_declared(words: Mapping[str, object], where: str, find: Callable[[str],
     }
     if "model" not in given:
         raise UsageError(f"{where}: which model? Give model='model.onnx'.")
-    declared = Declared(**given)
+    declared = DeclaredModel(**given)
     model = declared.model
     if isinstance(model, str | os.PathLike) and not declared.is_function:
         declared = replace(declared, model=find(os.fspath(model)))

@@ -39,7 +39,7 @@ _NO_MODEL = (
 _MOST_NAMED = 3
 
 
-class Known(Struct):
+class KnownTests(Struct):
     """Which cases the tests of a run are about, whether they ran or not.
 
     `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
@@ -99,7 +99,7 @@ class Known(Struct):
         self.projects |= set(message["projects"])
 
 
-class Ending(Struct):
+class RunEnding(Struct):
     """What is left to do when all tests have ended."""
 
     run: Run
@@ -111,12 +111,12 @@ class Ending(Struct):
     def finish(
         self,
         outcomes: Sequence[CaseOutcome],
-        known: Known,
+        known: KnownTests,
         exit_code: int,
         started: dt.datetime,
     ) -> None:
         """Write what is to be written; what fails is a problem that the summary shows."""
-        told = self.run.settings
+        settings = self.run.settings
         plans: Sequence[Plan] = ()
         written: Sequence[Plan] = ()
         unused: tuple[str, ...] | None = None
@@ -125,7 +125,7 @@ class Ending(Struct):
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}
             updates, removals = self._updates(outcomes, lost), self._removals(found)
-            unused = None if found is None or told.prune else tuple(found.texts())
+            unused = None if found is None or settings.prune else tuple(found.texts())
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)
@@ -135,7 +135,7 @@ class Ending(Struct):
             outcomes = [outcome.without_recording() for outcome in outcomes]
         left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
         if exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
-            reason = unused_tables(told, self.run.config)
+            reason = unused_tables(settings, self.run.config)
             left_out = left_out or [_NO_MODEL if reason is None else reason]
         notes += left_out
         notes += _without_result(outcomes, known)
@@ -144,8 +144,8 @@ class Ending(Struct):
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
             seconds=sum(outcome.seconds for outcome in outcomes),
-            is_strict=told.strict,
-            tolerance=told.tolerances.of(50.0),
+            is_strict=settings.strict,
+            tolerance=settings.tolerances.of(50.0),
             # Of several, those that could not be written are problems.
             plans=tuple(written or plans),
             is_written=bool(written),
@@ -186,10 +186,10 @@ class Ending(Struct):
         kept = []
         for outcome in outcomes:
             problem = None if outcome.recording is None else lost.get(outcome.recording.name)
-            told = outcome if problem is None else outcome.without_recording(problem)
-            if problem is not None and told.has_failed:
+            changed = outcome if problem is None else outcome.without_recording(problem)
+            if problem is not None and changed.has_failed:
                 self.unstored[outcome.test] = problem
-            kept.append(told)
+            kept.append(changed)
         return kept
 
     def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[Plan]:
@@ -226,7 +226,7 @@ class Ending(Struct):
         return written
 
     def _find_unused(
-        self, outcomes: Sequence[CaseOutcome], known: Known, notes: list[str]
+        self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]
     ) -> _Unused | None:
         """The stored cases without a test; None where there may be tests that were not seen."""
         if not _selects_all(self.run.config, known):
@@ -241,7 +241,7 @@ class Ending(Struct):
             found = self._unused(outcomes, known)
         return found  # noqa: RET504  # nothing, where a baseline could not be read
 
-    def _unused(self, outcomes: Sequence[CaseOutcome], known: Known) -> _Unused:
+    def _unused(self, outcomes: Sequence[CaseOutcome], known: KnownTests) -> _Unused:
         used = set(known.cases) | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
         found = []
         for name in self._store.names():
@@ -255,29 +255,29 @@ class Ending(Struct):
     # -- reports
 
     def _write_reports(self, report: RunReport) -> None:
-        told = self.run.settings
+        settings = self.run.settings
         folder = self.run.config.invocation_params.dir
-        if told.json is not None:
+        if settings.json is not None:
             from pytest_modelperf.testing.document import dump_run
 
-            self._write_text(folder / told.json, dump_run(report))
-        if told.markdown is not None or in_github():
+            self._write_text(folder / settings.json, dump_run(report))
+        if settings.markdown is not None or in_github():
             from pytest_modelperf.testing.markdown import render_run_markdown
 
             text = render_run_markdown(report)
-            if told.markdown is not None:
-                self._write_text(folder / told.markdown, text)
+            if settings.markdown is not None:
+                self._write_text(folder / settings.markdown, text)
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
-        if told.html is not None:
+        if settings.html is not None:
             from pytest_modelperf.testing.page import render_run_page
 
-            self._write_text(folder / told.html, render_run_page(report))
-        if told.benchmark_json is not None:
+            self._write_text(folder / settings.html, render_run_page(report))
+        if settings.benchmark_json is not None:
             from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 
-            self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
+            self._write_text(folder / settings.benchmark_json, dump_benchmarks(report, __version__))
 
     def _write_text(self, path: Path, text: str) -> None:
         with self._noting_problems(), written_text(path) as file:
@@ -292,7 +292,7 @@ class Ending(Struct):
                 raise cannot_write(str(path), error) from error
 
 
-def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[str]:
+def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
     """Which tests of cases failed with nothing to tell, where others look as if they were all."""
     lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
     if outcomes and lost:
@@ -363,7 +363,7 @@ def path_in_repository(root: Path) -> str:
     return root.relative_to(top).as_posix()
 
 
-def _selects_all(config: pytest.Config, known: Known) -> bool:
+def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
     """Whether all tests were collected, and those passed that may name cases while they run."""
     is_narrowed = (
         config.args_source is pytest.Config.ArgsSource.ARGS

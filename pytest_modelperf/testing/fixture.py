@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
-from pytest_modelperf.testing.declared import DeclaredCase, Subject, read_declared
+from pytest_modelperf.testing.declared import DeclaredCase, TestedModel, read_declared
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python
@@ -42,7 +42,7 @@ class ModelPerf:
     def __repr__(self) -> str:
         return "<modelperf>"
 
-    def __call__(self, model: Subject, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
+    def __call__(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
@@ -53,7 +53,7 @@ class ModelPerf:
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
 
-    def check(self, model: Subject, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
+    def check(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
         """The profile of a model, held against its baseline and the budgets of the test.
 
         It takes what calling the fixture takes, and `tolerance` and `baseline`.
@@ -63,7 +63,7 @@ class ModelPerf:
             lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
         )
 
-    def compare(self, before: Subject, after: Subject, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
+    def compare(self, before: TestedModel, after: TestedModel, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
         __tracebackhide__ = True
         return _or_fail(lambda: self._compared(before, after, words))
@@ -90,7 +90,7 @@ class ModelPerf:
         return PerfProfile(run, check, checked.profile)
 
     def _compared(
-        self, before: Subject, after: Subject, words: Mapping[str, Any]
+        self, before: TestedModel, after: TestedModel, words: Mapping[str, Any]
     ) -> CaseComparison:
         from pytest_modelperf.comparing.by_counts import compare_cases
         from pytest_modelperf.comparing.by_duet import Side, compare_models

@@ -64,9 +64,9 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
         lines = failure_lines(outcome.comparison)
     else:
         reasons = outcome.comparison.reasons[:_MAX_REASONS]
-        told, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
-        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in told)
-        lines = [told, *([] if doubt is None else [doubt]), *why]
+        verdict, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
+        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in verdict)
+        lines = [verdict, *([] if doubt is None else [doubt]), *why]
     if outcome.verdict is Verdict.REGRESSED:
         ways = (outcome.advice, outcome.accept)
         lines = [*lines, *(f"accept: {printable(way)}" for way in ways if way is not None)]

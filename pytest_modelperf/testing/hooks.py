@@ -18,8 +18,8 @@ from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
-    Ending,
-    Known,
+    KnownTests,
+    RunEnding,
     check_targets,
     in_github,
     path_in_repository,
@@ -96,8 +96,8 @@ class RunHooks:
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
         above = (file for place in places for file in files_above(place, settings.root))
-        self.known = Known(projects=set(map(str, above)))
-        self.ending = Ending(self.run)
+        self.known = KnownTests(projects=set(map(str, above)))
+        self.ending = RunEnding(self.run)
         # Models of tables with the folders above them, and those of these that pytest skips.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
@@ -291,7 +291,7 @@ class RunHooks:
             return
         if self.config.getoption("collectonly"):
             return
-        outcomes = [outcome for told in self.outcomes.values() for outcome in told]
+        outcomes = [outcome for of_test in self.outcomes.values() for outcome in of_test]
         self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
         if self.ending.unstored:
             from pytest_modelperf.comparing.verdict_lines import FAILED
@@ -332,9 +332,9 @@ class RunHooks:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002  # likewise
-        told = getattr(node, "workeroutput", {}).get(_KNOWN)
-        if told is not None:
-            self.known.add_message(told)
+        message = getattr(node, "workeroutput", {}).get(_KNOWN)
+        if message is not None:
+            self.known.add_message(message)
 
 
 def find_models(settings: Settings, skipped: Sequence[str] = ()) -> Iterator[Path]:
@@ -426,5 +426,5 @@ def _check_kind(item: pytest.Item) -> None:
 
 
 def _width(config: pytest.Config) -> int:
-    told: dict[str, Any] = getattr(config, "workerinput", {})
-    return int(told.get(_WIDTH) or shutil.get_terminal_size().columns)
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    return int(given.get(_WIDTH) or shutil.get_terminal_size().columns)

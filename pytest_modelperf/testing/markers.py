@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
+from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel, read_declared
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 
@@ -151,7 +151,7 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
     return merged
 
 
-def _name(declared: Declared) -> str:
+def _name(declared: DeclaredModel) -> str:
     model = declared.model
     if isinstance(model, Path):
         return model.stem

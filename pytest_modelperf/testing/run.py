@@ -20,7 +20,7 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
-from pytest_modelperf.testing.declared import Declared, DeclaredCase
+from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.options import Option
@@ -66,17 +66,17 @@ class Run(Struct):
             from pytest_modelperf.testing.case_check import CheckContext
             from pytest_modelperf.testing.checking import Checker
 
-            told = self.settings
+            settings = self.settings
             context = CheckContext(
-                store=BaselineStore(told.baseline_dir),
-                root=told.root,
+                store=BaselineStore(settings.baseline_dir),
+                root=settings.root,
                 extensions=_extensions_of(self.config),
                 today=dt.datetime.now(dt.timezone.utc).date(),
-                update=told.update,
-                is_static=told.static_only,
-                against=told.against,
-                baseline_python=told.baseline_python,
-                keeps_samples=told.benchmark_json is not None,
+                update=settings.update,
+                is_static=settings.static_only,
+                against=settings.against,
+                baseline_python=settings.baseline_python,
+                keeps_samples=settings.benchmark_json is not None,
                 watch=self.watch,
             )
             self._checker = Checker(context)
@@ -118,7 +118,7 @@ class Run(Struct):
         level = check.gate.level * judged / parts / figures
         return replace(check, gate=replace(check.gate, level=level))
 
-    def told(self, declared: Declared) -> Settings:
+    def settings_of(self, declared: DeclaredModel) -> Settings:
         """The settings of a model: what was typed, what is declared, what holds for the run."""
         return self.settings.with_terms(declared)
 
@@ -133,7 +133,7 @@ class Run(Struct):
         from pytest_modelperf.testing.case_check import CaseCheck
 
         declared = case.declared
-        told = self.told(declared)
+        settings = self.settings_of(declared)
         has_baseline = has_baseline and not declared.is_function
         path, line, _ = item.location
         return CaseCheck(
@@ -143,27 +143,27 @@ class Run(Struct):
             baseline=self.baseline_of(declared) if has_baseline else None,
             request=case.request,
             setup=Setup(
-                engine=self.checker.context.extensions.engines.find(told.engine),
-                options=told.engine_options,
+                engine=self.checker.context.extensions.engines.find(settings.engine),
+                options=settings.engine_options,
                 policy=SamplingPolicy(
-                    max_seconds=told.max_seconds,
-                    min_seconds=told.min_seconds or 0.0,
-                    min_warmup_seconds=told.warmup_seconds or 0.0,
+                    max_seconds=settings.max_seconds,
+                    min_seconds=settings.min_seconds or 0.0,
+                    min_warmup_seconds=settings.warmup_seconds or 0.0,
                 ),
-                limit_s=told.timeout,
-                stretch_seconds=None if told.has_given_seconds else STRETCH_SECONDS,
+                limit_s=settings.timeout,
+                stretch_seconds=None if settings.has_given_seconds else STRETCH_SECONDS,
                 wording=PYTHON_WORDING,
             ),
             gate=Gate(
-                tolerances=told.tolerances,
+                tolerances=settings.tolerances,
                 level=share_level(self.judged),
-                rounds=rounds_within(told.max_seconds),
+                rounds=rounds_within(settings.max_seconds),
             ),
             budgets=declared.budgets,
             accept=self._accept(item) if has_baseline else None,
         )
 
-    def baseline_of(self, declared: Declared) -> str:
+    def baseline_of(self, declared: DeclaredModel) -> str:
         """The folder of its baseline; UsageError for a model that nothing names."""
         from pytest_modelperf.files.names import folder_name
 
@@ -234,8 +234,8 @@ class Run(Struct):
             others = {profile.case.id: checked.before}
         folder = self.config.invocation_params.dir / str(self.settings.trace)
         name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
-        told = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
-        text = dump_trace(told, others)
+        profile_of_model = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
+        text = dump_trace(profile_of_model, others)
         try:
             try:
                 folder.mkdir(parents=True, exist_ok=True)

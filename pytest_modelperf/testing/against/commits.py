@@ -21,7 +21,7 @@ from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.testing.against.git import FETCH_SECONDS, Answer, ask_git
+from pytest_modelperf.testing.against.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
@@ -230,7 +230,7 @@ def _follow_links(commit: _Commit, place: str) -> str:
     )
 
 
-def _not_there(commit: _Commit, place: str, listed: Answer) -> UsageError:
+def _not_there(commit: _Commit, place: str, listed: GitAnswer) -> UsageError:
     shown = printable(place)
     if listed.code != 0:
         return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
@@ -285,7 +285,7 @@ def _is_pointer(path: Path) -> bool:
     return path.read_bytes().startswith(_LFS_POINTER)
 
 
-def _no_lfs_file(commit: _Commit, place: str, answer: Answer) -> UsageError:
+def _no_lfs_file(commit: _Commit, place: str, answer: GitAnswer) -> UsageError:
     said = answer.words.lower()
     step = f"`git lfs fetch origin {_quoted(commit.text)}`"
     if "'lfs' is not a git command" in said or "git-lfs: not found" in said:

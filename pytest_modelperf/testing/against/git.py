@@ -33,7 +33,7 @@ _FOREIGN_VARIABLES = (
 )  # fmt: skip
 
 
-class Answer(Struct, frozen=True):
+class GitAnswer(Struct, frozen=True):
     """How a git command ended: its output, and what it said on the side."""
 
     code: int
@@ -55,7 +55,7 @@ def ask_git(
     source: BinaryIO | None = None,
     output: BinaryIO | None = None,
     seconds: float = _LOOK_SECONDS,
-) -> Answer:
+) -> GitAnswer:
     """The answer of one git command in `folder`; with `output`, what it prints goes there."""
     program = shutil.which("git")
     if program is None:
@@ -68,7 +68,7 @@ def ask_git(
         # Files and not pipes: what git starts in the background may keep a pipe open for ever.
         with TemporaryFile() as printed, TemporaryFile() as said:
             code = _wait_for(command, source, output or printed, said, seconds)
-            return Answer(code, _content(printed), _content(said).decode("utf-8", "replace"))
+            return GitAnswer(code, _content(printed), _content(said).decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"`git {printable(shlex.join(arguments))}` did not end within {seconds:g} s in "
