@@ -1,4 +1,4 @@
-"""The budgets of a case, judged: over or within only where the whole interval is."""
+"""The budgets of a case judged: over or within a limit only if the whole interval is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERDICTS = {
     Fit.WITHIN: Verdict.PASSED,
     Fit.OPEN: Verdict.INCONCLUSIVE,
 }
-# Sums over layers, which lack those that could not be counted.
+# Sums over layers; uncounted layers are missing in them.
 _SUMMED = frozenset({"macs", "flops"})
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -42,7 +42,7 @@ class LimitedFigures(Struct, frozen=True):
 
 
 def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
-    """What budgets say of the latency of one inference."""
+    """The limits that budgets set on the latency of one inference."""
     return tuple(
         LatencyLimit(budget.figure.percent, _limit_ns(budget, batch_size))
         for budget in budgets
@@ -65,7 +65,7 @@ def timed_budget_metrics(
 
 
 class _Figure(Struct, frozen=True):
-    """A count: `is_least` says that the model takes no less, `is_most` that it takes no more."""
+    """A count: the model takes no less if `is_least`, and no more if `is_most`."""
 
     value: int | None
     is_least: bool = True
@@ -85,7 +85,7 @@ def _static(budget: Budget, figures: LimitedFigures) -> Metric:
 
 
 def _counted(name: str, figures: LimitedFigures) -> _Figure:
-    """A count as a run completed it, now or earlier; where none did, as the graph bounds it."""
+    """The count that a run completed, now or earlier; without a run, the bound of the graph."""
     static = figures.counted
     if static is None:
         return _Figure(None)
@@ -131,7 +131,7 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
 def _with_needs(
     metric: Metric, decision: BudgetDecision, rounds: Sequence[Sequence[int]]
 ) -> Metric:
-    """The figure with what it lacks: so many samples, in rounds like those."""
+    """The figure with the number of samples and of rounds that would decide it."""
     needed = decision.samples_needed
     if needed is None:
         return metric
@@ -144,7 +144,7 @@ def _with_needs(
 
 
 def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:
-    """One figure of one process: nothing tells how it would differ in another."""
+    """The peak of one process: it has no interval, so it is compared as it is."""
     verdict = Verdict.INCONCLUSIVE
     if peak_bytes is not None:
         verdict = Verdict.OVER_BUDGET if peak_bytes > budget.limit else Verdict.PASSED

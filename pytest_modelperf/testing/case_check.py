@@ -65,7 +65,7 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
 
 
 class CheckContext(Struct, frozen=True, dict=True):
-    """What all checks of a run share.
+    """Settings and tools that all checks of a run share.
 
     `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
     interpreter that the side before runs in.
@@ -147,7 +147,7 @@ class BoundCheck(Struct, frozen=True):
 
 
 class CaseResult(Struct, frozen=True):
-    """What a check found: the comparison, and what was counted, measured and recorded for it.
+    """The result of a check: the comparison, and the profile and recording of the case.
 
     `before` is the measurement of the other side; `observed` are counts that an earlier run of
     the same model completed.

@@ -29,7 +29,7 @@ from pytest_modelperf.testing.recording import record_check
 
 
 class Checked(Struct, frozen=True):
-    """A checked case, and what a run of it told, if it ran; `before` is the other side's."""
+    """A checked case with its profile; `before` is the measurement of the other side."""
 
     outcome: CaseOutcome
     profile: CaseProfile

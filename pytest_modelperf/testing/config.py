@@ -1,8 +1,7 @@
 """The settings of a test run: from the command line, ini keys, `[tool.modelperf]`, or defaults.
 
-Where several sources have a setting, the first of them counts, and it counts alone: engine options
-of two sources are not put together. They belong to an engine, too: those of a file are left out
-where another engine is typed.
+If several sources have a setting, only the first one counts: engine options of two sources are not
+merged. They also belong to an engine: those of a file are ignored if another engine is typed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODELS = "models"
-# What makes a glob of a path.
+# Characters that make a path a glob.
 _WILD = frozenset("*?[")
 
 
-# What the table of a model may have, and what that is.
+# The keys of the table of a model, and what they mean.
 MODEL_KEYS: Mapping[str, str] = {
     "batch_size": "a batch size, or a list",
     "cores": "a number of cores, or a list",
@@ -62,10 +61,10 @@ MODEL_KEYS: Mapping[str, str] = {
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """The sizes that make the cases of a model, how it is run, and what is demanded of it.
+    """The sizes that make the cases of a model, how it runs, and its limits.
 
-    What is None is as the run says. `baseline` is the path that its baseline is named by, where
-    that is not its own.
+    None: use the setting of the run. `baseline` is the path that names the baseline, if that is
+    not the model's own.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -84,7 +83,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 
 class ModelTable(Terms, frozen=True, kw_only=True):
-    """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
+    """The table `[tool.modelperf.models."models/*.onnx"]`."""
 
     pattern: str
 
@@ -114,12 +113,12 @@ class ModelTables:
         return self._tables.get(str(PurePosixPath(path)))
 
     def globs_of(self, path: str) -> list[ModelTable]:
-        """Those whose glob names it."""
+        """The tables with a glob that matches the path."""
         return [table for table in self._globs if table.matches(path)]
 
 
 class Settings(Struct, frozen=True, kw_only=True, eq=False):
-    """All that a run was told. `typed` has the keys of the options that the command line gave.
+    """All settings of a run. `typed` has the keys of the options on the command line.
 
     `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was
     started.
@@ -148,7 +147,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     models: ModelTables
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
-    # Where nobody gave a time, a slow model may take longer.
+    # A slow model may take longer if no source gives a time.
     has_given_seconds: bool = False
 
     def __repr__(self) -> str:
@@ -173,9 +172,9 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
         return found[0] if found else None
 
     def with_terms(self, terms: Terms) -> Settings:
-        """The settings of a model of which that is said: only what was typed comes before it.
+        """The settings of a model with these terms; only typed settings win over them.
 
-        Engine options belong to an engine: where another one is chosen, they are left out.
+        Engine options belong to an engine: if another one is chosen, they are ignored.
         """
         engine = terms.engine or self.engine
         if options.ENGINE.key in self.typed:
@@ -246,9 +245,9 @@ def read_settings(
 
 
 def _check_together(settings: Settings) -> None:
-    """UsageError for a setting that could do nothing beside another one.
+    """UsageError for a setting that has no effect beside another one.
 
-    What was typed comes before what stands in a file, which is then left out.
+    A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
         idle = (options.BASELINE_PYTHON, options.TRACE)
@@ -315,7 +314,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
 
 
 class _Given(NamedTuple):
-    """What was given from each side; `place` is that of the table."""
+    """The values from each source; `place` names the table in messages."""
 
     command_line: Mapping[str, object]
     ini: Mapping[str, object]
@@ -348,7 +347,7 @@ class _Given(NamedTuple):
 
     @property
     def engine_options(self) -> Mapping[str, str]:
-        """Those of the engine: what files say of theirs is left out where another one is typed."""
+        """The options of the engine; those in files are ignored if another engine is typed."""
         is_typed = _is_typed(self.command_line.get(options.ENGINE_OPTION.key))
         in_files = self._replace(command_line={})
         is_theirs = self.value(options.ENGINE) == in_files.value(options.ENGINE)
@@ -356,7 +355,7 @@ class _Given(NamedTuple):
 
 
 def _is_typed(value: object) -> bool:
-    # Of a repeatable option that was not typed there is an empty list.
+    # A repeatable option that was not typed is an empty list.
     return value is not None and value != []
 
 
@@ -426,7 +425,7 @@ def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern:
         return not path
     if pattern[0] == "**":
-        # Where others follow, they stand for no more than this one alone.
+        # Several in a row match the same as one.
         rest = pattern[1:]
         if rest and rest[0] == "**":
             return _matches(path, rest)

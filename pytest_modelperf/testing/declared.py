@@ -1,4 +1,4 @@
-"""What a table, a marker or a call says of a model, and the cases that this makes."""
+"""A model as a table, a marker or a call declares it, and its cases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
 class DeclaredModel(Terms, frozen=True, kw_only=True):
-    """What is said of one model: each combination of its sizes is a case."""
+    """One model with its terms; each combination of its sizes is a case."""
 
     model: TestedModel
 
@@ -43,7 +43,7 @@ class DeclaredModel(Terms, frozen=True, kw_only=True):
         return callable(self.model) or self.engine == "callable"
 
     def cases(self) -> tuple[DeclaredCase, ...]:
-        """Each combination; ModelError or BindingError where the model cannot be read so."""
+        """All cases; ModelError or BindingError if the model cannot have these sizes."""
         whole = self.request()
         requests = [
             replace(
@@ -84,7 +84,7 @@ class DeclaredModel(Terms, frozen=True, kw_only=True):
         )
 
     def _batch_sizes(self, request: ProfileRequest) -> tuple[int, ...]:
-        """That of each combination of a batch size and dimensions."""
+        """The batch size of each combination of a batch size and dimensions."""
         from pytest_modelperf.profiler.request import batch_sizes_of
 
         if callable(self.model) or self.is_function:
@@ -93,7 +93,7 @@ class DeclaredModel(Terms, frozen=True, kw_only=True):
 
 
 class DeclaredCase(Struct, frozen=True):
-    """One case of what is declared; `id` tells it from the others."""
+    """One case of a declared model; `id` tells it from the others."""
 
     declared: DeclaredModel
     request: ProfileRequest
@@ -101,14 +101,14 @@ class DeclaredCase(Struct, frozen=True):
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """What its id does not tell: two cases of one model with the same are the same case."""
+        """Facts that the id does not tell; two cases with the same id and facts are the same."""
         said = self.declared
         dims = {name: size for name, (size,) in self.request.dims.items()}
         return (said.model, dims, said.inputs, said.input_file, said.engine, said.engine_options)
 
 
 def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> DeclaredModel:
-    """What the configuration says of a model; without a table, one case with what is usual."""
+    """A model as its table declares it; without a table, one case with the defaults."""
     if table is None:
         return DeclaredModel(model=model)
     terms = {name: getattr(table, name) for name in Terms.__struct_fields__}
@@ -121,7 +121,7 @@ def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Decl
 def read_declared(
     words: Mapping[str, object], where: str, find: Callable[[str], Path]
 ) -> DeclaredModel:
-    """What a marker or a call says; UsageError, which begins with `where`.
+    """A model as a marker or a call declares it; a UsageError begins with `where`.
 
     `find` makes a path of one that is relative.
     """

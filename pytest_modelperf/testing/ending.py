@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline, Plan, Recording
     from pytest_modelperf.baselines.store import BaselineStore
 
-# A run that ended so has said all that it could.
+# Runs that came to their end.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 _NO_MODEL = (
     "no model is tested here: name one, as in pytest --modelperf model.onnx, or give it a table "
     '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
 )
-# Tests that one note names.
+# A note names at most so many tests.
 _MOST_NAMED = 3
 
 
 class KnownTests(Struct):
-    """Which cases the tests of a run are about, whether they ran or not.
+    """The tests of a run and their cases, whether they ran or not.
 
-    `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
-    that may name cases of their own while they run; `passed` are those that did so to their end.
+    `tests` are those with a case, and `failed` are all that failed. `open` are tests that may name
+    cases while they run; `passed` are tests that came to their end.
     With `deselected` tests, among which are those of files that could not be collected, more cases
     may be in use than are known. `projects` are the pyproject.toml that were seen below the root.
     """
@@ -62,14 +62,14 @@ class KnownTests(Struct):
             if case is not None:
                 self.tests.add(item.nodeid)
             if case is not None and not case.declared.is_function:
-                # A model that has no name for its baseline is an error of its test.
+                # Its test reports a model without a name for its baseline.
                 with suppress(UsageError):
                     self._add_case((run.baseline_of(case.declared), case.id), item, case)
             if uses_fixture(item):
                 self.open.add(item.nodeid)
 
     def _add_case(self, key: tuple[str, str], item: pytest.Item, case: DeclaredCase) -> None:
-        """Raise for another test whose case would be stored in the same place, and is none such."""
+        """pytest.UsageError if another test stores a different case in the same place."""
         first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
         if known != case.conditions:
             raise pytest.UsageError(
@@ -80,7 +80,7 @@ class KnownTests(Struct):
             )
 
     def as_message(self) -> dict[str, Any]:
-        """What a worker of pytest-xdist tells of it."""
+        """The message from a worker of pytest-xdist."""
         return {
             "cases": [list(case) for case in sorted(self.cases)],
             "tests": sorted(self.tests),
@@ -90,7 +90,7 @@ class KnownTests(Struct):
         }
 
     def add_message(self, message: Mapping[str, Any]) -> None:
-        """Every worker collects all tests, so the same is told several times."""
+        """Add the message of a worker. All workers collect the same tests, so most is known."""
         for folder, case_id in message["cases"]:
             self.cases.setdefault((folder, case_id), ("", None))
         self.tests |= set(message["tests"])
@@ -100,7 +100,7 @@ class KnownTests(Struct):
 
 
 class RunEnding(Struct):
-    """What is left to do when all tests have ended."""
+    """The work after the last test: baselines and reports."""
 
     run: Run
     report: RunReport | None = None
@@ -115,7 +115,7 @@ class RunEnding(Struct):
         exit_code: int,
         started: dt.datetime,
     ) -> None:
-        """Write what is to be written; what fails is a problem that the summary shows."""
+        """Write baselines and reports; a failure is a problem that the summary shows."""
         settings = self.run.settings
         plans: Sequence[Plan] = ()
         written: Sequence[Plan] = ()
@@ -146,7 +146,7 @@ class RunEnding(Struct):
             seconds=sum(outcome.seconds for outcome in outcomes),
             is_strict=settings.strict,
             tolerance=settings.tolerances.of(50.0),
-            # Of several, those that could not be written are problems.
+            # Plans that could not be written are among the problems.
             plans=tuple(written or plans),
             is_written=bool(written),
             unused=unused,
@@ -168,9 +168,9 @@ class RunEnding(Struct):
     def _noting_problems(
         self, baseline: str = "", lost: dict[str, str] | None = None
     ) -> Iterator[None]:
-        """What goes wrong in one step is told, and the next one is taken.
+        """Turn an error of one step into a problem, so that the next step is taken.
 
-        `lost` are the baselines that are not stored for that, with the reason.
+        `lost` gets the baseline that is not stored, with the reason.
         """
         try:
             yield
@@ -218,7 +218,7 @@ class RunEnding(Struct):
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
     def _write(self, plans: Sequence[Plan], lost: dict[str, str]) -> list[Plan]:
-        """Those that could be written, as what they changed."""
+        """Write the plans; return those that could be written, with what they changed."""
         written = []
         for plan in plans:
             with self._noting_problems(plan.name, lost):
@@ -228,7 +228,7 @@ class RunEnding(Struct):
     def _find_unused(
         self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]
     ) -> _Unused | None:
-        """The stored cases without a test; None where there may be tests that were not seen."""
+        """The stored cases without a test; None if the run may not have seen all tests."""
         if not _selects_all(self.run.config, known):
             if self.run.settings.prune:
                 notes.append(
@@ -239,7 +239,7 @@ class RunEnding(Struct):
         found = None
         with self._noting_problems():
             found = self._unused(outcomes, known)
-        return found  # noqa: RET504  # nothing, where a baseline could not be read
+        return found  # noqa: RET504  # None if a baseline could not be read
 
     def _unused(self, outcomes: Sequence[CaseOutcome], known: KnownTests) -> _Unused:
         used = set(known.cases) | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
@@ -293,7 +293,7 @@ class RunEnding(Struct):
 
 
 def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
-    """Which tests of cases failed with nothing to tell, where others look as if they were all."""
+    """A note of the tests that failed without an outcome, if others have outcomes."""
     lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
@@ -301,14 +301,14 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
 
 
 def _not_compared(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
-    """Which functions were not compared, although --modelperf-against was given."""
+    """A note of the functions that --modelperf-against did not compare."""
     tests = [printable(o.test) for o in outcomes if NO_OLDER_VERSION in o.comparison.notes]
     if tests:
         yield f"{NO_OLDER_VERSION}: {shorten_list(tests, _MOST_NAMED)}"
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
-    """Which of the recorded twins will not do, and what helps."""
+    """A note of each recorded twin that is not trusted, and what helps."""
     for outcome in outcomes:
         recording = outcome.recording if outcome.is_recorded else None
         for case in () if recording is None else recording.cases:
@@ -321,7 +321,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 
 class _Unused(Struct, frozen=True):
-    """The cases of baselines that no test is about."""
+    """Stored cases that no test uses."""
 
     cases: Sequence[tuple[Baseline, Sequence[str]]]
 
@@ -330,7 +330,7 @@ class _Unused(Struct, frozen=True):
 
 
 def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> None:
-    """Raise where a report could not be written, before anything is measured for it."""
+    """UsageError for a report that cannot be written, before anything is measured."""
     if settings.html is not None:
         from pytest_modelperf.report.html.extra import check_html_extra
 
@@ -364,7 +364,7 @@ def path_in_repository(root: Path) -> str:
 
 
 def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
-    """Whether all tests were collected, and those passed that may name cases while they run."""
+    """Whether all tests were collected, and all passed that may name cases while they run."""
     is_narrowed = (
         config.args_source is pytest.Config.ArgsSource.ARGS
         or config.invocation_params.dir != config.rootpath
@@ -372,7 +372,7 @@ def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
         or config.getoption("ignore")
         or config.getoption("ignore_glob")
         or config.getoption("collectonly")
-        # It leaves tests out without a word. Without pytest's cache there is no such option.
+        # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
     )
     return not is_narrowed and known.open <= known.passed

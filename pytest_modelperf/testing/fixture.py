@@ -1,4 +1,4 @@
-"""What the fixture hands to a test: profiles for plain assertions, checks, and comparisons."""
+"""The fixture `modelperf`: profiles for plain assertions, checks, and comparisons."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pytest_modelperf.testing.case_check import CaseCheck
 
 _T = TypeVar("_T")
-# pytest begins the lines of an error by so much.
+# pytest indents the lines of an error by this much.
 _MARGIN = 8
 
 
 class ModelPerf:
-    """What the fixture hands to a test: call it with a model to get the profile of one case."""
+    """The value of the fixture; a call with a model returns the profile of one case."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -70,7 +70,7 @@ class ModelPerf:
 
     @property
     def profile(self) -> PerfProfile:
-        """That of the case that the markers of the test name, as it was checked."""
+        """The profile of the case that the markers of the test name, as it was checked."""
         __tracebackhide__ = True
         return _or_fail(self._of_markers)
 
@@ -148,7 +148,7 @@ class PerfProfile:
         self._run = run
         self._check = check
         self._profile = profile
-        # What an engine does not tell then, it never does.
+        # A figure that is missing after that run stays missing.
         self._has_run_alone = False
 
     def __repr__(self) -> str:
@@ -160,7 +160,7 @@ class PerfProfile:
 
     @property
     def static(self) -> StaticProfile:
-        """What follows from the graph alone; nothing runs for it."""
+        """The figures that follow from the graph alone; nothing runs for them."""
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile.static)
 
@@ -225,7 +225,7 @@ class PerfProfile:
 
 
 def _or_fail(work: Callable[[], _T]) -> _T:
-    """What `work` returns; the test fails at its own line, or is skipped, where it raises."""
+    """The result of `work`; an error fails or skips the test at its own line."""
     __tracebackhide__ = True
     is_skipped = False
     try:

@@ -55,7 +55,7 @@ def run_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseP
 
 
 def function_facts(check: CaseCheck) -> ModelFacts:
-    """What is known of a function as a model: its name."""
+    """The facts of a function as a model: only its name."""
     model = check.model
     name = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__name__)
     return ModelFacts(str(name), None, None, None)

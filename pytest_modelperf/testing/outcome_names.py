@@ -1,4 +1,4 @@
-"""What the cases of a run are called in its reports: as short as tells them apart."""
+"""The names of the cases in reports: as short as tells them apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a test run: what became of each case, and of the run as a whole."""
+"""The records of a test run: the outcome of each case, and the report of the run."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ NO_OLDER_VERSION = (
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The line that a test is defined at, as it is shown: relative to the project, from 1."""
+    """The file and line that define a test: relative to the project, counted from 1."""
 
     path: str
     line: int | None = None
 
 
 class CaseOutcome(Struct, frozen=True, kw_only=True):
-    """What became of one case in a test run.
+    """The outcome of one case in a test run.
 
-    `test` is the id of the test, `model` what is said of the model now, `baseline` the folder of
-    what is stored of it. `comparison` has the
-    verdict, and every figure that was held against the baseline or a budget. `static` and
-    `latency` are those of today; `latency` is None where nothing ran. `confidence` is that of
-    each judged figure. `times_ns` are the samples of each round, where a report is to have them.
-    `recording` is what this case would store, `accept` the command that stores it, None where that
-    would change nothing: then `advice` says what does. `engine_options` are the options of the
-    command `modelperf` that choose the engine.
+    `test` is the id of the test, `model` the facts about the model now, `baseline` the folder of
+    its baseline. `comparison` has the verdict, and every figure that was compared with the baseline
+    or a budget. `static` and `latency` are the figures of this run; `latency` is None if nothing
+    ran. `confidence` holds for each judged figure. `times_ns` are the samples of each round, if a
+    report needs them. `recording` is what the run stores of the case. `accept` is the command that
+    records it, None if that would change nothing: then `advice` says what helps. `engine_options`
+    are the options of the command `modelperf` that choose the engine.
     """
 
     test: str
@@ -69,17 +68,17 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured or stored: it has no verdict then."""
+        """Whether it could not be measured or stored; then it has no verdict."""
         return self.comparison.has_failed
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was recorded, and nothing is known that keeps it from being stored."""
+        """Whether it was recorded, and can be stored as far as is known."""
         return self.recording is not None and not self.has_failed
 
     @property
     def word(self) -> str:
-        """What is said of it: its verdict, unless it failed, or was recorded and not judged."""
+        """The word in reports: the verdict, unless the case failed or was recorded without one."""
         if self.has_failed:
             return "failed"
         if self.is_recorded and self.verdict is Verdict.NEW:
@@ -87,9 +86,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
         return self.verdict.value
 
     def without_recording(self, problem: str | None = None) -> CaseOutcome:
-        """The outcome where nothing was stored of it: a failure for a `problem` with a baseline.
+        """The outcome without its recording; with a `problem`, a recorded case is a failure.
 
-        What was judged as well keeps its verdict.
+        A case that was judged too keeps its verdict.
         """
         if problem is None or self.word != RECORDED:
             return replace(self, recording=None)

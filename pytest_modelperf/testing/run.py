@@ -1,4 +1,4 @@
-"""A test run: what it was told, the checks that it makes, and what became of each case."""
+"""A test run: its settings, the checks that it makes, and the outcome of each case."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ OUTCOMES = pytest.StashKey["list[CaseOutcome]"]()
 
 
 class Run(Struct):
-    """What all tests of a run share.
+    """The state that all tests of a run share.
 
-    `judged` is how many figures the whole run judges, among which its chance of a false alarm is
-    divided; `width` is that of the terminal; `current` is the test that runs, and
-    `checked` the profile of its case, once that is checked.
+    `judged` is the number of figures that the whole run judges, which share its chance of a false
+    alarm; `width` is the width of the terminal; `current` is the test that runs, and `checked` the
+    profile of its case, once it is checked.
     """
 
     config: pytest.Config
@@ -60,7 +60,7 @@ class Run(Struct):
 
     @property
     def checker(self) -> Checker:
-        """Made at the first check: it needs all that measures."""
+        """Made at the first check, because it imports everything that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
             from pytest_modelperf.testing.case_check import CheckContext
@@ -82,16 +82,16 @@ class Run(Struct):
             self._checker = Checker(context)
         return self._checker
 
-    # -- what is to be checked
+    # -- cases to check
 
     def begin(self, item: pytest.Item) -> None:
-        """A test runs now, perhaps once more."""
+        """Note that a test starts, perhaps for the second time."""
         self.current, self.checked, self._checks = item, None, 0
 
     def count(self, items: Iterable[pytest.Item]) -> None:
-        """How many figures these tests judge.
+        """Count the figures that these tests judge.
 
-        How often a test calls the fixture shows only when it runs, so its figures count twice.
+        How often a test calls the fixture is known only when it runs, so its figures count twice.
         """
         self.judged = max(1, sum(map(self._judged_by, items)))
 
@@ -104,10 +104,10 @@ class Run(Struct):
         return _count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
-        """A check at the level that each of its figures has.
+        """The check with the error level of each of its figures.
 
-        Of what a test with the fixture has, its first check spends a half, the second a sixth, and
-        the k-th 1 / k (k + 1): together no more than all of it, however often it is called.
+        A test with the fixture spends half of its level on the first check, a sixth on the second,
+        and 1 / k (k + 1) on the k-th: together at most all of it, however often it calls.
         """
         judged = self._judged_by(item)
         if not judged:
@@ -119,7 +119,7 @@ class Run(Struct):
         return replace(check, gate=replace(check.gate, level=level))
 
     def settings_of(self, declared: DeclaredModel) -> Settings:
-        """The settings of a model: what was typed, what is declared, what holds for the run."""
+        """The settings of a model: typed ones first, then declared ones, then those of the run."""
         return self.settings.with_terms(declared)
 
     def case_check(
@@ -164,7 +164,7 @@ class Run(Struct):
         )
 
     def baseline_of(self, declared: DeclaredModel) -> str:
-        """The folder of its baseline; UsageError for a model that nothing names."""
+        """The folder of the baseline; UsageError for a model without a name."""
         from pytest_modelperf.files.names import folder_name
 
         if declared.baseline is not None:
@@ -180,13 +180,13 @@ class Run(Struct):
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def _accept(self, item: pytest.Item) -> str:
-        """The line that records this case, on the engine that was typed."""
+        """The command that records this case, on the engine that was typed."""
         file, separator, name = item.nodeid.partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
-        # What begins so is an option of pytest, or a file of its arguments.
+        # pytest takes these first characters for an option, or for a file of arguments.
         test = f"./{test}" if test.startswith(("-", "@")) else test
-        # In double quotes it reads better; a shell obeys some characters there too.
+        # Double quotes read better, but a shell interprets some characters within them.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
         record = ("pytest", "--modelperf", "--modelperf-update-baseline")
         return " ".join([*record, *self.typed_options, quoted])
@@ -208,10 +208,10 @@ class Run(Struct):
             for value in found
         )
 
-    # -- what became of it
+    # -- outcomes
 
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
-        """A case checked, and kept for the reports."""
+        """Check a case, and keep its outcome for the reports."""
         checked = self.checker.check(self.spend_level(item, check))
         item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
         if self.settings.trace is not None and not self.settings.static_only:
@@ -219,12 +219,12 @@ class Run(Struct):
         return checked
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
-        """A trace of the case, which needs a run of its own where its layers were not timed."""
+        """Write a trace of the case, from a run of its own if its layers were not timed."""
         from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
         if checked.outcome.has_failed:
-            # The test says so already.
+            # The test says why.
             return
         measured = checked.profile.measured
         has_layers = measured is not None and measured.layer_times is not None
@@ -247,7 +247,7 @@ class Run(Struct):
             raise OutputError(f"{error} Give another folder with --modelperf-trace.") from error
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
-        """Whether a test fails that has this outcome."""
+        """Whether a test with this outcome fails."""
         if outcome.has_failed or outcome.verdict in _BAD:
             return True
         is_accepted = outcome.recording is not None
@@ -261,12 +261,12 @@ class Run(Struct):
 
 
 def _count_figures(budgets: Iterable[Budget]) -> int:
-    """How many parts of the run's level a case has: one for its ratios, one for each limit."""
+    """The number of figures of a case: one for its ratios, and one for each limit."""
     return 1 + sum(budget.figure.is_timed for budget in budgets)
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
-    """A test of a model failed: its text is all that is to be shown."""
+    """A test of a model failed; only the text is shown, without a traceback."""
 
 
 def case_of(item: pytest.Item) -> DeclaredCase | None:
@@ -284,7 +284,7 @@ def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:
-    """What installed extensions and every conftest of this run register."""
+    """The extensions that are installed, or registered by a conftest of this run."""
     from pytest_modelperf.profiler.hookspecs import (
         collect_extensions,
         is_hook_name,

@@ -1,6 +1,6 @@
-"""What a terminal shows while a model is measured: one line, which goes when the test ends.
+"""The progress of a measurement on a terminal: one line, which disappears when the test ends.
 
-Elsewhere only a wait for another measurement is told, which would look like a hang.
+Without a terminal only waiting for another measurement is reported, as it would look like a hang.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pytest_modelperf.testing.pytest_internals import uncaptured, write_unseen
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.measurements import Progress
 
-# Of the VT100: keep the place of the cursor, go back to it, clear to the end of the line.
+# Codes of the VT100: save the cursor, go back to it, clear to the end of the line.
 _KEEP, _BACK, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
-# Less is no use to read.
+# A shorter line is unreadable.
 _LEAST_WIDTH = 20
-# Redrawn so often at most.
+# The least time between two redraws.
 _EVERY_S = 0.1
 
 
@@ -30,7 +30,7 @@ class LiveLine:
     def __init__(self, reporter: pytest.TerminalReporter | None, config: pytest.Config) -> None:
         self._config = config
         self._is_drawing = _is_wanted(reporter, config)
-        # Those that pytest-xdist starts wait for one another all the time.
+        # Workers of pytest-xdist wait for one another all the time.
         self._log = None if hasattr(config, "workerinput") else reporter
         self._told_waits: set[str] = set()
         self._drawn_at = 0.0

@@ -1,6 +1,6 @@
 """An older version from git: the commit, and the model as it was there.
 
-Of a repository only objects are read: its work tree, its index and its refs stay as they are.
+Only objects of the repository are read: its work tree, index and refs do not change.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
-# As many as git itself follows.
+# The limit of git itself.
 _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
-# git shortens an id to no less.
+# The shortest id that git prints.
 _LEAST_ID = 7
 
 
 class UnknownCommitError(UsageError):
-    """There is a repository, and no such commit in it."""
+    """A repository that lacks the commit."""
 
 
 class _Commit(Struct, frozen=True):
-    """A commit: what the user called it, its id, and a folder of the repository that it is in."""
+    """A commit: the name that the user gave, its id, and a folder of its repository."""
 
     text: str
     sha: str
@@ -52,7 +52,7 @@ class _Commit(Struct, frozen=True):
 
 
 class _Repository(Struct, frozen=True):
-    """What git says of the repository that a folder is in; `prefix` is the folder's place in it."""
+    """Facts about the repository of a folder; `prefix` is the folder's path in it."""
 
     is_shallow: bool
     prefix: str
@@ -110,7 +110,7 @@ def _resolve(text: str, folder: Path) -> str | None:
 
 
 def _advice(text: str, folder: Path, repository: _Repository) -> str:
-    """What to type instead of a ref that is not known."""
+    """Advice for an unknown ref."""
     start, colon, _ = text.partition(":")
     if colon and start and _resolve(start, folder) is not None:
         return (

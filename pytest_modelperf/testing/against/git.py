@@ -1,4 +1,4 @@
-"""What git is asked, without its settings, its language or its questions coming between."""
+"""Questions to git, independent of its settings and language, without prompts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FOREIGN_VARIABLES = (
 
 
 class GitAnswer(Struct, frozen=True):
-    """How a git command ended: its output, and what it said on the side."""
+    """The result of a git command: its exit code, its output, and its messages."""
 
     code: int
     output: bytes
