@@ -30,7 +30,7 @@ _NO_COMMIT = {
 
 
 def dump_benchmarks(report: RunReport, version: str) -> str:
-    """The run as JSON text; `version` is that of whoever writes it."""
+    """The run as JSON text; `version` is the version of this package."""
     document = {
         "machine_info": _machine(report.machine),
         "commit_info": _NO_COMMIT,
@@ -85,7 +85,7 @@ def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
 
 
 def _without_folders(test: str) -> str:
-    """The same in every run, whatever else runs."""
+    """The name without folders, which does not depend on the other tests of a run."""
     function, bracket, rest = test.partition("[")
     return f"{function.rpartition('/')[2]}{bracket}{rest}"
 

@@ -126,7 +126,7 @@ class BoundCheck(Struct, frozen=True):
 
     @property
     def timed_budgets(self) -> list[Budget]:
-        """The budgets that need a run; none where nothing runs."""
+        """The budgets that need a run; none if nothing runs."""
         if self.context.is_static:
             return []
         return [budget for budget in self.check.budgets if budget.figure.is_timed]

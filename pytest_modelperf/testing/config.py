@@ -322,7 +322,7 @@ class _Given(NamedTuple):
     place: str
 
     def value(self, option: Option[_T]) -> _T:
-        """The value of the first source that has one; those of the others are checked too."""
+        """The value of the first source that has one; values of other sources are checked too."""
         values = self._values(option)
         return values[0] if values else option.read(option.default, "the default")
 
@@ -369,7 +369,7 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
 
 
 def _read_models(models: object, place: str) -> ModelTables:
-    """`place` is that of all of them, but for its closing bracket."""
+    """The tables of all models; `place` names them, without the closing bracket."""
     if not isinstance(models, Mapping):
         raise UsageError(
             f"{place}] takes a table for each model, such as "

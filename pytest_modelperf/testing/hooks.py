@@ -52,8 +52,8 @@ from pytest_modelperf.text.escaping import printable
 # Keys of the messages to and from a worker of pytest-xdist.
 _WIDTH = "modelperf_width"
 _KNOWN = "modelperf_known"
-# The attribute of a test's report that holds the outcomes. They are text, because other plugins pass
-# reports on to other processes, each in its own way.
+# The attribute of a test's report that holds the outcomes. They are text, because other plugins
+# pass reports on to other processes, each in its own way.
 _ATTACHED = "modelperf_outcomes"
 _WORD = "modelperf_word"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})

@@ -91,7 +91,7 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> Compared | None:
 
 
 def _settle(bound: BoundCheck, stored: Baseline) -> Compared | None:
-    """The comparison where the twin need not be rebuilt; None if it must be.
+    """The comparison if it needs no rebuilt twin; None if it needs one.
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.
     """

@@ -67,7 +67,7 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
 
 
 def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
-    """The id of each case within its test; UsageError where two cases are the same.
+    """The id of each case within its test; UsageError if two cases are the same.
 
     The names of several models tell their cases apart.
     """

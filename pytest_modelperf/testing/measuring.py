@@ -12,7 +12,7 @@ from pytest_modelperf.testing.case_check import BoundCheck
 
 
 def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | None:
-    """The profile of a run that lasts until the budgets are decided; None where nothing runs.
+    """The profile of a run that lasts until the budgets are decided; None if nothing runs.
 
     A new case without latency budgets is only shown, so a coarse measurement will do.
     """

@@ -69,8 +69,8 @@ class LiveLine:
             self._log.write_line(f"{progress.case_id}: {progress.step}")
 
     def _write(self, text: str) -> None:
-        """Write the rest of the line anew; the cursor stays where pytest goes on."""
-        # While a test runs, what is written belongs to it.
+        """Rewrite the rest of the line; the cursor returns, so that pytest goes on there."""
+        # Otherwise pytest would take the text as output of the test.
         with uncaptured(self._config):
             write_unseen(self._config, f"{_KEEP}{text}{_CLEAR}{_BACK}")
 

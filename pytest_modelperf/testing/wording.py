@@ -35,7 +35,7 @@ class _PythonWording(_PytestWording):
 
 
 class _TableWording(_PytestWording):
-    """`dims = {seq = SIZE}`, and the table where that stands."""
+    """`dims = {seq = SIZE}`, with the table that it belongs to."""
 
     def sizes(self, dims: Sequence[str]) -> str:
         keys = [name if _BARE_KEY.fullmatch(name) else _quoted(name) for name in dims]

@@ -146,7 +146,7 @@ def _look_at_repository(folder: Path) -> _Repository:
     answer = ask_git(
         folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "--show-prefix"
     )
-    # The prefix is what is left, for a folder may have a line break in its name.
+    # The rest is the prefix: the name of a folder may contain a line break.
     inside, shallow, prefix = (*answer.output.split(b"\n", 2), b"", b"")[:3]
     if answer.code == 0 and inside == b"true":
         return _Repository(shallow == b"true", os.fsdecode(prefix.removesuffix(b"\n")))
@@ -324,7 +324,7 @@ def _external_locations(path: Path, shown: str) -> tuple[str, ...]:
 
 
 def is_inside(place: str) -> bool:
-    """Whether a relative path stays below where it starts, whatever `..` it has."""
+    """Whether a relative path stays below its start, also with `..` in it."""
     path = PurePosixPath(posixpath.normpath(place))
     return bool(place) and not path.is_absolute() and path.parts[:1] not in ((), ("..",))
 

@@ -102,7 +102,7 @@ def _wait_for(
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _FOREIGN_VARIABLES}
-    # Its words are read, so they are those of no language; and nothing is asked or refreshed.
+    # Its messages are parsed, so they must not be translated; and git must not ask or refresh.
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -111,7 +111,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        # It may be over by now, and macOS does not let anyone signal what is.
+        # It may have ended by now, and macOS refuses signals to ended processes.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         try:

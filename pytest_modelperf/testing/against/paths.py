@@ -74,7 +74,7 @@ def _ref_hint(text: str) -> str:
 
 
 def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
-    """Files of that name below `top`, without those in `but` and in what is not the project's."""
+    """Files of that name below `top`, except those in `but` and in folders of tools."""
     for where, folders, files in os.walk(top):
         here = Path(where)
         folders[:] = [
