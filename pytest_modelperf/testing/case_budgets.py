@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import side_run
+from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.graph.model_file import external_files
 from pytest_modelperf.profiler.measurements import Measurement

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.gates import Gate
@@ -155,7 +155,7 @@ class CaseResult(Struct, frozen=True):
 
     comparison: CaseComparison
     profile: CaseProfile
-    recording: Recording | None = None
+    recording: BaselineRecording | None = None
     before: Measurement | None = None
     observed: StoredStatic | None = None
 

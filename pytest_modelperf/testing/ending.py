@@ -25,7 +25,7 @@ from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baselines.records import Baseline, Plan, Recording
+    from pytest_modelperf.baselines.records import Baseline, BaselineRecording, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
 # Runs that came to their end.
@@ -117,8 +117,8 @@ class RunEnding(Struct):
     ) -> None:
         """Write baselines and reports; a failure is a problem that the summary shows."""
         settings = self.run.settings
-        plans: Sequence[Plan] = ()
-        written: Sequence[Plan] = ()
+        plans: Sequence[UpdatePlan] = ()
+        written: Sequence[UpdatePlan] = ()
         unused: tuple[str, ...] | None = None
         notes: list[str] = []
         if exit_code in _ENDED:
@@ -192,7 +192,7 @@ class RunEnding(Struct):
             kept.append(changed)
         return kept
 
-    def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[Plan]:
+    def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[UpdatePlan]:
         recordings = [o.recording for o in outcomes if o.recording is not None]
         if not recordings:
             return []
@@ -200,7 +200,7 @@ class RunEnding(Struct):
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
-        by_name: dict[str, list[Recording]] = {}
+        by_name: dict[str, list[BaselineRecording]] = {}
         for recording in recordings:
             by_name.setdefault(recording.name, []).append(recording)
         for name, parts in by_name.items():
@@ -210,14 +210,14 @@ class RunEnding(Struct):
                 plans.append(plan_update(self._store.read(name, keys), whole))
         return plans
 
-    def _removals(self, unused: _Unused | None) -> list[Plan]:
+    def _removals(self, unused: _Unused | None) -> list[UpdatePlan]:
         if unused is None or not self.run.settings.prune:
             return []
         from pytest_modelperf.baselines.plan import plan_removal
 
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
-    def _write(self, plans: Sequence[Plan], lost: dict[str, str]) -> list[Plan]:
+    def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
         """Write the plans; return those that could be written, with what they changed."""
         written = []
         for plan in plans:

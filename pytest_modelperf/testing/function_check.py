@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import side_run
+from pytest_modelperf.comparing.judged_case import side_run
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measuring import measure_function

@@ -9,18 +9,16 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
-from pytest_modelperf.comparing.by_duet import (
-    Compared,
-    Details,
-    Side,
-    baseline_side,
+from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.stored_case import (
     cannot_run_apart,
-    compare_case,
     find_missing,
     is_same_input,
     settle,
 )
-from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.pair_run import Pair
@@ -50,17 +48,17 @@ def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
     )
 
 
-def _compare(bound: BoundCheck, stored: Baseline | None) -> Compared:
+def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
     """The comparison with the older version or the baseline; an empty one if there is neither."""
     context, case = bound.context, bound.case
     if bound.check.baseline is None:
-        return Compared(CaseComparison(case, (), ()))
+        return JudgedCase(CaseComparison(case, (), ()))
     if context.against is not None:
         with _older_side(bound, context.against) as before:
             return _compare_sides(bound, before)
     if stored is None:
         reason = f"there is no baseline of {case.id}"
-        return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+        return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
     settled = _compare_counts(bound, stored) if context.is_static else _settle(bound, stored)
     if settled is not None:
         return settled
@@ -70,7 +68,7 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> Compared:
         return _compare_sides(bound, replace(before, setup=bound.setup_before))
 
 
-def _compare_counts(bound: BoundCheck, stored: Baseline) -> Compared | None:
+def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     """The comparison of counts with the stored ones; None if the baseline has none."""
     case = stored.model.case(bound.case.id)
     if case is None or not case.is_counted:
@@ -87,10 +85,10 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> Compared | None:
     tolerances = bound.check.gate.tolerances
     found = compare_with_stored(bound.case, case, bound.model.static, tolerances, is_same=is_same)
     found = _with_layers(bound, found, stored)
-    return Compared(found, observed=case.observed if is_same else None)
+    return JudgedCase(found, observed=case.observed if is_same else None)
 
 
-def _settle(bound: BoundCheck, stored: Baseline) -> Compared | None:
+def _settle(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     """The comparison if it needs no rebuilt twin; None if it needs one.
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.
@@ -125,11 +123,11 @@ def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> 
     return replace(found, reasons=compared.reasons)
 
 
-def _compare_sides(bound: BoundCheck, before: Side) -> Compared:
+def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
     old = _bind_older(bound, before.source)
     if bound.context.is_static:
         then = CaseProfile(bound.case, old.static)
-        return Compared(compare_cases(then, bound.counted, bound.check.gate.tolerances))
+        return JudgedCase(compare_cases(then, bound.counted, bound.check.gate.tolerances))
     pair = Pair(old, bound.model, before.setup, bound.check.setup)
     return compare_case(pair, before, bound.gate, bound.place, Details.WHEN_WORSE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pytest_modelperf.comparing.by_duet import describe_engine
+from pytest_modelperf.comparing.judged_case import describe_engine
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
