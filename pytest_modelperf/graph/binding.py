@@ -22,9 +22,9 @@ from pytest_modelperf.text.words import shorten_list
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
 
-# The largest input that is believed: 2**40 elements are 4 TiB of float32.
+# The largest accepted input: 2**40 elements are 4 TiB of float32.
 MAX_ELEMENTS = 2**40
-# Of names that there are, a message tells so many.
+# A message lists at most this many of the existing names.
 _MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
@@ -37,7 +37,7 @@ _SHORT_DTYPES: Mapping[str, str] = {
     "str": "string",
 }
 _DTYPES = frozenset(BITS) | {"string"}
-# Longer numbers are no sizes, and Python refuses to convert the longest.
+# Longer numbers cannot be sizes, and Python refuses to convert very long ones.
 _SIZE = re.compile(r"[0-9]{1,18}")
 _INPUT = re.compile(
     r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?",
@@ -46,7 +46,7 @@ _INPUT = re.compile(
 
 
 class DeclaredInput(Struct, frozen=True):
-    """An input as the model declares it; `dims` is None where not even the rank is said."""
+    """An input as the model declares it; `dims` is None if not even the rank is declared."""
 
     name: str
     dtype: str | None
@@ -54,7 +54,7 @@ class DeclaredInput(Struct, frozen=True):
 
 
 class InputSpec(Struct, frozen=True):
-    """A whole input as the user gives it: one value fills it, several are its elements."""
+    """An input that the user gives: a single value fills it, several values are its elements."""
 
     name: str
     dtype: str
@@ -63,7 +63,7 @@ class InputSpec(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """What the user says of a model's dimensions; a batch size of None leaves it to the model."""
+    """The dimensions that the user gives; a batch size of None means the model's own."""
 
     batch_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -73,9 +73,9 @@ class Binding(Struct, frozen=True):
 class BoundInputs(Struct, frozen=True):
     """Every input with its shape.
 
-    `rebound` says that a dimension which the model fixes was given another value: whatever
-    else the model declares of its shapes is then no longer to be believed. `changed_inputs` are
-    those where it is not the batch that was changed.
+    `rebound`: a dimension that the model fixes was given another value, so the other shapes that
+    the model declares are no longer valid. `changed_inputs` are the inputs whose changed dimension
+    is not the batch.
     """
 
     batch_size: int
@@ -87,7 +87,7 @@ class BoundInputs(Struct, frozen=True):
 
 
 class BatchDim(Struct, frozen=True):
-    """Where the batch stands in the inputs, as (input, axis), and its fixed size if it has one."""
+    """The batch axes of the inputs, as (input, axis), and the fixed batch size if there is one."""
 
     name: str | None
     places: tuple[tuple[str, int], ...]
@@ -144,7 +144,7 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
-    """The batch dimension: a name that the inputs share, else the leading size that they share."""
+    """The batch dimension: a name that all inputs share, or else their common leading size."""
     shaped = [i for i in inputs if i.dims]
     if not shaped:
         return None
@@ -175,7 +175,7 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # Without a telling name the batch must lead: a shared "seq" on axis 1 is not a batch.
+    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch.
     if leading:
         return max(leading, key=lambda d: (seen[d], -leading.index(d)))
     return None
@@ -246,7 +246,7 @@ class _Binder:
                 )
 
     def sizes_from_specs(self) -> None:
-        """Named dimensions take their sizes from inputs that are given whole."""
+        """Set named dimensions from the shapes of the given inputs."""
         for declared in self.inputs:
             spec = self.specs.get(declared.name)
             if spec is None:
@@ -254,7 +254,7 @@ class _Binder:
             if declared.dtype is not None and spec.dtype != declared.dtype:
                 raise BindingError(
                     f"the input {printable(declared.name)!r} of {self.model} is {declared.dtype}, "
-                    f"not {spec.dtype}: give it as that."
+                    f"not {spec.dtype}: give it with that type."
                 )
             if declared.dims is None:
                 continue
@@ -277,7 +277,7 @@ class _Binder:
                     )
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
-        """Note that a fixed dimension is given, and whether as another size than its own."""
+        """Record that a fixed dimension was given, and whether with another size."""
         self.rebound |= is_other
         is_batch = self.batch is not None and (declared.name, axis) in self.batch.places
         if is_other and not is_batch:
