@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
+from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.given_inputs import make_arguments
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -106,10 +106,12 @@ def measure_case(
             else:
                 known = complete_if_told(model, rig)
     except TooFewCoresError as error:
-        profile = CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
+        profile = CaseProfile(
+            case, model.static, None, Outcome.SKIPPED, error.worded(setup.wording)
+        )
         return MeasuredCase(profile, model)
     except MeasureError as error:
-        profile = CaseProfile(case, model.static, None, Outcome.FAILED, str(error))
+        profile = CaseProfile(case, model.static, None, Outcome.FAILED, error.worded(setup.wording))
         return MeasuredCase(profile, model)
     return MeasuredCase(CaseProfile(case, known.static, measured), known)
 
@@ -126,7 +128,7 @@ def _time_layers(
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:
         # The latency that was measured before stays valid.
-        note = f"no layer times: {error}"
+        note = f"no layer times: {error.worded(rig.setup.wording)}"
         return model, replace(measured, notes=(*measured.notes, note))
     return model, measured if run is None else add_layer_times(model, measured, run)
 
@@ -151,7 +153,8 @@ def measure_function(
     shown = name or str(getattr(function, "__qualname__", type(function).__name__))
     if request.dims:
         raise UsageError(
-            f"{printable(shown)} is a function, whose dimensions have no names: leave --dim out."
+            f"{printable(shown)} is a function, whose dimensions have no names.",
+            Remedy("Leave {dims} out."),
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
     cases: list[CaseProfile] = []
@@ -177,9 +180,9 @@ def _measure_function_case(
                 rig = set_up(worker, setup, case.cores, workload)
                 measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     except TooFewCoresError as error:
-        return CaseProfile(case, None, None, Outcome.SKIPPED, str(error))
+        return CaseProfile(case, None, None, Outcome.SKIPPED, error.worded(setup.wording))
     except MeasureError as error:
-        return CaseProfile(case, None, None, Outcome.FAILED, str(error))
+        return CaseProfile(case, None, None, Outcome.FAILED, error.worded(setup.wording))
     if not is_importable:
         measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
     return CaseProfile(case, None, measured)

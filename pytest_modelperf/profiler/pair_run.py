@@ -248,7 +248,7 @@ def _tell(
         runs = run_kernels_in_turn(profiled) or runs
     except MeasureError as error:
         # The latency that was measured before stays valid.
-        note = f"no layer times: {error}"
+        note = f"no layer times: {error.worded(sides[0][1].setup.wording)}"
     told = []
     for model, figures, run, seen in zip(models, measured, runs, outputs, strict=True):
         known = replace(figures, notes=(*figures.notes, note)) if note else figures

@@ -179,9 +179,8 @@ def adding_notes(notes: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except MeasureError as error:
-        if not notes:
-            raise
-        raise type(error)("\n".join([str(error), *notes])) from error
+        error.details = (*error.details, *notes)
+        raise
 
 
 def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Workload:

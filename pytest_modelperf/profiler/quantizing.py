@@ -98,7 +98,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
             with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
                 notes = _run(worker, code, limit_s, asked, feeds if form == "static" else ())
         except MeasureError as error:
-            raise MeasureError(f"{form} INT8: {error}") from error
+            raise MeasureError(f"{form} INT8: {error.message}", error.remedy) from error
         after = read_products(target)
         if after.of_integers <= before.of_integers:
             raise ModelError(
