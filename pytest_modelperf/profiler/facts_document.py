@@ -38,7 +38,7 @@ def model_to_json(model: ModelFacts) -> dict[str, Json]:
     }
 
 
-def machine_to_json(machine: MachineFacts | None) -> Json:
+def machine_to_json(machine: MachineFacts | None) -> dict[str, Json] | None:
     if machine is None:
         return None
     sets = machine.instruction_sets

@@ -8,10 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+# A struct stands for the object of its fields.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | Struct | None"
 
 SCHEMA = 1
 
@@ -21,9 +25,9 @@ _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
-def dump_document(document: Mapping[str, Json]) -> str:
+def dump_document(document: Mapping[str, Json] | Struct) -> str:
     """The text of a document, in ASCII, so that no name in it can steer a terminal or a CI job."""
-    text = json.dumps(document, indent=2, allow_nan=False)
+    text = json.dumps(document, indent=2, allow_nan=False, default=msgspec.to_builtins)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)
     return _SAMPLES.sub(_on_one_line, text) + "\n"
 
