@@ -13,6 +13,8 @@ import msgspec
 
 from pytest_modelperf.baselines.document import MachineFile, ModelFile
 from pytest_modelperf.comparing.document import ComparisonJson
+from pytest_modelperf.profiler.document import ProfileJson
+from pytest_modelperf.roofline.document import RooflineJson
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
 from pytest_modelperf.whatif.document import WhatIfJson
@@ -25,6 +27,8 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineFile,
     "baseline-model": ModelFile,
     "compare": ComparisonJson,
+    "profile": ProfileJson,
+    "roofline": RooflineJson,
     "run": RunJson,
     "sweep": SweepJson,
     "whatif": WhatIfJson,

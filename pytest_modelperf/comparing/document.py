@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -18,6 +17,9 @@ from pytest_modelperf.comparing.records import (
     Verdict,
 )
 from pytest_modelperf.profiler.facts_document import (
+    LayerJson,
+    LayerTypeJson,
+    ModelJson,
     layer_to_json,
     layer_type_to_json,
     model_to_json,
@@ -55,8 +57,8 @@ class LayerTypeChangeJson(Struct, frozen=True, kw_only=True):
     change_ms: float | None
     change_interval_ms: Interval
     explains: float | None
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
+    before: LayerTypeJson | None
+    after: LayerTypeJson | None
 
 
 class LayerChangeJson(Struct, frozen=True, kw_only=True):
@@ -65,8 +67,8 @@ class LayerChangeJson(Struct, frozen=True, kw_only=True):
     change_ms: float | None
     change_interval_ms: Interval
     explains: float | None
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
+    before: LayerJson | None
+    after: LayerJson | None
 
 
 class OutputJson(Struct, frozen=True, kw_only=True):
@@ -105,8 +107,8 @@ class ComparisonJson(Struct, frozen=True, kw_only=True):
     confidence: float | None
     tolerance: float | None
     engines: tuple[str, ...]
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
+    before: ModelJson
+    after: ModelJson
     cases: tuple[ComparedCaseJson, ...]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, noise_to_json
+from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Checkup
 from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
@@ -51,5 +51,5 @@ def _checkup(checkup: Checkup) -> dict[str, Json]:
             }
             for look in checkup.outlook
         ],
-        "noise": [noise_to_json(noise) for noise in checkup.noise],
+        "noise": checkup.noise,
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from pytest_modelperf.files.documents import Count, SignedNs
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread, Spread, Turns
 
@@ -36,12 +37,12 @@ class Noise(Struct, frozen=True, kw_only=True):
     hypervisor took from them; `throttled_ns` how long the quota of a cgroup halted the worker.
     """
 
-    wall_ns: int
-    cpu_ns: int | None = None
-    involuntary_switches: int | None = None
-    others_ns: int | None = None
-    stolen_ns: int | None = None
-    throttled_ns: int | None = None
+    wall_ns: Count
+    cpu_ns: Count | None = None
+    involuntary_switches: Count | None = None
+    others_ns: SignedNs | None = None
+    stolen_ns: Count | None = None
+    throttled_ns: Count | None = None
 
 
 class Block(Turns, frozen=True, kw_only=True):

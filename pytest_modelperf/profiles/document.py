@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.profiler.document import profile_to_json
+from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
+from pytest_modelperf.profiler.document import ProfileJson, profile_to_json
+from pytest_modelperf.profiler.document_reader import read_profile
 from pytest_modelperf.profiler.facts_document import (
     engine_to_json,
     layer_to_json,
@@ -12,7 +21,7 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiles.records import (
     CasePair,
     NamedProfile,
@@ -20,24 +29,88 @@ from pytest_modelperf.profiles.records import (
     SideBySide,
     WorkAndTime,
 )
-from pytest_modelperf.report.document import Json, dump_document, ms, number
-from pytest_modelperf.roofline.document import rooflines_to_json
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.roofline.document import RooflineJson, read_roofline, rooflines_to_json
+from pytest_modelperf.roofline.records import Roofline
+from pytest_modelperf.text.escaping import printable
 
-# That of the document around a profile, which has its own.
+# The schema of the document around a profile. The profile has a schema of its own.
 NAMED_SCHEMA = 1
-DATE_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class NamedProfileJson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kept profile: the content of its file. Only the profile may have keys that are unknown."""
+
+    schema: int
+    name: str
+    date: Annotated[dt.datetime, Meta(tz=True)] | None
+    profile: ProfileJson
 
 
 def dump_named(named: NamedProfile) -> str:
-    """What is kept, and what a kept profile is read from."""
+    """The content of the file of a kept profile."""
     return dump_document(
-        {
-            "schema": NAMED_SCHEMA,
-            "name": named.name,
-            "date": _date(named),
-            "profile": profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
-        }
+        NamedProfileJson(
+            schema=NAMED_SCHEMA,
+            name=named.name,
+            date=_date(named),
+            profile=profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
+        )
     )
+
+
+def read_named(data: bytes, file: DocumentFile) -> NamedProfile:
+    """The kept profile in a file, which is named after it."""
+    document = file.parse(data)
+    file.check_schema(document, NAMED_SCHEMA)
+    profile = document.get("profile")
+    if isinstance(profile, dict):
+        # A profile of a newer schema need not have the keys of this one.
+        file.check_schema(profile, SCHEMA, "profile")
+    found = file.convert(document, NamedProfileJson)
+    if found.name != file.path.stem:
+        raise file.error(
+            f'the name is "{shortened(found.name)}", but the file is {printable(file.path.name)}',
+            "name",
+            "Name the file after the profile that is in it.",
+        )
+    if found.date is None or found.date.utcoffset():
+        raise file.error("expected a time in UTC such as 2026-01-31T12:00:00Z", "date")
+    with _contradictions(file, "profile"):
+        made = read_profile(found.profile)
+    return NamedProfile(
+        name=found.name,
+        date=found.date,
+        profile=made,
+        rooflines=_read_rooflines(found.profile, made, file),
+    )
+
+
+def _read_rooflines(
+    found: ProfileJson, profile: Profile, file: DocumentFile
+) -> dict[str, Roofline]:
+    """The rooflines of the cases that have one, by their ids."""
+    rooflines = {}
+    for index, (kept, case) in enumerate(zip(found.cases, profile.cases, strict=True)):
+        if kept.roofline is None:
+            continue
+        place = f"profile.cases[{index}].roofline"
+        roofline = file.convert(kept.roofline, RooflineJson, place)
+        # The first of a name is meant, as where layers are fused.
+        layers = () if case.counted is None else reversed(case.counted.layers)
+        with _contradictions(file, place):
+            names = {layer.id: layer.name for layer in layers}
+            rooflines[case.case.id] = read_roofline(roofline, names)
+    return rooflines
+
+
+@contextmanager
+def _contradictions(file: DocumentFile, place: str) -> Iterator[None]:
+    """Values of the document at `place` that do not fit together are an error of the file."""
+    try:
+        yield
+    except ContradictionError as error:
+        raise file.error(error.problem, f"{place}.{error.place}") from None
 
 
 def dump_profile_list(found: ProfileList) -> str:
@@ -87,8 +160,8 @@ def dump_work_and_time(found: WorkAndTime) -> str:
     )
 
 
-def _date(named: NamedProfile) -> str | None:
-    return None if named.date is None else named.date.strftime(DATE_FORMAT)
+def _date(named: NamedProfile) -> dt.datetime | None:
+    return None if named.date is None else named.date.replace(microsecond=0)
 
 
 def _entry(named: NamedProfile, found: ProfileList) -> dict[str, Json]:

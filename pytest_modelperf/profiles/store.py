@@ -17,10 +17,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import Advice
+from pytest_modelperf.files.documents import Advice, DocumentFile
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
-from pytest_modelperf.profiles.decode import decode_named
-from pytest_modelperf.profiles.document import dump_named
+from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
 from pytest_modelperf.profiles.records import FLOPS, NamedProfile, Unusable
 from pytest_modelperf.text.escaping import printable
@@ -91,9 +90,7 @@ class ProfileStore(Struct, frozen=True):
 
     def read(self, name: str) -> NamedProfile:
         """The profile of that name; UsageError where there is none, or none that is valid."""
-        data = self._read_bytes(name)
-        with _refused():
-            return decode_named(data, self._file(name), self._advice(name))
+        return read_named(self._read_bytes(name), self._document_file(name))
 
     def read_text(self, name: str) -> str:
         """Its file as it is, with what a newer version may have put into it."""
@@ -143,8 +140,7 @@ class ProfileStore(Struct, frozen=True):
         path = self._file(named.name)
         content = dump_named(named).encode("ascii")
         # What could not be read again is not written.
-        with _refused():
-            decode_named(content, path, self._advice(named.name))
+        read_named(content, self._document_file(named.name))
         with self._alone():
             self.path.mkdir(exist_ok=True)
             remove_leftovers(self.path)
@@ -167,8 +163,10 @@ class ProfileStore(Struct, frozen=True):
 
     def _read_bytes(self, name: str) -> bytes:
         check_name(name)
-        with _refused():
+        try:
             data = read_file(self._file(name), _MAX_BYTES, self._advice(name).broken)
+        except BaselineError as error:
+            raise UsageError(str(error)) from error
         if data is None:
             raise unknown_name(name, (FLOPS, *self.names()), self.command)
         return data
@@ -197,6 +195,9 @@ class ProfileStore(Struct, frozen=True):
                 return None
             return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
 
+    def _document_file(self, name: str) -> DocumentFile:
+        return DocumentFile(self._file(name), self._advice(name), UsageError)
+
     def _advice(self, name: str) -> Advice:
         told = (
             f"Restore it from version control, or remove it with `{self.command} --remove "
@@ -217,15 +218,6 @@ class ProfileStore(Struct, frozen=True):
                 f"{error.strerror or error}. Make room, or make the folder writable, or give "
                 "another with --profile-dir."
             ) from error
-
-
-@contextlib.contextmanager
-def _refused() -> Iterator[None]:
-    """An error of the reader, which baselines have too, as one of what was asked for."""
-    try:
-        yield
-    except BaselineError as error:
-        raise UsageError(str(error)) from error
 
 
 def _time(named: NamedProfile) -> dt.datetime:

@@ -12,10 +12,13 @@ import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
-# A struct stands for the object of its fields.
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | Struct | None"
+# A struct is written as the object of its fields, a date as ISO 8601 has it.
+Json: TypeAlias = (
+    "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | Struct | dt.date | None"
+)
 
 SCHEMA = 1
 

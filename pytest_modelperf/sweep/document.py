@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -13,8 +12,12 @@ from pytest_modelperf.comparing.document import (
     comparison_to_json,
     ratio_interval,
 )
-from pytest_modelperf.profiler.document import profile_to_json
+from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
 from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    LatencyJson,
+    MachineJson,
+    ModelJson,
     engine_to_json,
     latency_to_json,
     machine_to_json,
@@ -47,9 +50,9 @@ class ConfigurationJson(Struct, frozen=True, kw_only=True):
     cores: int
     streams: int
     dims: Mapping[str, int]
-    outcome: str
+    outcome: OutcomeJson
     reason: str | None
-    latency: Mapping[str, Any]
+    latency: LatencyJson
     items_per_second: float | None
     interval: Interval
     rounds: tuple[RoundSpreadJson, ...]
@@ -78,8 +81,8 @@ class ScalingJson(Struct, frozen=True, kw_only=True):
 class SweepSideJson(Struct, frozen=True, kw_only=True):
     """All configurations of one model."""
 
-    model: Mapping[str, Any]
-    engine: Mapping[str, Any]
+    model: ModelJson
+    engine: EngineJson
     configurations: tuple[ConfigurationJson, ...]
     sweet_spot: SweetSpotJson
     scaling: tuple[ScalingJson, ...]
@@ -108,10 +111,10 @@ class SweepJson(Struct, frozen=True, kw_only=True):
     confidence: float | None
     passes: int
     seconds: float | None
-    machine: Mapping[str, Any] | None
+    machine: MachineJson | None
     sides: tuple[SweepSideJson, ...]
     changes: tuple[ConfigurationChangeJson, ...]
-    profile: Mapping[str, Any] | None
+    profile: ProfileJson | None
     comparison: ComparisonJson | None
     notes: tuple[str, ...]
 
@@ -155,14 +158,14 @@ def _side(side: SweepSide) -> SweepSideJson:
 def _configuration(point: SweepPoint) -> ConfigurationJson:
     case = point.configuration.case
     throughput = point.throughput
-    outcome = (point.outcome or Outcome.FAILED).value
+    unmeasured = OutcomeJson((point.outcome or Outcome.FAILED).value)
     return ConfigurationJson(
         id=point.id,
         batch_size=case.batch_size,
         cores=case.cores,
         streams=point.configuration.streams,
         dims=dict(case.dims),
-        outcome="measured" if point.latency is not None else outcome,
+        outcome=unmeasured if point.latency is None else OutcomeJson.MEASURED,
         reason=point.reason,
         latency=latency_to_json(point.latency),
         items_per_second=None if throughput is None else number(throughput.value),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -18,7 +16,15 @@ from pytest_modelperf.comparing.document import (
     case_comparison_to_json,
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
-from pytest_modelperf.profiler.facts_document import latency_to_json, machine_to_json, model_to_json
+from pytest_modelperf.profiler.document import StaticJson
+from pytest_modelperf.profiler.facts_document import (
+    LatencyJson,
+    MachineJson,
+    ModelJson,
+    latency_to_json,
+    machine_to_json,
+    model_to_json,
+)
 from pytest_modelperf.report.document import SCHEMA, dump_document, number
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 
@@ -32,29 +38,12 @@ class SourceJson(Struct, frozen=True, kw_only=True):
     line: int | None
 
 
-class RunStaticJson(Struct, frozen=True, kw_only=True):
-    """The totals that were counted in this run."""
-
-    macs: int
-    elementwise_ops: int
-    flops: int
-    backward_macs: int
-    effective_macs: int | None
-    params: int
-    weight_bytes: int
-    activation_bytes: int
-    peak_activation_bytes: int | None
-    uncounted_ops: Mapping[str, int]
-    coverage: float
-    notes: tuple[str, ...]
-
-
 class RunCaseJson(Struct, frozen=True, kw_only=True):
     """One case of a run: the keys of a case of a comparison, and those of its test."""
 
     test: str
     source: SourceJson
-    model: Mapping[str, Any]
+    model: ModelJson
     batch_size: int
     cores: int
     engine: str | None
@@ -71,8 +60,8 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     outputs: tuple[OutputJson, ...]
     notes: tuple[str, ...]
     confidence: float | None
-    static: RunStaticJson | None
-    latency: Mapping[str, Any] | None
+    static: StaticJson | None
+    latency: LatencyJson | None
     load_ms: float | None
     first_inference_ms: float | None
     peak_rss_bytes: int | None
@@ -123,7 +112,7 @@ class RunJson(Struct, frozen=True, kw_only=True):
     seconds: float | None
     tolerance: float | None
     strict: bool
-    machine: Mapping[str, Any] | None
+    machine: MachineJson | None
     counts: OutcomeCountsJson
     cases: tuple[RunCaseJson, ...]
     baselines: BaselinesJson
@@ -192,9 +181,8 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
     )
 
 
-def _static(static: StoredStatic) -> RunStaticJson:
-    keys = RunStaticJson.__struct_fields__
-    return RunStaticJson(**{key: getattr(static, key) for key in keys})
+def _static(static: StoredStatic) -> StaticJson:
+    return StaticJson(**{key: getattr(static, key) for key in StaticJson.__struct_fields__})
 
 
 def _baselines(report: RunReport) -> BaselinesJson:

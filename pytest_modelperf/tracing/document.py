@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.facts_document import latency_to_json
+import msgspec
+
+from pytest_modelperf.profiler.facts_document import LatencyJson, latency_to_json
 from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms
 from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
 
@@ -40,8 +42,9 @@ def _summary(summary: TraceSummary) -> dict[str, Json]:
     }
 
 
-def _without_rounds(latency: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in latency.items() if key not in _OF_ROUNDS}
+def _without_rounds(latency: LatencyJson) -> dict[str, Json]:
+    found = msgspec.to_builtins(latency)
+    return {key: value for key, value in found.items() if key not in _OF_ROUNDS}
 
 
 def _operator(time: OperatorTime, whole_ns: int) -> dict[str, Json]:

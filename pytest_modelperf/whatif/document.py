@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
 from pytest_modelperf.comparing.document import Interval, OutputJson, output_to_json, ratio_interval
-from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, model_to_json
+from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    MachineJson,
+    ModelJson,
+    engine_to_json,
+    machine_to_json,
+    model_to_json,
+)
 from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.report.document import SCHEMA, dump_document, number
 from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
@@ -69,9 +75,9 @@ class WhatIfJson(Struct, frozen=True, kw_only=True):
     """A model beside its variants."""
 
     schema: int
-    model: Mapping[str, Any]
-    machine: Mapping[str, Any] | None
-    engine: Mapping[str, Any]
+    model: ModelJson
+    machine: MachineJson | None
+    engine: EngineJson
     confidence: float | None
     seconds: float | None
     cases: tuple[WhatIfCaseJson, ...]

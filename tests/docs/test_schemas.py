@@ -19,10 +19,12 @@ PAGES = "\n".join(
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
     "baseline-model": ("## `model.json`, schema 4",),
-    "compare": ("## A comparison",),
+    "compare": ("## A comparison", "## A profile"),
+    "profile": ("## A profile",),
+    "roofline": ("### A roofline",),
     "run": ("## A run", "## A comparison", "## A profile"),
-    "sweep": ("## A sweep", "## A comparison"),
-    "whatif": ("## A what-if", "## A comparison"),
+    "sweep": ("## A sweep", "## A comparison", "## A profile"),
+    "whatif": ("## A what-if", "## A comparison", "## A profile"),
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.profiler.document import dump_profile, profile_to_json
+from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
 from pytest_modelperf.profiler.tables.layers import LayerView
@@ -405,5 +405,5 @@ def test_the_json_of_a_roofline_has_its_figures_and_the_page_names_every_key(
 
 
 def test_a_profile_without_a_roofline_says_null(profile: Profile) -> None:
-    (case,) = json.loads(json.dumps(profile_to_json(profile)))["cases"]
+    (case,) = json.loads(dump_profile(profile))["cases"]
     assert case["roofline"] is None
