@@ -54,14 +54,14 @@ _DIGEST_WORDS = "a SHA-256 digest of 64 hexadecimal digits"
 Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
 
 
-class Advice(Struct, frozen=True):
+class FileAdvice(Struct, frozen=True):
     """What to do about a broken file, and about one with the conflict markers of a merge."""
 
     broken: str
     conflict: str
 
 
-OF_BASELINE = Advice(
+OF_BASELINE = FileAdvice(
     broken="Restore it from version control, or record it anew with "
     "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
     conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
@@ -93,7 +93,7 @@ class DocumentFile(Struct, frozen=True):
     """A file that holds a document: what its errors are, name and advise."""
 
     path: Path
-    advice: Advice = OF_BASELINE
+    advice: FileAdvice = OF_BASELINE
     refusal: type[ModelPerfError] = BaselineError
 
     def error(self, problem: str, place: str = "", advice: str | None = None) -> ModelPerfError:

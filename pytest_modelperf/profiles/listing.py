@@ -9,7 +9,7 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
 from pytest_modelperf.profiles.place import is_function
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, Unusable
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, UnusableProfile
 from pytest_modelperf.profiles.store import ProfileStore
 
 
@@ -34,7 +34,7 @@ def list_profiles(
         except ModelPerfError as error:
             if not contents.kept and not contents.unusable:
                 raise
-            unusable.insert(0, Unusable(FLOPS, str(error)))
+            unusable.insert(0, UnusableProfile(FLOPS, str(error)))
     return ProfileList(
         model=store.model,
         flops=flops,

@@ -33,7 +33,7 @@ class NamedProfile(Struct, frozen=True, kw_only=True):
         return self.date is None
 
 
-class Unusable(Struct, frozen=True):
+class UnusableProfile(Struct, frozen=True):
     """What was to be listed and cannot be, and why."""
 
     name: str
@@ -52,12 +52,12 @@ class ProfileList(Struct, frozen=True, kw_only=True):
     model: str
     flops: NamedProfile | None
     kept: tuple[NamedProfile, ...]
-    unusable: tuple[Unusable, ...] = ()
+    unusable: tuple[UnusableProfile, ...] = ()
     older: frozenset[str] | None = None
     folder: str | None = None
 
 
-class Unlike(Struct, frozen=True, kw_only=True):
+class DifferentCondition(Struct, frozen=True, kw_only=True):
     """Something that was not the same when two profiles were measured."""
 
     what: str
@@ -99,7 +99,7 @@ class SideBySide(Struct, frozen=True, kw_only=True):
     after: NamedProfile
     pairs: tuple[CasePair, ...]
     single: tuple[tuple[str, Case], ...]
-    unlike: tuple[Unlike, ...]
+    unlike: tuple[DifferentCondition, ...]
 
 
 class WorkAndTime(Struct, frozen=True, kw_only=True):

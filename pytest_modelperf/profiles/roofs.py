@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-
-from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.roofline.records import Peaks, Roofline, theoretical_roofs
+from pytest_modelperf.roofline.records import Peaks, Roofline, Rooflines, theoretical_roofs
 from pytest_modelperf.roofline.store import find_peaks
-
-
-class TheoreticalRooflines(Struct, frozen=True):
-    """The roofline of each case, by its id, and why some have none."""
-
-    by_case: Mapping[str, Roofline] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def find_theoretical_rooflines(
     counted: Profile, machine: MachineFacts, folder: Path, engine: str
-) -> TheoreticalRooflines:
+) -> Rooflines:
     """Every counted case under the peaks that are kept of this machine; nothing is measured.
 
     Peaks are of an engine on so many cores. Of several versions and options of an engine the
@@ -38,7 +28,7 @@ def find_theoretical_rooflines(
             notes[_why_none(case, counted.model, machine, engine)] = None
         else:
             found[case.case.id] = theoretical_roofs(case.static, peaks)
-    return TheoreticalRooflines(found, tuple(notes))
+    return Rooflines(found, tuple(notes))
 
 
 def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engine: str) -> str:

@@ -13,9 +13,9 @@ from pytest_modelperf.profiles.records import (
     ENGINE,
     MODEL_FILE,
     CasePair,
+    DifferentCondition,
     NamedProfile,
     SideBySide,
-    Unlike,
     WorkAndTime,
 )
 from pytest_modelperf.text.escaping import printable
@@ -96,10 +96,10 @@ def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
 # -- what was not the same
 
 
-def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Unlike, ...]:
+def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[DifferentCondition, ...]:
     """What differs; what one side does not tell is not known to differ."""
     return tuple(
-        Unlike(what=what, before=text, after=after[what])
+        DifferentCondition(what=what, before=text, after=after[what])
         for what, text in before.items()
         if what in after and after[what] != text
     )

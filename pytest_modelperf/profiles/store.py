@@ -17,11 +17,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import Advice, DocumentFile
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
 from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, Unusable
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
 from pytest_modelperf.text.escaping import printable
 
 SUFFIX = ".json"
@@ -33,7 +33,7 @@ class Contents(Struct, frozen=True):
     """The profiles of a model that can be read, the first kept first; and those that cannot."""
 
     kept: tuple[NamedProfile, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableProfile, ...]
 
 
 class ProfileStore(Struct, frozen=True):
@@ -73,7 +73,7 @@ class ProfileStore(Struct, frozen=True):
 
     def read_all(self) -> Contents:
         kept: list[NamedProfile] = []
-        unusable: list[Unusable] = []
+        unusable: list[UnusableProfile] = []
         for file in sorted(self._files()):
             name = file.removesuffix(SUFFIX)
             try:
@@ -84,7 +84,7 @@ class ProfileStore(Struct, frozen=True):
                     )
                 kept.append(self.read(name))
             except ModelPerfError as error:
-                unusable.append(Unusable(name, str(error)))
+                unusable.append(UnusableProfile(name, str(error)))
         kept.sort(key=lambda named: (_time(named), named.name))
         return Contents(tuple(kept), tuple(unusable))
 
@@ -198,12 +198,12 @@ class ProfileStore(Struct, frozen=True):
     def _document_file(self, name: str) -> DocumentFile:
         return DocumentFile(self._file(name), self._advice(name), UsageError)
 
-    def _advice(self, name: str) -> Advice:
+    def _advice(self, name: str) -> FileAdvice:
         told = (
             f"Restore it from version control, or remove it with `{self.command} --remove "
             f"{printable(name)}` and measure again."
         )
-        return Advice(broken=told, conflict=told)
+        return FileAdvice(broken=told, conflict=told)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -7,8 +7,7 @@ kernels of little models reach in the quietest of several short blocks.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TypeAlias, TypeVar
@@ -41,6 +40,7 @@ from pytest_modelperf.roofline.records import (
     KernelWork,
     Peaks,
     Roofline,
+    Rooflines,
     kernel_works,
     place_layers,
     same_precision,
@@ -58,7 +58,7 @@ _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
-class Effort(Struct, frozen=True, kw_only=True):
+class PeakEffort(Struct, frozen=True, kw_only=True):
     """What is run to measure peaks.
 
     `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
@@ -73,15 +73,8 @@ class Effort(Struct, frozen=True, kw_only=True):
     block_ns: int = 40_000_000
 
 
-EFFORT = Effort()
+EFFORT = PeakEffort()
 MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
-
-
-class Rooflines(Struct, frozen=True):
-    """The roofline of each case that has one, by its id, and what is to be said of the rest."""
-
-    by_case: Mapping[str, Roofline] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where they are kept
@@ -97,61 +90,75 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
 
     `measure` does so; None: `measure_peaks`.
     """
-    measure = measure or measure_peaks
+    machine = profile.machine or MachineFacts()
+    finder = _PeakFinder(machine, setup, folder, measure or measure_peaks, anew=measures_anew)
     found: dict[str, Roofline] = {}
-    notes: dict[str, None] = {}
-    known: list[Peaks] = []
     for number, case in enumerate(profile.cases, 1):
-        if case.measured is None or case.measured.layer_times is None:
-            if case.measured is not None:
-                notes[f"{case.case.id}: no roofline, for there are no times of its layers"] = None
+        if case.measured is None:
             continue
-        machine = profile.machine or MachineFacts()
-        engine, cores = case.measured.engine, case.case.cores
-        peaks = next((p for p in known if p.are_of(machine.key, engine, cores)), None)
+        if case.measured.layer_times is None:
+            finder.note(f"{case.case.id}: no roofline, for there are no times of its layers")
+            continue
+        place = Place(case.case, number, len(profile.cases), watch)
+        try:
+            found[case.case.id] = place_layers(case, finder.peaks_of(case.measured.engine, place))
+        except MeasureError as error:
+            finder.note(f"{case.case.id}: no roofline: {error}")
+    return Rooflines(found, finder.notes)
+
+
+class _PeakFinder:
+    """Finds the peaks of a machine, for one engine and core count after another.
+
+    Peaks that are not kept yet, or are to be measured anew, are measured once and kept.
+    """
+
+    def __init__(
+        self,
+        machine: MachineFacts,
+        setup: Setup,
+        folder: Path,
+        measure: MeasurePeaks,
+        *,
+        anew: bool,
+    ) -> None:
+        self._machine = machine
+        self._setup = setup
+        self._folder = folder
+        self._measure = measure
+        self._anew = anew
+        self._known: list[Peaks] = []
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    def note(self, text: str | None) -> None:
+        if text:
+            self._notes[text] = None
+
+    def peaks_of(self, engine: EngineFacts, place: Place) -> Peaks:
+        """The peaks of the engine on the cores of the case; MeasureError if it runs nothing."""
+        cores = place.case.cores
+        known = self._first(self._known, engine, cores)
+        if known is not None:
+            return known
+        kept = find_peaks(self._folder, self._machine.key)
+        peaks = None if self._anew else self._first(kept.peaks, engine, cores)
         if peaks is None:
-            place = Place(case.case, number, len(profile.cases), watch)
-            try:
-                measure_these = partial(measure, machine.key, engine, setup, place)
-                kept = _find_or_measure(
-                    machine, engine, cores, folder, measure_these, measures_anew=measures_anew
-                )
-            except MeasureError as error:
-                notes[f"{case.case.id}: no roofline: {error}"] = None
-                continue
-            peaks = kept.peaks
-            notes.update(dict.fromkeys(kept.notes))
-            known.append(peaks)
-        found[case.case.id] = place_layers(case, peaks)
-    return Rooflines(found, tuple(notes))
+            peaks = self._measure(self._machine.key, engine, self._setup, place)
+            self.note(kept.note)
+            self.note(keep_peaks(self._folder, peaks))
+        self._known.append(peaks)
+        return peaks
 
-
-class _Found(Struct, frozen=True):
-    peaks: Peaks
-    notes: tuple[str, ...] = ()
-
-
-def _find_or_measure(  # noqa: PLR0913  # whose peaks, how to measure, where to keep them
-    machine: MachineFacts,
-    engine: EngineFacts,
-    cores: int,
-    folder: Path,
-    measure: Callable[[], Peaks],
-    *,
-    measures_anew: bool,
-) -> _Found:
-    """The peaks that are kept; those that are measured now, and kept from now on."""
-    found = find_peaks(folder, machine.key)
-    kept = next((p for p in found.peaks if p.are_of(machine.key, engine, cores)), None)
-    if kept is not None and not measures_anew:
-        return _Found(kept)
-    peaks = measure()
-    note = keep_peaks(folder, peaks)
-    return _Found(peaks, tuple(filter(None, (found.note, note))))
+    def _first(self, peaks: Sequence[Peaks], engine: EngineFacts, cores: int) -> Peaks | None:
+        return next((p for p in peaks if p.are_of(self._machine.key, engine, cores)), None)
 
 
 def measure_peaks(
-    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: Effort = EFFORT
+    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: PeakEffort = EFFORT
 ) -> Peaks:
     """The most that the engine gets out of this machine; MeasureError where it runs nothing.
 
@@ -212,7 +219,7 @@ class _Products(Struct):
     runs_as: dict[str, str] = field(default_factory=dict)
 
 
-def _find_products(bench: _Bench, effort: Effort) -> _Products:
+def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
     """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None

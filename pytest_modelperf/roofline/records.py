@@ -195,6 +195,13 @@ class Roofline(Struct, frozen=True, kw_only=True):
         return math.fsum(gains) if gains else None
 
 
+class Rooflines(Struct, frozen=True):
+    """The roofline of each case that has one, by its id, and why the others have none."""
+
+    by_case: Mapping[str, Roofline] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
 class KernelWork(Struct, frozen=True):
     """The layer that a kernel's time is shown at, what the kernel did, and how long it took.
 

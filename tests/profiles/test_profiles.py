@@ -36,7 +36,7 @@ from pytest_modelperf.profiles.place import (
     model_folder,
     project_root,
 )
-from pytest_modelperf.profiles.records import NamedProfile, ProfileList, Unusable
+from pytest_modelperf.profiles.records import NamedProfile, ProfileList, UnusableProfile
 from pytest_modelperf.profiles.side_by_side import put_beside_work, put_side_by_side
 from pytest_modelperf.profiles.store import ProfileStore
 from pytest_modelperf.profiles.text import (
@@ -702,7 +702,7 @@ def test_the_list_as_text() -> None:
         model="classifier.onnx",
         flops=NamedProfile(name="flops", date=None, profile=static_classifier((1, 8))),
         kept=(named(some), named(timed(3, cores=4), "four-cores", LATER)),
-        unusable=(Unusable("broken", "broken.json, line 1: no valid JSON."),),
+        unusable=(UnusableProfile("broken", "broken.json, line 1: no valid JSON."),),
         older=frozenset({"baseline"}),
     )
     assert render_list(found, TextStyle(100)) == snapshot("""\

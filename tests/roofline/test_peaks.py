@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts, Progress
 from pytest_modelperf.profiler.preparation import Place
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.roofline.peaks import MEASURING, Effort, find_rooflines, measure_peaks
+from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_rooflines, measure_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import FOLDER_VARIABLE, find_peaks
 from tests.support.command import run
@@ -30,7 +30,9 @@ MODEL = "g (float[64,64] x) => (float[64,32] y) { [linear] y = MatMul(x, w) }"
 
 
 # Models so small that nothing takes long.
-QUICK = Effort(sizes=(SIZE, 2 * SIZE), memory_bytes=(MIB, 2 * MIB), passes=1, block_ns=1_000_000)
+QUICK = PeakEffort(
+    sizes=(SIZE, 2 * SIZE), memory_bytes=(MIB, 2 * MIB), passes=1, block_ns=1_000_000
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ def place(steps: list[str] | None = None) -> Place:
     return Place(Case(1, 1), 1, 1, watch)
 
 
-def measured_by(engine: str, effort: Effort = QUICK) -> Peaks:
+def measured_by(engine: str, effort: PeakEffort = QUICK) -> Peaks:
     setup = Setup(engine=BUILT_IN[engine])
     return measure_peaks("key", EngineFacts(engine, "1"), setup, place(), effort)
 

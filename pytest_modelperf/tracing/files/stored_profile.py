@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.documents import (
-    Advice,
     Count,
     DocumentFile,
     DurationMs,
     DurationNs,
+    FileAdvice,
     SignedMs,
 )
 from pytest_modelperf.files.reading import require_file
@@ -49,7 +49,7 @@ _OTHERS = {
 }
 
 _EXPECTED = "Expected what `modelperf profile MODEL --json F` writes, or a profile of ONNX Runtime."
-_ADVICE = Advice(broken=_EXPECTED, conflict=_EXPECTED)
+_ADVICE = FileAdvice(broken=_EXPECTED, conflict=_EXPECTED)
 
 
 class TracedModel(Struct, frozen=True):
