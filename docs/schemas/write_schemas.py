@@ -17,6 +17,7 @@ from pytest_modelperf.profiler.document import ProfileJson
 from pytest_modelperf.roofline.document import RooflineJson
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
+from pytest_modelperf.tracing.document import TraceTotalsJson
 from pytest_modelperf.whatif.document import WhatIfJson
 
 HERE = Path(__file__).parent
@@ -31,6 +32,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "roofline": RooflineJson,
     "run": RunJson,
     "sweep": SweepJson,
+    "trace": TraceTotalsJson,
     "whatif": WhatIfJson,
 }
 

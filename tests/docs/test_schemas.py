@@ -24,6 +24,7 @@ SECTIONS = {
     "roofline": ("### A roofline",),
     "run": ("## A run", "## A comparison", "## A profile"),
     "sweep": ("## A sweep", "## A comparison", "## A profile"),
+    "trace": ("## A trace", "## A profile"),
     "whatif": ("## A what-if", "## A comparison", "## A profile"),
 }
 
@@ -50,7 +51,7 @@ def without_order(schema: object) -> object:
         return [without_order(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: without_order(value) for key, value in schema.items()}
+    found: dict[str, Any] = {key: without_order(value) for key, value in schema.items()}
     if "anyOf" in found:
         found["anyOf"] = sorted(found["anyOf"], key=str)
     return found
