@@ -13,6 +13,7 @@ import msgspec
 
 from pytest_modelperf.baselines.document import MachineFile, ModelFile
 from pytest_modelperf.comparing.document import ComparisonJson
+from pytest_modelperf.profiler.doctor_document import CheckupsJson
 from pytest_modelperf.profiler.document import ProfileJson
 from pytest_modelperf.roofline.document import RooflineJson
 from pytest_modelperf.sweep.document import SweepJson
@@ -28,6 +29,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineFile,
     "baseline-model": ModelFile,
     "compare": ComparisonJson,
+    "doctor": CheckupsJson,
     "profile": ProfileJson,
     "roofline": RooflineJson,
     "run": RunJson,

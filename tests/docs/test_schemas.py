@@ -20,6 +20,7 @@ SECTIONS = {
     "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
     "baseline-model": ("## `model.json`, schema 4",),
     "compare": ("## A comparison", "## A profile"),
+    "doctor": ("## A checkup", "## A profile"),
     "profile": ("## A profile",),
     "roofline": ("### A roofline",),
     "run": ("## A run", "## A comparison", "## A profile"),
