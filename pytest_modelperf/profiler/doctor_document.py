@@ -67,7 +67,7 @@ class CheckupsJson(Struct, frozen=True, kw_only=True):
 
 
 def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
-    """The checkups of a machine, as JSON text."""
+    """The checkups as JSON text."""
     return dump_document(
         CheckupsJson(
             schema=SCHEMA,

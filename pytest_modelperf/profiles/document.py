@@ -1,4 +1,4 @@
-"""Profiles that are kept under names as JSON: one, the list of a model's, and two side by side."""
+"""Kept profiles as JSON: one of them, the list of a model, and two side by side."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _read_rooflines(
             continue
         place = f"profile.cases[{index}].roofline"
         roofline = file.convert(kept.roofline, RooflineJson, place)
-        # The first of a name is meant, as where layers are fused.
+        # Of several layers with one id the first is meant, as where layers are fused.
         layers = () if case.counted is None else reversed(case.counted.layers)
         with _contradictions(file, place):
             names = {layer.id: layer.name for layer in layers}
@@ -106,7 +106,7 @@ def _read_rooflines(
 
 @contextmanager
 def _contradictions(file: DocumentFile, place: str) -> Iterator[None]:
-    """Values of the document at `place` that do not fit together are an error of the file."""
+    """Turn a ContradictionError at `place` into an error of the file."""
     try:
         yield
     except ContradictionError as error:

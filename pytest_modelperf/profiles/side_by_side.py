@@ -1,4 +1,4 @@
-"""Two kept profiles side by side, and one beside what it counted."""
+"""Two kept profiles side by side, and the times of one beside its counts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pytest_modelperf.profiles.records import (
 from pytest_modelperf.text.escaping import printable
 
 _DIGITS = 12
-# Two runs that did not take turns show no difference, whatever the intervals of each: this one
-# holds every ratio.
+# Two runs that did not take turns prove no difference, whatever their intervals. This interval
+# contains every ratio.
 _NOT_SHOWN = (0.0, math.inf)
 
 
 def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
-    """The cases that both have; where they share none and have one each, these two."""
+    """The cases that both have. If they share none and have one each, these two are paired."""
     old, new = _measured(before), _measured(after)
     shared = [case_id for case_id in old if case_id in new]
     chosen = [(old[case_id], new[case_id]) for case_id in shared]
@@ -58,7 +58,7 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
 
 
 def put_beside_work(kept: NamedProfile) -> WorkAndTime:
-    """What each case counted, against its times."""
+    """The counts of each case beside its times."""
     cases = [case for case in kept.profile.cases if case.counted is not None and _has_times(case)]
     if not cases:
         raise UsageError(
@@ -79,7 +79,7 @@ def _has_times(case: CaseProfile) -> bool:
 
 def _ids(named: NamedProfile) -> str:
     measured = ", ".join(map(printable, _measured(named)))
-    return f"{named.name} has {measured or 'none that was measured'}"
+    return f"{named.name} has {measured or 'no measured case'}"
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
@@ -97,7 +97,7 @@ def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
 
 
 def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[DifferentCondition, ...]:
-    """What differs; what one side does not tell is not known to differ."""
+    """The conditions that differ; one that is unknown on a side is left out."""
     return tuple(
         DifferentCondition(what=what, before=text, after=after[what])
         for what, text in before.items()
@@ -106,7 +106,7 @@ def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Differ
 
 
 def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, str]:
-    """What may make the times of one file differ, and which file it was, as far as it is known."""
+    """The known conditions of a measurement that can change its times, and its model file."""
     model, machine = named.profile.model, named.profile.machine
     engines = dict.fromkeys(_engine(case.measured.engine) for case in cases if case.measured)
     found = {

@@ -1,8 +1,8 @@
-"""The folder of a model's profiles: which there are, what one says, keeping and removing.
+"""The folder of a model's profiles: listing, reading, keeping and removing them.
 
     profiles/<model>/<name>.json
 
-Whoever reads takes no lock: a file is there whole or not at all.
+Readers take no lock: a file is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfi
 from pytest_modelperf.text.escaping import printable
 
 SUFFIX = ".json"
-# The samples of a case are some 100 kB, of which a profile may have many.
+# The samples of a case take some 100 kB, and a profile may have many cases.
 _MAX_BYTES = 256 << 20
 
 
 class Contents(Struct, frozen=True):
-    """The profiles of a model that can be read, the first kept first; and those that cannot."""
+    """The readable profiles of a model, oldest first, and the unusable ones."""
 
     kept: tuple[NamedProfile, ...]
     unusable: tuple[UnusableProfile, ...]
 
 
 class ProfileStore(Struct, frozen=True):
-    """The profiles of one model, which need not have a folder yet.
+    """The profiles of one model; its folder need not exist yet.
 
-    `model` is how it was typed, and `is_elsewhere` that the folder of all was typed too: messages
-    say what to type.
+    `model` is the name as it was typed; `is_elsewhere` says whether the folder of all profiles was
+    typed too. Messages use both in the commands that they advise.
     """
 
     root: Path
@@ -50,7 +50,7 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The folder of the model; UsageError where it is a link, which could lead anywhere."""
+        """The folder of the model; UsageError if it is a link, which could lead anywhere."""
         path = self.root / self.folder
         if path.is_symlink():
             raise UsageError(
@@ -61,14 +61,14 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """What lists these profiles."""
+        """The command that lists these profiles."""
         words = ["modelperf", "profiles", self.model]
         if self.is_elsewhere:
             words += ["--profile-dir", str(self.root)]
         return printable(shlex.join(words))
 
     def names(self) -> tuple[str, ...]:
-        """The names of all profiles, whether they can be read or not."""
+        """The names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
     def read_all(self) -> Contents:
@@ -89,15 +89,15 @@ class ProfileStore(Struct, frozen=True):
         return Contents(tuple(kept), tuple(unusable))
 
     def read(self, name: str) -> NamedProfile:
-        """The profile of that name; UsageError where there is none, or none that is valid."""
+        """The profile of that name; UsageError if there is none, or if it is not valid."""
         return read_named(self._read_bytes(name), self._document_file(name))
 
     def read_text(self, name: str) -> str:
-        """Its file as it is, with what a newer version may have put into it."""
+        """The text of its file, with any keys that a newer version wrote into it."""
         return self._read_bytes(name).decode("utf-8")
 
     def check_there(self, names: Sequence[str]) -> None:
-        """UsageError for the first name that nothing is kept under."""
+        """Raise a UsageError for the first name without a kept profile."""
         known = self.names()
         for name in names:
             check_name(name)
@@ -105,7 +105,7 @@ class ProfileStore(Struct, frozen=True):
                 raise unknown_name(name, known, self.command)
 
     def check_free(self, name: str, *, replaces: bool = False) -> None:
-        """UsageError where something is kept that this would replace, or could be taken for it.
+        """Raise a UsageError if a kept profile has this name, or differs only in capitals.
 
         Some file systems do not tell `a` from `A`, and a project may be on several.
         """
@@ -123,7 +123,7 @@ class ProfileStore(Struct, frozen=True):
                 )
 
     def check_writable(self) -> None:
-        """OutputError where nothing could be kept, before minutes are spent on measuring."""
+        """Raise an OutputError if nothing can be kept, before minutes are spent on measuring."""
         there = next(p for p in (self.path, *self.path.parents) if p.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             raise OutputError(
@@ -132,14 +132,14 @@ class ProfileStore(Struct, frozen=True):
             )
 
     def keep(self, named: NamedProfile, *, replaces: bool = False) -> dt.datetime | None:
-        """Write a profile, and return the date of the one that it replaced; None of none.
+        """Write a profile, and return the date of the replaced one; None: there was none.
 
-        One that cannot be read is replaced like any other, and has the date of its file.
+        An unreadable profile is replaced like any other. Its date is the date of its file.
         """
         check_name(named.name)
         path = self._file(named.name)
         content = dump_named(named).encode("ascii")
-        # What could not be read again is not written.
+        # A profile that could not be read again is not written.
         read_named(content, self._document_file(named.name))
         with self._alone():
             self.path.mkdir(exist_ok=True)
@@ -150,7 +150,7 @@ class ProfileStore(Struct, frozen=True):
         return before
 
     def remove(self, name: str) -> None:
-        """Take a profile away, whether it can be read or not."""
+        """Remove a profile, readable or not."""
         check_name(name)
         with self._alone():
             try:
@@ -158,7 +158,7 @@ class ProfileStore(Struct, frozen=True):
             except FileNotFoundError:
                 raise unknown_name(name, self.names(), self.command) from None
             with contextlib.suppress(OSError):
-                # What else lies in it stays.
+                # Other files in the folder stay.
                 self.path.rmdir()
 
     def _read_bytes(self, name: str) -> bytes:
@@ -175,7 +175,7 @@ class ProfileStore(Struct, frozen=True):
         return self.path / f"{name}{SUFFIX}"
 
     def _files(self) -> tuple[str, ...]:
-        """What lies in the folder. Hidden files are those of a writer, or of no concern."""
+        """The names in the folder. Hidden files belong to a writer, or are of no concern."""
         try:
             return tuple(p.name for p in self.path.iterdir() if not p.name.startswith("."))
         except FileNotFoundError:
@@ -207,7 +207,7 @@ class ProfileStore(Struct, frozen=True):
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Writers take turns; what the file system refuses is an OutputError."""
+        """Hold the lock that writers share; an error of the file system becomes an OutputError."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with locked(self.root):

@@ -1,7 +1,7 @@
 """The peaks of a machine, measured by short runs of the engine itself, and kept for the next time.
 
-What a layer takes is told by the engine's own clock of its kernels, so a peak is too: what the
-kernels of little models reach in the quietest of several short blocks.
+The time of a layer comes from the engine's own clock of its kernels, and so do the peaks: they are
+the rates that the kernels of small models reach in the quietest of several short blocks.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 MEASURING = "measuring the machine's peaks"
 
 MIN_RUNS, MAX_RUNS = 3, 25
-# The clock of a profile is too coarse for what takes less time.
+# Moving fewer bytes takes less time than the clock of a profile resolves.
 FEWEST_BYTES = 1 << 18
-# Twice the size of a square product.
+# A square product of twice the size takes this many times as many operations.
 _TIMES_AS_MANY = 8
 _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
 class PeakEffort(Struct, frozen=True, kw_only=True):
-    """What is run to measure peaks.
+    """The models that are run to measure peaks, and how often.
 
-    `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
-    quick; `memory_bytes` go from what stays in any cache near a core to what stays in hardly any.
-    A neighbour rarely disturbs all of the `passes`.
+    `sizes` are the rows and columns of the matrices that are multiplied; larger ones are left out
+    once a product is slow. `memory_bytes` go from sizes that fit into any cache to sizes that fit
+    into hardly any. A neighbour rarely disturbs all of the `passes`.
     """
 
     precisions: tuple[str, ...] = PRODUCTS
@@ -88,7 +88,7 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
 ) -> Rooflines:
     """Every measured case under the peaks of its machine, which are measured if none are kept.
 
-    `measure` does so; None: `measure_peaks`.
+    `measure` measures them; None: `measure_peaks`.
     """
     machine = profile.machine or MachineFacts()
     finder = _PeakFinder(machine, setup, folder, measure or measure_peaks, anew=measures_anew)
@@ -160,9 +160,9 @@ class _PeakFinder:
 def measure_peaks(
     machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: PeakEffort = EFFORT
 ) -> Peaks:
-    """The most that the engine gets out of this machine; MeasureError where it runs nothing.
+    """The peaks of the engine on this machine; MeasureError if it runs nothing.
 
-    A precision in which it refuses the product, or which it computes in another one, has no peak.
+    A precision has no peak if the engine refuses the product or computes it in another precision.
     """
     cores = place.case.cores
     with alone_at(place), start_on(setup, cores) as worker:
@@ -184,7 +184,7 @@ def measure_peaks(
             _raise(bytes_per_second, kernel.work.nbytes, kernel.work.nbytes, kernel.ns)
     if not bytes_per_second:
         raise MeasureError(
-            f"{engine.name} does not tell what the bandwidth of memory follows from."
+            f"{engine.name} does not tell the times from which the bandwidth of memory follows."
         )
     return Peaks(
         machine_key=machine_key,
@@ -208,19 +208,19 @@ def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float) -> None:
 
 
 def _precision(kernel: KernelWork) -> str:
-    """What it computed in; where the engine does not tell, what the product is written in."""
+    """The precision of the computation; if the engine does not tell it, of the product."""
     return kernel.precision or same_precision(kernel.layer.precision) or ""
 
 
 class _Products(Struct):
-    """The products that tell a peak, and what the engine computes each precision in."""
+    """The products that give a peak, and the precision that each is computed in."""
 
     products: list[_Loaded] = field(default_factory=list)
     runs_as: dict[str, str] = field(default_factory=dict)
 
 
 def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
-    """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
+    """The products of all sizes that are quick, in all precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None
     for written in effort.precisions:
@@ -247,7 +247,7 @@ def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
 
 
 class _Loaded(Struct, frozen=True):
-    """A model that the worker has the file of, and the inputs under this name."""
+    """A model whose file and inputs the worker has; `feed` is the name of the inputs."""
 
     model: Model
     path: str
@@ -255,14 +255,14 @@ class _Loaded(Struct, frozen=True):
 
 
 class _Block(Struct, frozen=True):
-    """How long a run took on average, and what its kernels did."""
+    """The mean time of a run, and the work of its kernels."""
 
     mean_ns: float
     kernels: tuple[KernelWork, ...]
 
 
 class _Bench:
-    """A worker that runs little models, each block in a session of its own."""
+    """A worker that runs small models, each block in a session of its own."""
 
     def __init__(self, worker: ProcessWorker, setup: Setup, cores: int, block_ns: int) -> None:
         self._worker = worker
@@ -282,10 +282,10 @@ class _Bench:
         return _Loaded(model, str(subject.model), feed)
 
     def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """What each kernel did in a short block; MeasureError where the engine tells none.
+        """The work of each kernel in a short block; MeasureError if the engine tells none.
 
-        Of all blocks of a model the one that took least is kept. An engine may tell averages:
-        one disturbed run in a block makes the times of all its kernels wrong.
+        The quietest block of each model is kept. An engine may tell averages: one disturbed run
+        in a block makes the times of all its kernels wrong.
         """
         answers = self._worker.ask(
             "layers",
@@ -311,5 +311,5 @@ class _Bench:
         return block.kernels
 
     def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """Those of its quietest block."""
+        """The kernels of the model in its quietest block."""
         return self._quietest[loaded.feed].kernels

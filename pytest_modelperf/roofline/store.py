@@ -1,6 +1,6 @@
 """The folder in which the peaks of machines are kept, one file for each kind of machine.
 
-It is a cache: what cannot be read is measured anew, and said to be.
+It is a cache: peaks that cannot be read are measured anew, and a note says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
 
 SCHEMA = 2
-# Names a folder of one's own.
+# The variable that names another folder.
 FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
 # No peaks take more than a few kilobytes.
@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 20
 
 
 class KeptPeaks(Struct, frozen=True):
-    """The peaks in a file, and why there are none where there should be some."""
+    """The peaks in a file, and a note if they cannot be read."""
 
     peaks: tuple[Peaks, ...] = ()
     note: str | None = None
@@ -49,12 +49,12 @@ class _NewerError(Exception):
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> Path:
-    """Where this user's caches are, and there the folder of peaks."""
+    """The folder of peaks among the caches of this user."""
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own) / "peaks"
     named = environment.get(_XDG_VARIABLE, "")
-    # As its specification says, a relative path is not heeded.
+    # Its specification says to ignore a relative path.
     if named and Path(named).is_absolute():
         folder = Path(named)
     elif system == "darwin":
@@ -65,7 +65,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.
 
 
 def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
-    """All that is kept of a machine; whatever is wrong with the file is a note."""
+    """All kept peaks of a machine; a problem with the file becomes a note."""
     path = _path(folder, machine_key)
     name = printable(str(path))
     try:

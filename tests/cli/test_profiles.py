@@ -319,7 +319,9 @@ def test_another_model_under_the_same_path_is_marked(project: Path) -> None:
     save(model, seed=1)
     assert document_of(model=model)["profiles"][1]["is_older_model"] is True
     assert names(profiles(model=model).out) == ["flops", "old *"]
-    assert "of another file than the model is now" in profiles("--show", "old", model=model).out
+    assert (
+        "of another model file than the present one" in profiles("--show", "old", model=model).out
+    )
     # What was kept of a model that is gone is still there.
     Path(model).unlink()
     listed = profiles(model=model)

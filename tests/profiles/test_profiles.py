@@ -649,7 +649,7 @@ def test_one_case_each_is_a_pair_whatever_they_are() -> None:
     with pytest.raises(UsageError, match="no case in common: a has b1-c1; all has b8-c1, b8-c2"):
         put_side_by_side(named(timed(5), "a"), named(others, "all"))
     nothing = replace(timed(5), cases=())
-    with pytest.raises(UsageError, match=r"a has b1-c1; none has none that was measured\. Measure"):
+    with pytest.raises(UsageError, match=r"a has b1-c1; none has no measured case\. Measure"):
         put_side_by_side(named(timed(5), "a"), named(nothing, "none"))
 
 
@@ -716,7 +716,7 @@ flops       always there      1                                442.5 k     618
 baseline *  2026-01-31        1      1         4.990    200.4  442.5 k     618
                               2      1        failed
 four-cores  2026-02-02        1      4         2.994    334.0  442.5 k     618
-* measured of another file than the model is now
+* measured of another model file than the present one
 engine: onnxruntime 1.31.1
 instruction sets: avx2 avx512f avx512_vnni
 
@@ -733,7 +733,7 @@ flops       always there      1                                442.5 k     618
 baseline *  2026-01-31        1      1         4.990    200.4  442.5 k     618
                               2      1        failed
 four-cores  2026-02-02        1      4         2.994    334.0  442.5 k     618
-* measured of another file than the model is now
+* measured of another model file than the present one
 engine: onnxruntime 1.31.1
 instruction sets: avx2 avx512f avx512_vnni
 

@@ -352,8 +352,8 @@ linear  MatMul  0.003    0.000   >100 %  compute   50.00  40.00  4.000  12.50
 total           0.003    0.000  100.0 %
 roof: the GMAC/s that its MACs and bytes allow at these peaks; share: of the
 roof, or, without MACs, of the bandwidth
->100 %: 1 layer faster than these peaks, of which the true ones are at least
-50.00 GMAC/s of float32; `modelperf profile --measure-peaks` measures them anew
+>100 %: 1 layer faster than these peaks; the true peaks are at least 50.00
+GMAC/s of float32; `modelperf profile --measure-peaks` measures them anew
 """)
 
 
