@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from pytest_modelperf.baselines.records import Change, Plan, StoredStatic, Value
+from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan, Value
 from pytest_modelperf.comparing.document import (
     LayerChangeJson,
     LayerTypeChangeJson,
@@ -194,7 +194,7 @@ def _baselines(report: RunReport) -> BaselinesJson:
     )
 
 
-def _change(plan: Plan, change: Change) -> BaselineChangeJson:
+def _change(plan: UpdatePlan, change: BaselineChange) -> BaselineChangeJson:
     return BaselineChangeJson(
         baseline=plan.name,
         case=change.case,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
-from pytest_modelperf.comparing.layer_pairs import Limits, match_layers
+from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.graph.structure import Plan, PlanNode
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
@@ -127,7 +127,7 @@ def test_what_moved_is_found_by_what_it_does() -> None:
 
 def test_graphs_too_large_to_align_are_matched_by_order() -> None:
     old, new = layers("Conv_0 Relu_1 Conv_2"), layers("Pad_0 Conv_1 Relu_2 Conv_3")
-    assert match_layers(old, new, Limits(pairs=3)) == {0: 1, 1: 2, 2: 3}
+    assert match_layers(old, new, AlignmentLimits(pairs=3)) == {0: 1, 1: 2, 2: 3}
 
 
 ANY_LAYERS = st.lists(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_modelperf.profiler.doctor import LEVEL, POWER
 from pytest_modelperf.profiler.doctor_document import CheckupsJson, dump_checkups
 from pytest_modelperf.profiler.measurements import Checkup, Noise, Outlook
-from pytest_modelperf.stats.records import Ratio, Spread
+from pytest_modelperf.stats.records import LatencySpread, Ratio
 from tests.support.profiles import ENGINE, MACHINE
 
 CHECKUP = Checkup(
@@ -22,7 +22,7 @@ CHECKUP = Checkup(
     seconds=1.0,
     median_ns=1.5e6,
     ratio=Ratio(1.0, 0.9, 1.1),
-    spread=Spread(inferences=0.01, sessions=0.02),
+    spread=LatencySpread(inferences=0.01, sessions=0.02),
     noise=(Noise(wall_ns=7), Noise(wall_ns=8)),
     level=LEVEL,
     power=POWER,
@@ -45,7 +45,7 @@ def test_the_json_of_a_checkup_has_null_for_what_is_no_number() -> None:
     unknown = replace(
         CHECKUP,
         ratio=Ratio(1.0, None, None),
-        spread=Spread(inferences=math.nan, sessions=0.0),
+        spread=LatencySpread(inferences=math.nan, sessions=0.0),
         outlook=(Outlook(rounds=6, seconds=1.0, change=math.inf),),
     )
     (checkup,) = json.loads(dump_checkups(MACHINE, (unknown,)))["checkups"]
