@@ -55,7 +55,7 @@ Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
 
 
 class FileAdvice(Struct, frozen=True):
-    """What to do about a broken file, and about one with the conflict markers of a merge."""
+    """The advice on a broken file, and on a file with the conflict markers of a merge."""
 
     broken: str
     conflict: str

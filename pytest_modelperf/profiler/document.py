@@ -40,7 +40,7 @@ Moment: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class OutcomeJson(Enum):
-    """What became of a case."""
+    """The outcome of a case."""
 
     MEASURED = "measured"
     STATIC = Outcome.STATIC.value
@@ -71,7 +71,7 @@ class RoundJson(Struct, frozen=True, kw_only=True):
 
 
 class StaticJson(TotalsJson, frozen=True, kw_only=True):
-    """What was counted."""
+    """The counts of a case."""
 
     uncounted_ops: Mapping[str, Count] | None
     coverage: float | None = None
@@ -113,7 +113,7 @@ class ProfileJson(Struct, frozen=True, kw_only=True):
     cases: tuple[CaseJson, ...]
 
 
-# What a case has for the keys that only a run can tell.
+# The values of the keys that only a run can tell, for a case that did not run.
 _NOTHING_RAN: Mapping[str, Any] = {
     "engine": engine_to_json(None),
     "processors": None,

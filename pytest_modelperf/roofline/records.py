@@ -190,7 +190,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> float | None:
-        """What all layers together would save at their roofs; None if nothing ran."""
+        """The time that all layers together would save at their roofs; None if nothing ran."""
         gains = [layer.gain_ns for layer in self.layers if layer.gain_ns is not None]
         return math.fsum(gains) if gains else None
 
