@@ -15,6 +15,12 @@ from pytest_modelperf.baselines.document import MachineFile, ModelFile
 from pytest_modelperf.comparing.document import ComparisonJson
 from pytest_modelperf.profiler.doctor_document import CheckupsJson
 from pytest_modelperf.profiler.document import ProfileJson
+from pytest_modelperf.profiles.document import (
+    NamedProfileJson,
+    ProfileListJson,
+    SideBySideJson,
+    WorkAndTimeJson,
+)
 from pytest_modelperf.roofline.document import RooflineJson
 from pytest_modelperf.sweep.document import SweepJson
 from pytest_modelperf.testing.document import RunJson
@@ -30,7 +36,11 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-model": ModelFile,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,
+    "kept-profile": NamedProfileJson,
     "profile": ProfileJson,
+    "profiles-compare": SideBySideJson,
+    "profiles-compare-flops": WorkAndTimeJson,
+    "profiles-list": ProfileListJson,
     "roofline": RooflineJson,
     "run": RunJson,
     "sweep": SweepJson,
