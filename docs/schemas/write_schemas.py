@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_modelperf.baselines.document import MachineFile, ModelFile
+from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.comparing.document import ComparisonJson
 from pytest_modelperf.profiler.doctor_document import CheckupsJson
 from pytest_modelperf.profiler.document import ProfileJson
@@ -32,8 +32,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # The type of each published document, by the name of its schema.
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
-    "baseline-machine": MachineFile,
-    "baseline-model": ModelFile,
+    "baseline-machine": MachineBaselineFile,
+    "baseline-model": ModelBaselineFile,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,
     "kept-profile": NamedProfileJson,
