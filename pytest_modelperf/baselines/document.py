@@ -48,7 +48,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 # A key becomes the name of a file beside `model.json`.
 MachineKey: TypeAlias = Annotated[
-    str, Meta(pattern="^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=200)
+    str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
 ]
 
 

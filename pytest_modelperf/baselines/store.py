@@ -7,6 +7,7 @@
 A twin and the `model.json` that names it by its digest are two files, which cannot be replaced at
 once. So a new twin is first written as `twin.next.onnx`, and moved to its place after `model.json`
 was. Whoever reads in between, or after a kill, finds the one that fits.
+Twins named by their digest would need no second step, but `twin.onnx` is the documented name.
 """
 
 from __future__ import annotations

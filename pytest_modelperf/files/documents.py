@@ -48,8 +48,9 @@ _DIGITS = 6
 _SHOWN = 40
 # 2**63 has 19 digits. Reading a longer number takes time by the square of its length.
 _MAX_DIGITS = 20
-_DIGEST_PATTERN = "^[0-9a-f]{64}$"
-_DIGEST_RULE = f"str matching regex '{_DIGEST_PATTERN}'"
+# In Python, `$` alone would match before a line break at the end too.
+_DIGEST_PATTERN = r"^[0-9a-f]{64}$(?!\n)"
+_DIGEST_RULE = f"str matching regex {_DIGEST_PATTERN!r}"
 _DIGEST_WORDS = "a SHA-256 digest of 64 hexadecimal digits"
 Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
 
@@ -90,32 +91,32 @@ class ContradictionError(ValueError):
 
 
 class DocumentFile(Struct, frozen=True):
-    """A file that holds a document: what its errors are, name and advise."""
+    """A file with a document, the type of its errors, and what they advise."""
 
     path: Path
     advice: FileAdvice = OF_BASELINE
-    refusal: type[ModelPerfError] = BaselineError
+    error_type: type[ModelPerfError] = BaselineError
 
     def error(self, problem: str, place: str = "", advice: str | None = None) -> ModelPerfError:
         where = f", {place}" if place else ""
         told = self.advice.broken if advice is None else advice
-        return self.refusal(f"{printable(str(self.path))}{where}: {problem}. {told}")
+        return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
 
     def read(self, data: bytes, kind: type[T], schema: Schema) -> T:
-        """The document in `data`; an error where it is not valid."""
+        """The document in `data`; an error if it is not valid."""
         document = self.parse(data)
         version = self.check_schema(document, schema.newest)
         return self.convert(self._upgraded(document, schema, version), kind)
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """The plain values of the document, with what a lenient reader lets pass refused."""
+        """The plain values of the document. Duplicate keys, NaN and huge numbers are refused."""
         document = self._loaded(data)
         if not isinstance(document, dict):
             raise self.error(f"expected an object, found {_name_of(document)}")
         return document
 
     def check_schema(self, document: Mapping[str, Any], newest: int, place: str = "") -> int:
-        """The schema of the document at `place`; an error where it is none that can be read."""
+        """The schema of the document at `place`; an error if this version cannot read it."""
         if "schema" not in document:
             raise self.error('the key "schema" is missing', place)
         version = document["schema"]
@@ -128,7 +129,7 @@ class DocumentFile(Struct, frozen=True):
         return version
 
     def convert(self, value: object, kind: type[T], place: str = "") -> T:
-        """The plain values at `place` as what their type says."""
+        """The plain values at `place` as an instance of a type; an error if they do not fit."""
         try:
             return msgspec.convert(value, type=kind)
         except msgspec.ValidationError as error:

@@ -270,7 +270,7 @@ def _index_of(
 ) -> int:
     """The index of a layer that runs in the kernel of another one.
 
-    Bodies of two loops may use one name; then the layer is meant that says where it runs.
+    Bodies of two loops may use one name; then the layer whose `runs_in` fits is meant.
     """
     found = indexes.get(name, ())
     if not found:

@@ -18,7 +18,7 @@ from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
 from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.graph.structure import Plan, PlanNode
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import (
@@ -243,7 +243,7 @@ def explained(
     before: CaseProfile,
     after: CaseProfile,
     ratio: tuple[float, float] = SLOWER,
-    plans: tuple[Plan, Plan] | None = None,
+    plans: tuple[PlanGraph, PlanGraph] | None = None,
 ) -> Explanation:
     old_plan, new_plan = plans or (None, None)
     return explain(before, after, old_plan, new_plan, ratio)
@@ -435,7 +435,7 @@ def test_a_larger_fusion_that_lost_a_part_is_one_fusion_lost() -> None:
 def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:
     before = profile(Ran("c"), Ran("i", "Identity", None, inside="c"))
     after = profile(Ran("c", ms=1.5), Ran("i", "Identity", None))
-    plans = (Plan(()), Plan(()))
+    plans = (PlanGraph(()), PlanGraph(()))
     (reason,) = explained(before, after, plans=plans).reasons
     assert reason.startswith("Conv: the same layer takes 1.50x as long")
 
@@ -487,7 +487,7 @@ def test_kernels_that_the_engine_puts_in_are_counted_in_its_plan() -> None:
     after = profile(*rows, others=[(RowKind.LAYOUT, "ReorderInput", 0.5)])
     conv, last = step("a", "Conv", "x", "t"), step("b_nchwc", "Conv", "r2", "y")
     moves = (step("r1", "ReorderInput", "t", "r"), step("r2", "ReorderInput", "r", "r2"))
-    plans = Plan((conv, last)), Plan((conv, *moves, last))
+    plans = PlanGraph((conv, last)), PlanGraph((conv, *moves, last))
     assert explained(before, after, plans=plans).reasons == (
         (
             "2 ReorderInput kernels put in by the engine, none before (first: before b):"

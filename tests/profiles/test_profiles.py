@@ -338,6 +338,12 @@ CASE = ("profile", "cases", 0)
             MEND,
         ),
         (
+            ("profile", "model", "sha256"),
+            f"{64 * 'a'}\n",
+            (", profile.model.sha256: expected a SHA-256 digest of 64 hexadecimal digits."),
+            MEND,
+        ),
+        (
             (*CASE, "seconds"),
             None,
             ", profile.cases[0].seconds: expected a value, found null.",
