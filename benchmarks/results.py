@@ -145,7 +145,8 @@ class Start:
     def finish(self, rows: Rows, *, is_complete: bool = True, peers: Sequence[str] = ()) -> Result:
         """What was found. `peers` are packages beside ours whose versions matter."""
         seconds = time.monotonic() - self.started
-        machine: dict[str, Any] = msgspec.to_builtins(machine_to_json(describe_machine()))
+        facts = machine_to_json(describe_machine())
+        machine: dict[str, Any] = json.loads(msgspec.json.encode(facts))
         # Who built it has nothing to do with how fast it is, and it may hold the name of a host.
         machine.pop("kernel")
         versions = {"python": machine.pop("python"), **machine.pop("packages")}
