@@ -1,8 +1,8 @@
 """Every error that a user can do something about.
 
 A message says what is wrong, where, what was expected, and what to type next.
-The core raises these, the faces (`plugin`, `cli`) translate them into their own
-kind of failure; the subclasses differ by what the user can do about them.
+The core raises these errors; the faces (`plugin`, `cli`) show them in their own way.
+The subclasses differ by what the user can do.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class ModelPerfError(Exception):
 
 
 class UsageError(ModelPerfError):
-    """What was asked for cannot be meant: ask again, differently."""
+    """The request is wrong or contradicts itself: change it."""
 
 
 class ModelError(ModelPerfError):
-    """The model file itself is broken, unsupported or unreadable: give another one."""
+    """The model file is broken, unsupported or unreadable: give another one."""
 
 
 class MisfitError(ModelError):
-    """The shapes of a model do not fit together, at the node that `where` names."""
+    """The shapes of a model do not fit together at the node that `where` names."""
 
     def __init__(self, message: str, where: str) -> None:
         super().__init__(message)
@@ -31,11 +31,11 @@ class MisfitError(ModelError):
 
 
 class BindingError(ModelPerfError):
-    """A dimension of the model has no value, or cannot have the one given: bind it."""
+    """A dimension of the model has no size, or cannot have the given one: bind it."""
 
 
 class ExtensionError(ModelPerfError):
-    """A plugin registered something unusable, or its counter failed: mend the plugin."""
+    """A plugin registered something unusable, or its counter failed: fix the plugin."""
 
 
 class OutputError(ModelPerfError):
@@ -53,15 +53,15 @@ class MissingModuleError(MeasureError):
 
 
 class ChangedModelError(MeasureError):
-    """A model file is another one than when it was opened: measure again when nothing writes it."""
+    """A model file changed after it was opened: measure again when nothing writes it."""
 
 
 class TooFewCoresError(MeasureError):
-    """A worker cannot have as many cores as its case wants: ask for fewer."""
+    """A worker cannot have as many cores as its case needs: give fewer."""
 
 
 class EngineError(ModelPerfError):
-    """An engine cannot run at all, whatever the case: install it, or choose another."""
+    """An engine cannot run any case: install it, or choose another."""
 
     exit_code = 3
 

@@ -6,13 +6,9 @@ from functools import partial
 
 import click
 
-from pytest_modelperf.cli.options import (
-    load_extensions,
-    one_size_options,
-    parse_dims,
-    parse_inputs,
-)
+from pytest_modelperf.cli.options import load_extensions, one_size_options
 from pytest_modelperf.cli.output import terminal_style
+from pytest_modelperf.cli.values import parse_dims, parse_inputs
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.text.escaping import printable

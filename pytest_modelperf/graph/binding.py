@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import re
 from collections import Counter
@@ -18,7 +17,7 @@ from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import nearest, shorten_list
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
@@ -400,8 +399,8 @@ def _declared_shape(declared: DeclaredInput) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str:
     if not known:
         return " It has none."
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f" Did you mean {printable(near[0])!r}?" if near else ""
+    near = nearest(name, known)
+    hint = "" if near is None else f" Did you mean {printable(near)!r}?"
     named = shorten_list([*map(printable, known)], _MOST_NAMED)
     return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}."
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 from msgspec import Struct
-from onnx import TypeProto, inliner
+from onnx import TypeProto
 
 from pytest_modelperf.errors import MisfitError, ModelError
 from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
@@ -192,6 +192,9 @@ def _unfolded(file: ModelFile) -> _Unfolded:
 def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
     read_graph(proto.graph, file.name)
     check_functions(file)
+
+    from onnx import inliner
+
     try:
         return inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:

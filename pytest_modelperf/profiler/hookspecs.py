@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -170,7 +169,7 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
         raise UsageError(
             f"the plugin {shown!r} has no hook: define modelperf_register_operators(operators) or "
             "modelperf_register_engines(engines) in it. `python -m pydoc "
-            "pytest_modelperf.operators` has an example."
+            "pytest_modelperf.extensions` has an example."
         )
     register_plugin(manager, module)
 
@@ -200,6 +199,8 @@ def _call(hook: pluggy.HookCaller, **arguments: object) -> None:
     except ModelPerfError:
         raise
     except Exception as error:
+        import traceback
+
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ExtensionError(
             f"{hook.name} failed in {frame.filename}:{frame.lineno}: "

@@ -249,8 +249,20 @@ def _what_to_type(found: SideBySide) -> str:
                 (pair.before.case.cores, case.cores),
             )
         )
-        return f"modelperf sweep {now} --batch {batches} --cores {cores}"
+        dims = "".join(f" --dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case))
+        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}"
     return f"modelperf doctor {now} --cores {case.cores}"
+
+
+def _both_sizes(before: Case, now: Case) -> list[str]:
+    """The values of --dim that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
+    cases = [dict(before.dims), dict(now.dims)]
+    names = list({**cases[0], **cases[1]})
+    sizes = {name: list(dict.fromkeys(c[name] for c in cases if name in c)) for name in names}
+    is_paired = sum(len(each) > 1 for each in sizes.values()) > 1
+    if is_paired and cases[0].keys() == cases[1].keys():
+        return [",".join(f"{name}={case[name]}" for name in names) for case in cases]
+    return [f"{name}={','.join(map(str, sizes[name]))}" for name in names]
 
 
 def _is_other_version(pair: CasePair) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
+from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
+from pytest_modelperf.profiler.report_files import check_report_files
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase
@@ -335,7 +336,7 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
         if is_stdout(target):
             raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
         targets[option] = folder / target
-    check_outputs(targets, *inputs)
+    check_report_files(targets, tuple(inputs))
 
 
 def in_github() -> bool:

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview, Tone
-from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.page_data import run_data
@@ -27,7 +27,7 @@ from pytest_modelperf.testing.run_lines import (
 
 
 def render_run_page(report: RunReport) -> str:
-    return render_page(run_data(report), run_overview(report))
+    return render_case_page(run_data(report), run_overview(report))
 
 
 # Of more cases, those that passed are a row of the table and no more.

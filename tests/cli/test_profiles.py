@@ -382,7 +382,7 @@ def test_a_function_is_kept_without_figures_of_a_graph() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--show", "a", "--remove", "a"), "three things"),
+        (("--show", "a", "--remove", "a"), "exclude each other"),
         (("--remove", "a", "--json", "-"), "--remove writes nothing"),
         (("--compare", "a", "a"), "not a twice"),
         (("--show", "a", "--batch", "2"), "give flops its shapes"),
@@ -401,9 +401,9 @@ def test_what_means_nothing_is_refused(arguments: tuple[str, ...], message: str)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--static", "--name", "c"), "leave --static out"),
-        (("--replace",), "give a --name too"),
-        (("--profile-dir", "x"), "give a --name too"),
+        (("--static", "--name", "c"), "leave out --static"),
+        (("--replace",), "give --name as well"),
+        (("--profile-dir", "x"), "give --name as well"),
     ],
 )
 def test_options_of_keeping_want_a_run_and_a_name(arguments: tuple[str, ...], message: str) -> None:

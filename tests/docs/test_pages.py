@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 import pytest_modelperf.testing.checking  # noqa: F401  # as said above
-from pytest_modelperf import operators
+from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
@@ -499,7 +499,7 @@ def test_the_names_for_extensions_are_there() -> None:
     text = text_of("python-api").partition("## For extensions\n")[2]
     names = {name for name in quoted(text) if "." not in name}
     assert names
-    assert names <= set(operators.__all__)
+    assert names <= set(extensions.__all__)
     hooks = {name.partition("(")[0] for name in named_in(table("extending", "# Extending"))}
     assert hooks == {name for name in vars(Hooks) if not name.startswith("_")}
 

@@ -846,11 +846,19 @@ def with_engine(name: str = ENGINE.name, version: str | None = ENGINE.version) -
     return replace(profile, cases=(replace(profile.cases[0], measured=changed),))
 
 
+def with_dims(**sizes: int) -> Profile:
+    profile = timed(5)
+    case = profile.cases[0]
+    sized = replace(case, case=replace(case.case, dims=tuple(sizes.items())))
+    return replace(profile, cases=(sized,))
+
+
 @pytest.mark.parametrize(
     ("after", "expected"),
     [
         (timed(5), "doctor classifier.onnx --cores 1"),
         (timed(5, cores=4), "sweep classifier.onnx --batch 1 --cores 1,4"),
+        (with_dims(seq=128), "sweep classifier.onnx --batch 1 --cores 1 --dim seq=128"),
         (
             with_engine(version="2.0"),
             "compare classifier.onnx classifier.onnx --python-a OTHER_PYTHON --batch 1 --cores 1",
@@ -860,12 +868,26 @@ def with_engine(name: str = ENGINE.name, version: str | None = ENGINE.version) -
             "whatif classifier.onnx --engine openvino --batch 1 --cores 1",
         ),
     ],
-    ids=["the same", "other cores", "other version", "other engine"],
+    ids=["the same", "other cores", "a dimension given", "other version", "other engine"],
 )
 def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> None:
-    found = put_side_by_side(named(timed(5)), named(after, "b"))
-    lines = render_side_by_side(found, 2, PLAIN).splitlines()
-    assert f"  to know: modelperf {expected}" in lines
+    assert f"  to know: modelperf {expected}" in compared(timed(5), after)
+
+
+def test_a_sweep_that_would_show_it_has_the_dimensions_of_both() -> None:
+    lines = compared(with_dims(seq=64), with_dims(seq=128))
+    assert (
+        "  to know: modelperf sweep classifier.onnx --batch 1 --cores 1 --dim seq=64,128" in lines
+    )
+
+    lines = compared(with_dims(seq=64, past=0), with_dims(seq=1, past=128))
+    options = "--batch 1 --cores 1 --dim seq=64,past=0 --dim seq=1,past=128"
+    assert f"  to know: modelperf sweep classifier.onnx {options}" in lines
+
+
+def compared(before: Profile, after: Profile) -> list[str]:
+    found = put_side_by_side(named(before), named(after, "b"))
+    return render_side_by_side(found, 2, PLAIN).splitlines()
 
 
 @pytest.mark.parametrize(

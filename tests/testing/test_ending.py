@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from tests.support.project import assert_says_no_internals, read_json
+from tests.support.small_models import save_beside
 from tests.support.timed_models import (
     JSON,
     TIMED,
@@ -223,6 +225,18 @@ def test_a_report_is_not_written_over_a_model_that_is_tested(models: pytest.Pyte
     told = "ERROR: --modelperf-json would overwrite *base.onnx, which is read: give another file."
     result.stderr.fnmatch_lines([told])
     assert (models.path / "base.onnx").read_bytes() == before
+
+
+def test_a_report_is_not_written_over_the_external_data_of_a_model(
+    models: pytest.Pytester,
+) -> None:
+    weights = save_beside(onnx.load(models.path / "base.onnx"), models.path / "outside.onnx")
+    before = weights.read_bytes()
+    result = models.runpytest_inprocess(*COUNTS, "outside.onnx", "--modelperf-json=weights")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json would overwrite *weights, which is read: give another file."
+    result.stderr.fnmatch_lines([told])
+    assert weights.read_bytes() == before
 
 
 def test_two_reports_are_not_written_to_one_file(models: pytest.Pytester) -> None:

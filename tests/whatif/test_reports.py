@@ -110,17 +110,17 @@ stage2/conv    Conv       0.646         0.840
 total                     6.700         7.217
 7 more layers: --top 0 shows all
 
-outputs against those of the model as it is
+outputs against those of the unchanged model
               output on the same inputs  largest difference  relative    cosine
 ───────────────────────────────────────────────────────────────────────────────
 INT8 dynamic  logits                                   0.25     0.031  0.998765
 
 note: INT8 dynamic: the times of its layers are those of kernels that ran
       profiled
-note: outputs with pruned weights say nothing, so that they are not compared
+note: outputs with pruned weights mean nothing, so they are not compared
 
-how: 24 rounds in 4 duets of a variant and the model as it is, 61.2 s; the times
-     of a variant are those of the model as it is, changed by their ratio
+how: 24 rounds in 4 duets of a variant and the unchanged model, 61.2 s; the time
+     of a variant is the time of the unchanged model times their ratio
 speed only: what a variant does to accuracy is not measured
 """)
 
@@ -195,7 +195,7 @@ def test_weights_are_named_where_that_moves_no_level() -> None:
 
 def test_layers_in_percent_of_the_whole_as_it_is() -> None:
     assert layers_in(View.PERCENT) == snapshot("""\
-by layer, what gains most first, in percent of the whole model as it is
+by layer, what gains most first, in percent of the whole unchanged model
 layer          type    Baseline  Pruned 0.5  Pruned 0.7 ~  Pruned 0.9  INT8 dynamic
 ───────────────────────────────────────────────────────────────────────────────────
 stage4/matmul  MatMul    16.1 %      16.1 %        12.9 %       8.0 %        14.5 %

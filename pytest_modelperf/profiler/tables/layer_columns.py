@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -22,6 +21,7 @@ from pytest_modelperf.text.units import (
     format_share,
     ms_decimals,
 )
+from pytest_modelperf.text.words import suggestion
 
 # So small that no kernel's clock sees less.
 _LEAST_DECIMALS = 3
@@ -89,11 +89,9 @@ def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
     """The named columns; UsageError lists those that there are."""
     unknown = [name for name in names if name not in ALL_COLUMNS]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], list(ALL_COLUMNS), 1)
         raise UsageError(
-            f"there is no column {printable(unknown[0])!r}."
-            + (f" Did you mean {near[0]!r}?" if near else "")
-            + f" There are: {', '.join(ALL_COLUMNS)}."
+            f"there is no column {printable(unknown[0])!r}.{suggestion(unknown[0], ALL_COLUMNS)} "
+            f"There are: {', '.join(ALL_COLUMNS)}."
         )
     return tuple((name, ALL_COLUMNS[name]) for name in names)
 

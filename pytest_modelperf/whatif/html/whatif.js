@@ -1,4 +1,4 @@
-// What if: how fast each level is, and the layers of those that are chosen.
+// The what-if: how fast each level is, and the layers of the chosen levels.
 (() => {
   "use strict";
 
@@ -73,7 +73,7 @@
   const headed = (heading, part, whyNot) =>
     [el("h3", { text: heading }), part ? part.element : note(whyNot)];
 
-  // Of the chosen case.
+  // The parts that show the chosen case.
   let shown = null;
 
   section("whatif", {

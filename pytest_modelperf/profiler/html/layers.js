@@ -1,4 +1,4 @@
-// What is known of one layer on each side.
+// The facts about one layer on each side.
 modelperf.layers = (() => {
   "use strict";
 
@@ -8,7 +8,7 @@ modelperf.layers = (() => {
   const IN_ANOTHER = "in another kernel";
   const NO_PRECISION = "unknown";
 
-  // Where a layer ran: in what precision, or why it has none of its own.
+  // The precision that a layer ran in, or why it has none of its own.
   function placeOf(layer, side) {
     if (!isThere(layer, side)) return NOT_EXECUTED;
     if (!hasTimeOfItsOwn(layer, side)) return layer.states[side];
@@ -17,17 +17,17 @@ modelperf.layers = (() => {
 
   const isThere = (layer, side) => layer.states[side] !== "not there";
 
-  // Where nothing was measured every layer stands for itself.
+  // Without measurements every layer is separate.
   const hasTimeOfItsOwn = (layer, side) => ["ran", "not measured"].includes(layer.states[side]);
 
-  // Of a layer without a time of its own: why.
+  // Why a layer has no time of its own.
   function whyNoTime(layer, side) {
     if (!isThere(layer, side)) return NOT_EXECUTED;
     const host = layer.runs_in[side];
     return host ? `in ${host}` : layer.states[side];
   }
 
-  // Each name once, that of A first.
+  // Each name once, A's first.
   function namesOf(layer) {
     const names = [...new Set(known(layer.names))];
     return names.length ? names : [layer.type];
@@ -44,7 +44,7 @@ modelperf.layers = (() => {
     return before && isKnown(after) ? after / before : null;
   }
 
-  // Names differ wherever an exporter counts differently, so they make no difference by themselves.
+  // Exporters number names differently, so a different name alone is no difference.
   const PARAMETERS = [
     { name: "precision", read: (layer, side) => layer.precisions[side] },
     { name: "provider", read: (layer, side) => layer.providers[side] },
@@ -56,7 +56,7 @@ modelperf.layers = (() => {
     { name: "kernel", isName: true, read: (layer, side) => layer.kernels[side] },
   ];
 
-  // The parameters of a layer on the sides that have it, one value a side, unset ones left out.
+  // The parameters of a layer, with one value for each side; unset ones are left out.
   function parametersOf(layer) {
     const attributes = new Set(layer.attributes.flatMap((set) => Object.keys(set ?? {})));
     const read = (name) => (_, side) => layer.attributes[side]?.[name];
@@ -80,7 +80,7 @@ modelperf.layers = (() => {
     return parametersOf(layer).some(({ isName, isDifferent }) => isDifferent && !isName);
   }
 
-  // A layer with all that tables sort and filter by.
+  // A layer with the values that tables sort and filter by.
   function rowOf(layer) {
     const names = namesOf(layer);
     const isPair = layer.names.length === 2;
@@ -96,7 +96,7 @@ modelperf.layers = (() => {
     };
   }
 
-  // From the one precision to the other, A to B.
+  // The change of precision from A to B.
   const isTransition = ({ places }, [before, after]) =>
     places[0] === before && places[1] === after;
 

@@ -47,7 +47,7 @@ modelperf.kernels = (() => {
       this.#build();
     }
 
-    // Shows the details of a layer, past any filter that hides it.
+    // Shows the details of a layer even if a filter hides it.
     open(layer) {
       const row = this.#rows.find((one) => one.layer === layer);
       if (!row) return;
@@ -128,7 +128,7 @@ modelperf.kernels = (() => {
         this.#close();
         return;
       }
-      // Keys pressed on a button of the head are the button's.
+      // A button in the head handles its own keys.
       if (event.target !== this.#table || !this.#shown.length) return;
       const page = this.#window.pageRows;
       const now = this.#shown.indexOf(this.#current);
@@ -264,7 +264,7 @@ modelperf.kernels = (() => {
     return cell;
   }
 
-  // A layer without a time of its own says why, over both columns of its side.
+  // A layer without its own time says why, across both columns of its side.
   function msCell(layer, side, decimals) {
     if (hasTimeOfItsOwn(layer, side)) return numberCell(msText(layer.ms[side], decimals));
     const text = whyNoTime(layer, side);
@@ -276,7 +276,7 @@ modelperf.kernels = (() => {
     return el("td", { class: "text", text: layer.precisions[side] ?? UNKNOWN });
   }
 
-  // Of the chosen case; null where nothing is known of its layers.
+  // The table of the chosen case; null if its layers are unknown.
   let kernels = null;
 
   modelperf.section("kernels", {
@@ -290,7 +290,7 @@ modelperf.kernels = (() => {
       root.replaceChildren(kernels.element);
       kernels.showForScreen();
     },
-    // Nothing here has colours of its own.
+    // Nothing to redraw: no colours are set here.
     redraw: () => {},
   });
   window.addEventListener("beforeprint", () => kernels?.showForPrint());

@@ -1,4 +1,4 @@
-// The filters of the table of kernels: by name, by type, by precision, by numbers, by difference.
+// The filters of the kernel table: by name, type, precision, numbers and difference.
 modelperf.kernelFilters = (() => {
   "use strict";
 
@@ -81,7 +81,7 @@ modelperf.kernelFilters = (() => {
       );
     }
 
-    // The most frequent first.
+    // Most frequent first.
     #counts(read) {
       const counts = new Map();
       for (const row of this.#rows) {
@@ -162,7 +162,7 @@ modelperf.kernelFilters = (() => {
     return el("label", { class: "tick" }, box, el("span", { text: label }));
   }
 
-  // A list to choose several of, behind a button that says which are chosen.
+  // A list with several choices behind a button that names them.
   function manyOf(title, counts, chosen, onChange) {
     const summary = el("summary", {});
     const say = () => {
@@ -185,7 +185,7 @@ modelperf.kernelFilters = (() => {
     return el("details", { class: "pick" }, summary, el("div", { class: "choices" }, ...boxes));
   }
 
-  // An open list closes as a menu does.
+  // An open list closes like a menu.
   function closeLists(except) {
     for (const list of document.querySelectorAll("details.pick[open]")) {
       if (!except || !list.contains(except)) list.open = false;

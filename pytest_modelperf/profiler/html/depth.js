@@ -8,7 +8,7 @@
   const { sortedBy } = modelperf.tables;
   const { IN_ANOTHER, hasTimeOfItsOwn, whyNoTime } = modelperf.layers;
 
-  // So many layers can be told apart side by side; of more, each side has a chart of its own.
+  // The most layers whose bars fit side by side; with more, each side has its own chart.
   const MANY_LAYERS = 250;
 
   class DepthChart {
@@ -122,7 +122,7 @@
       };
     }
 
-    // Layers without a time of their own, at that of the kernel that they run in.
+    // Layers without their own time are drawn at the time of their kernel.
     #hiddenTrace(side) {
       const hosts = new Map(this.#layers.map((layer) => [layer.names[side], layer.ms[side]]));
       const places = [...this.#layers.keys()].filter(

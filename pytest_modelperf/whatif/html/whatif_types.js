@@ -1,4 +1,4 @@
-// Layers by type at each level of a what-if: a chart, and a table of the same.
+// Layers by type at each level of a what-if: a chart and a table.
 modelperf.whatifTypes = (() => {
   "use strict";
 
@@ -10,7 +10,7 @@ modelperf.whatifTypes = (() => {
     modelperf.whatifLevels;
 
   const LONGEST_LABEL = 18;
-  // So many can be taken in at a glance; so many types are drawn of whatever many levels.
+  // The most bars that a chart shows, and the least types that it shows for many levels.
   const MOST_BARS = 48;
   const LEAST_TYPES = 5;
 
@@ -48,7 +48,7 @@ modelperf.whatifTypes = (() => {
     #text = (ms, index) =>
       heightText(heightOf(ms, index, this.#choice, this.#totals), this.#choice, this.#decimals);
 
-    // What ran at none of the levels that are shown has no line.
+    // A type that ran at none of the shown levels has no line.
     #rows() {
       const { shown } = this.#choice;
       return this.#entry.types.filter(({ ms }) => shown.some((index) => isKnown(ms[index])));
@@ -66,7 +66,7 @@ modelperf.whatifTypes = (() => {
         {
           id: "count",
           title: "layers",
-          note: "of the model as it is",
+          note: "of the unchanged model",
           read: ({ count }) => count,
           cell: ({ count, is_layer: isLayer }) => numberCell(isLayer ? wholeText(count) : ""),
         },
@@ -76,7 +76,7 @@ modelperf.whatifTypes = (() => {
 
     #fill() {
       const columns = this.#columns();
-      // The column that it was sorted by may be one of a level that is no longer shown.
+      // The table may be sorted by a column of a level that is no longer shown.
       if (!columns.some(({ id }) => id === this.#sort.id)) {
         this.#sort = { id: columns[2].id, isDescending: true };
       }
@@ -119,7 +119,7 @@ modelperf.whatifTypes = (() => {
       if (!levels.length) return;
       const traces = levels.map((index) => this.#trace(drawn, index));
       plot(this.#chart, traces, {
-        // Room for every bar, and for the names beside them.
+        // Room for every bar and the names beside them.
         height: drawn.length * Math.max(26, 15 * levels.length + 8) + 110,
         barmode: "group",
         bargap: 0.25,
@@ -153,7 +153,7 @@ modelperf.whatifTypes = (() => {
     #axis(traces) {
       const { view } = this.#choice;
       const values = known(traces.flatMap(({ x }) => x));
-      // What is left of a subtraction would be decades of an axis.
+      // Remainders of a subtraction would add decades to a logarithmic axis.
       const positive = values.filter((value) => value >= SHORTEST_MS);
       // The figures stand beside the bars.
       if (view === "log" && positive.length) {
@@ -190,7 +190,7 @@ modelperf.whatifTypes = (() => {
     }
   }
 
-  // Plotly writes a 2 for 0.2 and for 20: of few decades, each line has its whole number.
+  // Plotly writes 2 for both 0.2 and 20; with few decades, each line gets its full number.
   function ticks([least, most]) {
     if (most / least > 1000) return { dtick: 1 };
     const first = Math.floor(Math.log10(least));

@@ -1,4 +1,4 @@
-// The levels of a what-if: which are shown, how each looks, and what its times read as.
+// The levels of a what-if: which are shown, how each looks, and the text of its times.
 modelperf.whatifLevels = (() => {
   "use strict";
 
@@ -9,13 +9,13 @@ modelperf.whatifLevels = (() => {
 
   const ALL = "all";
   const VIEWS = [["ms", "ms"], ["log", "log"], ["percent", "percent"]];
-  // So many colours are in the style sheet.
+  // The number of colours in the style sheet.
   const COLORS = 8;
-  // A nanosecond: what is said to take less is left of a subtraction.
+  // One nanosecond, in ms: a shorter time is a remainder of a subtraction.
   const SHORTEST_MS = 1e-6;
   const OUTSIDE = "ran outside the accelerated engine: no speedup is given";
 
-  // What is there to choose from: the model as it is, each level, and all of them.
+  // The choices: the unchanged model, each level, and all of them.
   function summaries({ levels }) {
     const word = ({ failure }) => (failure === null ? "" : " · failed");
     return [
@@ -24,7 +24,7 @@ modelperf.whatifLevels = (() => {
     ];
   }
 
-  // What is chosen, in the address as well; a level beside the model as it is.
+  // The choice, which the address keeps too: a level beside the unchanged model.
   function choiceOf({ levels, types, layers }) {
     const title = chosen("summary");
     const picked = levels.findIndex((level) => level.title === title);
@@ -37,13 +37,13 @@ modelperf.whatifLevels = (() => {
       view: VIEWS.find(([id]) => id === chosen("view"))?.[0] ?? "ms",
       isAll,
       isBaseline: picked === 0,
-      // Where none was chosen, what has no times would be a column of dashes.
+      // Without a choice, a level without times would be a column of dashes.
       shown: isAll ? wanted.filter(hasTimes) : wanted,
       wanted,
     };
   }
 
-  // What is wrong with the levels that were asked for, or to be known of them.
+  // Failures and estimates among the chosen levels, in words.
   function remarks({ levels, layers }, { wanted, shown }) {
     const told = wanted
       .filter((index) => levels[index].failure !== null)
@@ -57,12 +57,12 @@ modelperf.whatifLevels = (() => {
     return told;
   }
 
-  // The whole of a level, of which its percentages are.
+  // The time of a whole level, which its percentages refer to.
   function totalsOf({ levels, types }) {
     return levels.map(({ ms }, index) => sum(types.map((type) => type.ms[index])) || ms);
   }
 
-  // As it is drawn, or shown, of a row of types or of layers.
+  // The value of a row of types or layers in the chosen unit.
   function heightOf(ms, index, { view }, totals) {
     if (view !== "percent") return ms;
     return isKnown(ms) && totals[index] ? ms / totals[index] : null;
@@ -72,16 +72,16 @@ modelperf.whatifLevels = (() => {
     return view === "percent" ? shareText(height) : msText(height, decimals);
   }
 
-  // As on the terminal.
+  // The same format as on the terminal.
   const speedupText = (value) => (isKnown(value) ? `x${value.toFixed(2)}` : UNKNOWN);
 
-  // What is outside on either side was not sped up by the engine, whatever its times are.
+  // A layer that ran outside the accelerated engine has no speedup.
   function speedupOf({ ms, outside }, index) {
     if (outside?.[0] || outside?.[index]) return null;
     return ms[0] >= SHORTEST_MS && ms[index] ? ms[0] / ms[index] : null;
   }
 
-  // The columns of the figures of the levels that are shown; `text` makes the text of a time.
+  // The columns of figures for the shown levels; `text` formats a time.
   function columnsOf({ levels }, choice, text) {
     const unit = choice.view === "percent" ? "%" : "ms";
     const columns = choice.shown.map((index) => ({
@@ -105,7 +105,7 @@ modelperf.whatifLevels = (() => {
     return columns;
   }
 
-  // Where there is no column of its own for it, what it is faster by stands below a time.
+  // Without a column of its own, the speedup stands below the time.
   function timeCell(row, index, level, { isAll, isBaseline }, text) {
     const cell = numberCell("", level.is_estimate ? { class: "number estimate" } : {});
     cell.append(el("span", { text: text(row.ms[index], index) }));
@@ -125,14 +125,14 @@ modelperf.whatifLevels = (() => {
 
   const outsideTag = () => el("small", { class: "outside", text: "outside", title: OUTSIDE });
 
-  // Bars of a level; an estimate is striped, and so is what shares its colour with another.
+  // The bars of a level; estimates and levels that share a colour are striped.
   function barMarker(index, { is_estimate: isEstimate }) {
     const shape = isEstimate ? "/" : index < COLORS ? "" : "x";
     const stripes = { size: 6, solidity: 0.35, fillmode: "overlay", fgcolor: colors().background };
     return { color: colorOf(index), pattern: { shape, ...stripes } };
   }
 
-  // As the style sheet has it in the present theme.
+  // The colour in the present theme.
   function colorOf(index) {
     const probe = el("span");
     probe.style.color = `var(--level-${index % COLORS})`;
@@ -142,7 +142,7 @@ modelperf.whatifLevels = (() => {
     return color;
   }
 
-  // How many times as fast each level is, with its interval.
+  // The speedup of each level, with its interval.
   function drawSpeedups(chart, { levels }) {
     const shown = [...levels.keys()].filter((index) => isKnown(levels[index].speedup?.[0]));
     const named = shown.map((index) => chartText(levels[index].title));

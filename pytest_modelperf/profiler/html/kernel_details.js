@@ -1,4 +1,4 @@
-// The details of one layer: its times, its parameters, and what else is in its kernel.
+// The details of one layer: its times, its parameters, and the other layers in its kernel.
 modelperf.kernelDetails = (() => {
   "use strict";
 
@@ -131,7 +131,7 @@ modelperf.kernelDetails = (() => {
       return [el("h4", { text: "in the same kernel" }), ...lists];
     }
 
-    // What the other side does not fuse stands out; names may differ, so types are compared.
+    // Layers that only one side fuses stand out, compared by type because names may differ.
     #fusedOn(layers, others, side) {
       const left = others?.map(({ type }) => type);
       const items = layers.map(({ name, type }) => {
@@ -147,7 +147,7 @@ modelperf.kernelDetails = (() => {
     }
   }
 
-  // Counts are shortened, unless they would then read alike and are not.
+  // Counts are shortened unless two different ones would then look equal.
   function parameterTexts(values) {
     const short = values.map((value) => (typeof value === "number" ? format.count(value) : value));
     const isMisleading = new Set(short).size < new Set(values).size;

@@ -1,4 +1,4 @@
-// The points of a sweep: which is best within a threshold, and which two are looked at.
+// The points of a sweep: the best within a threshold, and the two that are compared.
 modelperf.points = (() => {
   "use strict";
 
@@ -8,13 +8,13 @@ modelperf.points = (() => {
     return isKnown(point.ms) && isKnown(point.per_second);
   }
 
-  // The threshold as it was typed, else that of the sweep; null where any latency will do.
+  // The typed threshold, else the sweep's; null if there is none.
   function threshold(model) {
     const typed = chosen("threshold");
     return typed === null ? model.threshold_ms : parseThreshold(typed);
   }
 
-  // Milliseconds, null for nothing, NaN for what is no time.
+  // Milliseconds; null for an empty text, NaN for one that is no time.
   function parseThreshold(text) {
     const plain = text.trim();
     if (plain === "") return null;
@@ -22,8 +22,8 @@ modelperf.points = (() => {
     return isNumber && Number(plain) > 0 ? Number(plain) : NaN;
   }
 
-  // The most items a second among the points whose latency is surely within the threshold: the
-  // same rule, ties and doubts as in the report on the terminal.
+  // The highest throughput among the points that are surely within the threshold, by the same
+  // rules for ties and doubts as on the terminal.
   function findSweetSpot(points, limit) {
     const run = points.filter((point) => point.reason === null && isKnown(point.per_second));
     const within = run.filter((point) => isWithin(point, limit));
@@ -42,7 +42,7 @@ modelperf.points = (() => {
     return isKnown(low) && low <= limit;
   }
 
-  // Without an interval little is known of the median, but no sample is below this.
+  // Without an interval the median may be anything from the fastest sample on.
   function fastestSample({ ms, rounds }) {
     return rounds.length ? Math.min(...rounds.map(([lowest]) => lowest)) : ms;
   }
@@ -52,14 +52,14 @@ modelperf.points = (() => {
       (best, point) => (best === null || point.per_second > best.per_second ? point : best), null);
   }
 
-  // Whether both throughputs may be the same: also where one of them has no interval.
+  // Whether both throughputs may be equal, also if one has no interval.
   function overlap(one, other) {
     const [a, b] = [one.per_second_interval, other.per_second_interval];
     return a === null || b === null || (a[0] <= b[1] && b[0] <= a[1]);
   }
 
-  // A and B: as chosen; else B is the best of its side, and A the same configuration of its own
-  // side. Of one side alone A is the first one measured, which is where a sweep starts.
+  // A and B as chosen. Otherwise B is the best of its side, and A the same configuration of the
+  // other side; with only one side, A is the first measured point.
   function pair(model) {
     const limit = threshold(model);
     const [first, last] = [0, -1].map((side) => model.points.at(side).filter(isMeasured));
@@ -68,7 +68,7 @@ modelperf.points = (() => {
     return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
   }
 
-  // The pair as the sides of a chart, with what `make` makes of each point.
+  // The pair as the sides of a chart; `make` returns the data of a point.
   function sidesOfPair(model, make) {
     const both = pair(model);
     return ["a", "b"].flatMap((key, index) => (both[key] ? [{
@@ -76,7 +76,7 @@ modelperf.points = (() => {
     }] : []));
   }
 
-  // The points of all else are its cases.
+  // In other reports the points are the cases.
   function isSweep({ points, cases }) {
     const ids = new Set(cases.map(({ id }) => id));
     return points.flat().some(({ id }) => !ids.has(id));

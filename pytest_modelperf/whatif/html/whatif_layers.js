@@ -39,7 +39,7 @@ modelperf.whatifLayers = (() => {
     show(choice) {
       this.#choice = choice;
       this.#columns = [...LAYER_COLUMNS, ...columnsOf(this.#entry, choice, this.#text)];
-      // The column that it was sorted by may be one of a level that is no longer shown.
+      // The table may be sorted by a column of a level that is no longer shown.
       if (!this.#columns.some(({ id }) => id === this.#sort.id)) {
         this.#sort = { id: this.#columns[LAYER_COLUMNS.length].id, isDescending: true };
       }
@@ -71,7 +71,7 @@ modelperf.whatifLayers = (() => {
       this.#window.show(sorted);
     }
 
-    // A layer without a time of its own says where it ran, over all columns of times.
+    // A layer without its own time names the kernel that it ran in, across all time columns.
     #line({ layer }) {
       const line = el("tr", layer.is_layer ? {} : { class: "beside" });
       const isTimed = this.#choice.shown.some((index) => isKnown(layer.ms[index]));
@@ -126,7 +126,7 @@ modelperf.whatifLayers = (() => {
     },
   ];
 
-  // With what the filters read.
+  // The layer with the values that the filters read.
   function rowOf(layer) {
     const place = layer.runs_in ? IN_ANOTHER : layer.precision ?? NO_PRECISION;
     const names = [layer.id, layer.name, layer.weight ?? ""];
@@ -138,7 +138,7 @@ modelperf.whatifLayers = (() => {
     };
   }
 
-  // The times and speedups of every level, shown or not: what was filtered stays so.
+  // The times and speedups of every level, shown or not, so that filters keep working.
   function measuresOf({ levels, layers }) {
     const timed = [...levels.keys()].filter((index) => layers.some(({ ms }) => isKnown(ms[index])));
     return timed.flatMap((index) => {

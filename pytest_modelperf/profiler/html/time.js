@@ -31,7 +31,7 @@
 
   const ORIGIN = "Items a second are those of a batch over the median latency, with its interval.";
 
-  // A group of bars is a side; a bar has the text of its place on the axis.
+  // A group of bars is a side; each bar is labelled on the axis.
   function latencyBars(view) {
     if (isSweep(view.model)) {
       return sidesOfPair(view.model, (point) => ({ unit: "ms", bars: pointLatencies(point) }));
@@ -73,7 +73,7 @@
     return [{ place: "throughput", value: point.per_second, bounds: point.per_second_interval }];
   }
 
-  // What is not known has no bar, and no place where no side knows it.
+  // Unknown values have no bar, and no place if both sides lack them.
   function drawBars(chart, groups) {
     const places = [...new Set(groups.flatMap(({ bars }) =>
       bars.filter(({ value }) => isKnown(value)).map(({ place }) => place)))];

@@ -27,7 +27,7 @@
     update();
   }
 
-  // Of the chosen case, or of the points A and B of a sweep.
+  // The rounds of the chosen case, or of the points A and B of a sweep.
   function roundsOf(view) {
     if (isSweep(view.model)) return sidesOfPair(view.model, ({ rounds }) => ({ rounds }));
     return view.sides.map((side, index) => ({
@@ -53,7 +53,7 @@
     });
   }
 
-  // From the fastest to the slowest that is shown, not from 0: it is the spread that matters here.
+  // The axis runs from the fastest to the slowest time, not from 0, to show their spread.
   function rangeOf(sides) {
     const [low, high] = hasExtremes ? [0, -1] : [1, -2];
     const rounds = sides.flatMap((side) => side.rounds);

@@ -1,4 +1,4 @@
-// Layers by type: a table, and how the time of the ticked types is distributed.
+// Layers by type: a table, and a chart of the ticked types' times.
 (() => {
   "use strict";
 
@@ -122,7 +122,7 @@
       return body;
     }
 
-    // Cells of the whole type stand in the line of its first side and reach down to the last.
+    // Cells for the whole type start in the line of its first side and span all sides.
     #cells(type, side) {
       const both = this.#view.sides.length;
       const isFirst = side === 0;
@@ -201,7 +201,7 @@
       if (!shown.length) return;
       const order = sortedBy(shown, (type) => largest(type.ms), true);
       const traces = sideIndexes(this.#view).map((side) => this.#trace(order, side));
-      // The figures stand beside the bars.
+      // The figures are beside the bars.
       const widest = 1.3 * largest(traces.flatMap(({ x }) => x));
       const lines = order.length * (hasTwo(this.#view) ? 34 : 24);
       modelperf.plot(this.#chart, traces, {
@@ -256,7 +256,7 @@
     }
   }
 
-  // Once for all sections; a sweep has no cases, and says nothing of layers.
+  // Written once for all sections; a sweep has no cases and no layers.
   function sayWhyNot(root, view) {
     if (view.case) modelperf.say(root, "Nothing is known of the layers of this case.");
     else modelperf.hide(root);

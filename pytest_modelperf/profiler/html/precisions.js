@@ -1,4 +1,4 @@
-// Layers by precision, and from which precision of A they went to which of B.
+// Layers by precision, and how precisions changed from A to B.
 (() => {
   "use strict";
 
@@ -11,7 +11,7 @@
 
   const PLACES_LAST = [NO_PRECISION, "did not run", IN_ANOTHER, NOT_EXECUTED];
 
-  // Precisions by how many layers have them, then what is none.
+  // Precisions by their number of layers, then layers without one.
   function placesOf(rows) {
     const counts = new Map();
     for (const { places } of rows) {

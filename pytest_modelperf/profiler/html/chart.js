@@ -7,14 +7,14 @@
   const { findSweetSpot, isMeasured, pair, parseThreshold, threshold } = modelperf.points;
   let isLogarithmic = false;
   let nextOfOne = "b";
-  // Brings all but the threshold box, in which someone may be typing, up to date.
+  // Updates all but the threshold box, in which the user may be typing.
   let update = () => {};
 
   function draw(root, view) {
     const { model } = view;
     const points = model.points.flat();
     update = () => {};
-    // One point alone is no chart.
+    // A single point needs no chart.
     if (points.length < 2) return modelperf.hide(root);
     if (!points.some(isMeasured)) {
       return root.replaceChildren(
@@ -96,7 +96,7 @@
     });
   }
 
-  // Of one side alone, clicks choose B and A in turn.
+  // With one side, clicks choose B and A in turn.
   function choosePoint(model, [side, id]) {
     const key = model.points.length > 1 ? ["a", "b"][side] : nextOfOne;
     nextOfOne = key === "b" ? "a" : "b";
@@ -120,7 +120,7 @@
     const last = model.points.length - 1;
     const flags = [...flag(both.a, "A"), ...flag(both.b, "B")];
     const traces = [...sides, ...spots, endTrace(both.a, 0), endTrace(both.b, last)];
-    // Two points that are clicked quickly are a double click to Plotly: it must change no scale.
+    // Two quick clicks are a double click to Plotly, which must not change the scale.
     plot(chart, traces, layout(model, limit, flags), { doubleClick: "reset" });
   }
 
@@ -134,7 +134,7 @@
     };
   }
 
-  // Points that differ in one thing only, in its order.
+  // Points that differ only in one thing, in its order.
   function lines(points) {
     const [along, across] = variesInBatch(points) ? ["batch", "streams"] : ["streams", "batch"];
     const groups = new Map();
@@ -199,7 +199,7 @@
     };
   }
 
-  // The letter beside its point, as a flag that other points do not hide.
+  // The letter beside its point, like a flag above the other points.
   function flag(point, label) {
     if (!point) return [];
     const [x, y] = [point.ms, point.per_second].map((v) => (isLogarithmic ? Math.log10(v) : v));
@@ -213,14 +213,14 @@
   function layout(model, limit, flags) {
     const points = model.points.flat().filter(isMeasured);
     const highest = Math.max(...points.map((point) => (point.interval_ms ?? [0, point.ms])[1]));
-    // A threshold far beyond all points would press them together.
+    // A threshold far beyond all points would squeeze them.
     const isShown = limit !== null && limit < 1.5 * highest;
     const x = axis(points.map((point) => point.ms), Math.max(highest, isShown ? limit : 0));
     const y = axis(points.map((point) => point.per_second),
       Math.max(...points.map((point) => (point.per_second_interval ?? [0, point.per_second])[1])));
     return {
       height: 460, hovermode: "closest",
-      // What was zoomed stays when A, B or the threshold are others.
+      // The zoom stays when A, B or the threshold change.
       uirevision: `${model.name} ${isLogarithmic}`,
       xaxis: { title: "p50 latency (ms)", ...x },
       yaxis: { title: "items a second", ...y },
@@ -235,7 +235,7 @@
     return { type: "log", range: range.map(Math.log10) };
   }
 
-  // The region that the threshold rules out.
+  // The region beyond the threshold.
   function beyond(limit, highest) {
     const { muted } = colors();
     const across = { yref: "paper", y0: 0, y1: 1, layer: "below" };
@@ -327,7 +327,7 @@
       el("br"), side.name, el("br"), what);
   }
 
-  // A figure of A, that of B, and their ratio, each with its interval in a column of its own.
+  // A figure of A and B, and their ratio; each has its interval in the next column.
   function pairRow(name, ofA, ofB, change, better) {
     const [value, low, high] = change ?? [null, null, null];
     const bounds = low === null || high === null ? null : [low, high];
@@ -345,13 +345,13 @@
     return el("td", { class: `number ${kind}`, text: text ?? "" });
   }
 
-  // Good or bad only where the interval leaves no doubt; `better` is 1 where more is better.
+  // Good or bad only if the interval is clear; `better` is 1 if more is better.
   function toneOf(bounds, better) {
     if (bounds === null || (bounds[0] <= 1 && bounds[1] >= 1)) return "";
     return Math.sign(bounds[0] - 1) === better ? "good" : "bad";
   }
 
-  // All that the chart shows, for who cannot see it or wants the figures.
+  // Everything in the chart as a table, for readers who cannot see it or want the figures.
   function allPoints(model) {
     const hasDims = model.points.flat().some(({ dims }) => Object.keys(dims).length);
     const head = ["configuration", ...(hasDims ? ["dimensions"] : []), "batch", "cores", "streams",
