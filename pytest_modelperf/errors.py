@@ -7,11 +7,87 @@ The subclasses differ by what the user can do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+
+class Wording:
+    """Names the settings in a remedy. A face overrides it with what its own users type."""
+
+    names: Mapping[str, str] = {
+        "batch": "the batch size",
+        "cores": "the number of cores",
+        "dims": "sizes of dimensions",
+        "engine_option": "an engine option",
+        "inputs": "inputs",
+        "static": "a static profile",
+        "timeout": "a longer timeout",
+    }
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        """What to type to give each of these dimensions a size."""
+        return ", ".join(f"{name}=SIZE" for name in dims)
+
+    def value(self, setting: str, value: str) -> str:
+        """What to type to give a setting this value."""
+        return f"{self.names[setting]} {value}"
+
+
+# Names no face: what an error says by itself.
+PLAIN = Wording()
+
+
+class Remedy:
+    """What a user can do about an error.
+
+    `text` names settings in braces, as in `Leave {batch} out.`, and each face puts in its own
+    name for them. The other arguments say what a setting should be: the dimensions that need a
+    size, an input such as `ids:int64:1x64`, an engine option such as `device=CPU`. Names in them
+    are escaped already.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        dims: Sequence[str] = (),
+        inputs: str | None = None,
+        engine_option: str | None = None,
+    ) -> None:
+        self.text = text
+        self.dims = tuple(dims)
+        self.values = {
+            name: value
+            for name, value in (("inputs", inputs), ("engine_option", engine_option))
+            if value is not None
+        }
+
+    def worded(self, wording: Wording) -> str:
+        words = dict(wording.names)
+        words |= {name: wording.value(name, value) for name, value in self.values.items()}
+        if self.dims:
+            words["dims"] = wording.sizes(self.dims)
+        return self.text.format_map(words)
+
 
 class ModelPerfError(Exception):
     """The base of all errors that are meant to be read by a user."""
 
     exit_code = 2
+
+    def __init__(self, message: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        # Lines below the message.
+        self.details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.worded(PLAIN)
+
+    def worded(self, wording: Wording) -> str:
+        """The whole message, with the settings named as a face's users know them."""
+        remedy = "" if self.remedy is None else f" {self.remedy.worded(wording)}"
+        return "\n".join([f"{self.message}{remedy}", *self.details])
 
 
 class UsageError(ModelPerfError):
@@ -25,8 +101,8 @@ class ModelError(ModelPerfError):
 class MisfitError(ModelError):
     """The shapes of a model do not fit together at the node that `where` names."""
 
-    def __init__(self, message: str, where: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, where: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message, remedy)
         self.where = where
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import click
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__
@@ -34,7 +35,7 @@ class _Failure(click.ClickException):
 
     def __init__(self, error: ModelPerfError) -> None:
         # Names in it are escaped already; typed values may not be.
-        super().__init__(printable_lines(str(error)))
+        super().__init__(printable_lines(error.worded(COMMAND_WORDING)))
         self.error = error
 
     @property

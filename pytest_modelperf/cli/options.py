@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from msgspec import Struct
 
 from pytest_modelperf.cli.values import parse_dims, parse_inputs, parse_numbers, parse_pairs
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class MeasuringOptions(Struct, frozen=True):
                 min_warmup_seconds=self.warmup_seconds or 0.0,
             ),
             limit_s=self.timeout,
+            wording=COMMAND_WORDING,
         )
 
     def model_setup(self, extensions: Extensions, command: str) -> Setup:

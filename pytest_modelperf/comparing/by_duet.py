@@ -149,7 +149,8 @@ def compare_case(
         with alone_at(place):
             found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=str(error)))
+        failure = error.worded(pair.after_setup.wording)
+        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=failure))
     if before.baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.errors import BindingError, Remedy, UsageError
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
@@ -66,8 +66,11 @@ class GivenInputs(Struct, frozen=True, eq=False):
             if shape is not None and array.shape != shape:
                 raise BindingError(
                     f"the input {printable(name)!r} of {model} is {format_shape(shape)}, but "
-                    f"{self.source} has {format_shape(array.shape)}. Give an array of that shape, "
-                    "or ask for its batch size and dimensions with --batch and --dim."
+                    f"{self.source} has {format_shape(array.shape)}. ",
+                    Remedy(
+                        "Give an array of that shape, or ask for its batch size and dimensions "
+                        "with {batch} and {dims}."
+                    ),
                 )
             feeds[name] = Feed(dtype, stored)
         return feeds

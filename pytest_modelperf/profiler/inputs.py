@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_modelperf.errors import BindingError
+from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.input_uses import Demand, demand_on, find_uses
@@ -107,14 +107,20 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
     if tensor.dtype is None:
         raise BindingError(
             f"the input {printable(name)!r} of {model} is a sequence, an optional or a map. Only "
-            "tensors can be sent to a worker, so this model cannot be measured yet; its static "
-            "profile can be had with --static. To measure it, export it with a tensor for each "
-            "element, or time a Python function that runs it with the engine `callable`."
+            "tensors can be sent to a worker, so this model cannot be measured yet; only its "
+            "static profile can be had.",
+            Remedy(
+                "Ask for {static}. To measure it, export it with a tensor for each element, or "
+                "time a Python function that runs it with the engine `callable`."
+            ),
         )
     if shape is None:
         raise BindingError(
-            f"the input {printable(name)!r} of {model} does not say how many dimensions it has. "
-            f"Give its shape with --input {shell_word(f'{name}:{tensor.dtype}:SHAPE')}, as in 1x64."
+            f"the input {printable(name)!r} of {model} does not say how many dimensions it has.",
+            Remedy(
+                "Give its shape with {inputs}, as in 1x64.",
+                inputs=f"{printable(name)}:{tensor.dtype}:SHAPE",
+            ),
         )
     if tensor.dtype != "string" and tensor.dtype not in BITS:
         raise BindingError(
@@ -128,7 +134,7 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
-    """The input that `--input name:dtype:shape:value` describes."""
+    """The input that `name:dtype:shape:value` describes."""
     numbers = np.asarray(values, np.float64)
     if spec.dtype == "string":
         array: Array = np.array([f"{number:g}" for number in numbers], dtype=object)
@@ -183,7 +189,8 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
     except (MemoryError, ValueError):
         raise BindingError(
             f"the input {printable(name)!r} ({format_shape(shape)} of {dtype}) does not fit into "
-            "memory. Give smaller dimensions with --batch, --dim or --input."
+            "memory.",
+            Remedy("Give smaller dimensions with {batch}, {dims} or {inputs}."),
         ) from None
 
 
@@ -297,5 +304,5 @@ def _note(
     size = format_shape(shape) if shape else ""
     return (
         f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. Give "
-        f"its real value with --input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
+        f"its real value as the input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
+from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.given_inputs import make_arguments
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -96,9 +96,11 @@ def measure_case(
             else:
                 complete_if_told(model, rig)
     except TooFewCoresError as error:
-        return CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
+        reason = error.worded(setup.wording)
+        return CaseProfile(case, model.static, None, Outcome.SKIPPED, reason)
     except MeasureError as error:
-        return CaseProfile(case, model.static, None, Outcome.FAILED, str(error))
+        reason = error.worded(setup.wording)
+        return CaseProfile(case, model.static, None, Outcome.FAILED, reason)
     return CaseProfile(case, model.static, measured)
 
 
@@ -112,7 +114,8 @@ def _with_layers(model: Model, rig: Rig, measured: Measurement, place: Place) ->
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:
         # What was timed before stays true.
-        return replace(measured, notes=(*measured.notes, f"no layer times: {error}"))
+        reason = error.worded(rig.setup.wording)
+        return replace(measured, notes=(*measured.notes, f"no layer times: {reason}"))
     return measured if run is None else add_layer_times(model, measured, run)
 
 
@@ -136,7 +139,8 @@ def measure_function(
     shown = name or str(getattr(function, "__qualname__", type(function).__name__))
     if request.dims:
         raise UsageError(
-            f"{printable(shown)} is a function, whose dimensions have no names: leave --dim out."
+            f"{printable(shown)} is a function, whose dimensions have no names.",
+            Remedy("Leave {dims} out."),
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
     cases: list[CaseProfile] = []
@@ -162,9 +166,9 @@ def _measure_function_case(
                 rig = set_up(worker, setup, case.cores, subject)
                 measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     except TooFewCoresError as error:
-        return CaseProfile(case, None, None, Outcome.SKIPPED, str(error))
+        return CaseProfile(case, None, None, Outcome.SKIPPED, error.worded(setup.wording))
     except MeasureError as error:
-        return CaseProfile(case, None, None, Outcome.FAILED, str(error))
+        return CaseProfile(case, None, None, Outcome.FAILED, error.worded(setup.wording))
     if not is_importable:
         measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
     return CaseProfile(case, None, measured)

@@ -250,7 +250,7 @@ def _tell(
         )
     except MeasureError as error:
         # What was timed before stays true.
-        note = f"no layer times: {error}"
+        note = f"no layer times: {error.worded(sides[0][1].setup.wording)}"
     told = []
     for (model, _), figures, run, seen in zip(sides, measured, runs, outputs, strict=True):
         known = replace(figures, notes=(*figures.notes, note)) if note else figures

@@ -166,9 +166,8 @@ def telling(notes: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except MeasureError as error:
-        if not notes:
-            raise
-        raise type(error)("\n".join([str(error), *notes])) from error
+        error.details = (*error.details, *notes)
+        raise
 
 
 def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject:

@@ -103,7 +103,7 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
                 told = _ask(worker, asked, feeds if form == "static" else ())
     except MeasureError as error:
         _remove(target, data)
-        raise MeasureError(f"{form} INT8: {error}") from error
+        raise MeasureError(f"{form} INT8: {error.message}", error.remedy) from error
     if "raised" in told:
         _remove(target, data)
         raise MeasureError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
@@ -96,7 +96,8 @@ def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[i
         first_file, last_file = files[0], files[-1]
         raise UsageError(
             f"{first_file.name} runs at batch sizes {_listed(sizes[0])} and {last_file.name} at "
-            f"{_listed(sizes[-1])}: they cannot be compared. Give both the same with --batch."
+            f"{_listed(sizes[-1])}: they cannot be compared.",
+            Remedy("Give both the same with {batch}."),
         )
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.errors import PLAIN, Wording
 from pytest_modelperf.profiler.engines.source import (
     BUILT_IN,
     CALLABLE_ENGINE,
@@ -64,7 +65,8 @@ class Setup(Struct, frozen=True, kw_only=True):
     """How cases are measured: on which engine, where, and for how long.
 
     `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
-    slow model may take `stretch_seconds` in place of the policy's `max_seconds`.
+    slow model may take `stretch_seconds` in place of the policy's `max_seconds`. `wording` names
+    the settings in the reason why a case could not be measured.
     """
 
     engine: EngineModule = BUILT_IN[DEFAULT_ENGINE]
@@ -73,6 +75,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     policy: SamplingPolicy = field(default_factory=SamplingPolicy)
     limit_s: float = DEFAULT_LIMIT_S
     stretch_seconds: float | None = None
+    wording: Wording = PLAIN
 
 
 class Subject(Struct, frozen=True, kw_only=True):

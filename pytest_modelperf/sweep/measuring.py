@@ -338,7 +338,7 @@ def _sum_up(
     confidence = sides[-1].setup.policy.confidence
     swept = []
     for side in sides:
-        points = tuple(_point(_Key(side.index, each), found, confidence) for each in configurations)
+        points = tuple(_point(side, each, found) for each in configurations)
         swept.append(
             SweepSide(
                 model=side.facts,
@@ -364,16 +364,18 @@ def _notes(sides: Sequence[_Side]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for side in sides for m in side.models for n in m.static.notes))
 
 
-def _point(key: _Key, found: _Found, confidence: float) -> SweepPoint:
+def _point(side: _Side, configuration: Configuration, found: _Found) -> SweepPoint:
+    key = _Key(side.index, configuration)
     rounds = found.rounds.get(key, ())
     if not rounds:
         error = found.refused[key]
         is_skipped = isinstance(error, TooFewCoresError)
         outcome = Outcome.SKIPPED if is_skipped else Outcome.FAILED
-        return SweepPoint(configuration=key.configuration, outcome=outcome, reason=str(error))
-    size = key.configuration.case.batch_size
+        reason = error.worded(side.setup.wording)
+        return SweepPoint(configuration=configuration, outcome=outcome, reason=reason)
+    size, confidence = configuration.case.batch_size, side.setup.policy.confidence
     return SweepPoint(
-        configuration=key.configuration,
+        configuration=configuration,
         latency=summarize([made.times_ns for made in rounds], size, confidence),
         throughput=rate_of_rounds(_rates(key, rounds), confidence),
         rounds=tuple(spread_of_round(made.times_ns) for made in rounds),

@@ -1,4 +1,4 @@
-"""A test run as a page: what it says without JavaScript."""
+"""A test run as an HTML page, as it reads without JavaScript."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render_run_page(report: RunReport) -> str:
     return render_case_page(run_data(report), run_overview(report))
 
 
-# Of more cases, those that passed are a row of the table and no more.
+# If there are more cases, those that passed have only a row in the table.
 _MAX_SECTIONS = 40
 
 
@@ -75,7 +75,7 @@ def run_overview(report: RunReport) -> Overview:
 
 def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
     case = outcome.comparison
-    # The reason why a case is new is its verdict.
+    # The verdict of a new case already has this reason.
     is_new = case.verdict is Verdict.NEW and not case.has_failed
     return CaseView(
         name=name,
@@ -87,7 +87,7 @@ def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
 
 
 def _accept(outcome: CaseOutcome) -> str | None:
-    """The command that takes it as it is, where it is one that may be taken so."""
+    """The command that accepts a regression; None without one."""
     return outcome.accept if outcome.comparison.regressed else None
 
 

@@ -22,8 +22,10 @@ from pytest_modelperf.errors import (
     BindingError,
     MeasureError,
     ModelError,
+    ModelPerfError,
     OutputError,
     UsageError,
+    Wording,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
@@ -191,7 +193,7 @@ class _Trial(Struct):
             made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
         except _FAILURES as error:
-            made, failure = None, _in_words(error)
+            made, failure = None, _in_words(error, self.setup.wording)
         for case in cases:
             self.done += 1
             if made is None:
@@ -226,7 +228,7 @@ class _Trial(Struct):
             with alone_at(place):
                 ran = run_pair(pair, self.gate, place, lambda _: True)
         except MeasureError as error:
-            return VariantResult(variant=variant, failure=_in_words(error))
+            return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
         return self._result(variant, made, ran)
 
     def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
@@ -391,7 +393,7 @@ def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: ModelPerfError | OSError, wording: Wording) -> str:
     if isinstance(error, OSError):
         return f"it cannot be written: {error.strerror or error}"
-    return str(error)
+    return error.worded(wording)

@@ -339,16 +339,35 @@ def test_every_key_of_a_model_has_a_row() -> None:
 
 def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     """As the page lists it, for each setting that it names."""
-    typed = {"tolerance": "0.1", "max_seconds": "1", "engine": "a", "engine_option": ["k=a"]}
-    ini = {"tolerance": "0.3", "max_seconds": "3", "engine": "c", "engine_option": ["k=c"]}
+    typed: dict[str, object] = {
+        "tolerance": "0.1",
+        "max_seconds": "1",
+        "engine": "a",
+        "engine_option": ["k=a"],
+    }
+    ini: dict[str, object] = {
+        "tolerance": "0.3",
+        "max_seconds": "3",
+        "engine": "c",
+        "engine_option": ["k=c"],
+    }
     top: dict[str, object] = {
         "tolerance": 0.4,
         "max_seconds": 4,
         "engine": "d",
         "engine_options": {"k": "d"},
     }
-    model = {"tolerance": 0.2, "max_seconds": 2, "engine": "b", "engine_options": {"k": "b"}}
-    settable = "`tolerance`, `engine`, `engine_options` and `max_seconds`"
+    model: dict[str, object] = {
+        "tolerance": 0.2,
+        "max_seconds": 2,
+        "engine": "b",
+        "engine_options": {"k": "b"},
+    }
+    for each, source in enumerate((typed, model, ini, top), 1):
+        source |= {"warmup_seconds": each / 10, "min_seconds": each / 5}
+    settable = (
+        "`tolerance`, `engine`, `engine_options`, `max_seconds`, `warmup_seconds` and `min_seconds`"
+    )
     assert f"The second source can set {settable}" in plain("configuration")
 
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
@@ -356,12 +375,13 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         settings = read_settings(Path("/project"), typed, ini, {**top, **tables})
         found = settings.with_terms(settings.table_for("m.onnx") or Terms())
         options = found.engine_options["k"]
-        return found.tolerances.of(50.0), found.max_seconds, found.engine, options
+        times = found.max_seconds, found.warmup_seconds, found.min_seconds
+        return found.tolerances.of(50.0), *times, found.engine, options
 
-    assert told(typed, model, ini) == (0.1, 1, "a", "a")
-    assert told({}, model, ini) == (0.2, 2, "b", "b")
-    assert told({}, {}, ini) == (0.3, 3, "c", "c")
-    assert told({}, {}, {}) == (0.4, 4, "d", "d")
+    assert told(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a")
+    assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b")
+    assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c")
+    assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d")
 
 
 # -- figures and names

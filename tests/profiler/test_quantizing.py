@@ -403,7 +403,7 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
         quantize(source, tmp_path / "target.onnx", "static", feeds(4, 4), limit_s=1.0)
     assert str(failed.value) == (
         "static INT8: no answer for 1 s in ONNX Runtime's quantizer: the worker was ended. If the "
-        "model takes that long, allow more with --timeout."
+        "model takes that long, allow more with a longer timeout."
     )
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import onnx
 import pytest
@@ -116,7 +117,7 @@ def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
     monkeypatch.setattr(Path, "replace", fail)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(
-        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", *options
+        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", "--junitxml=run.xml", *options
     )
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -138,6 +139,12 @@ def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
     assert (case["verdict"], case["recorded"]) == (None, False)
     assert case["failure"].startswith("the baseline in ")
     assert "failed: it could not be stored" in (models.path / "run.md").read_text("utf-8")
+    suite = ET.parse(models.path / "run.xml").getroot()[0]  # noqa: S314  # our own
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message", "").startswith("the baseline in ")
+    (verdict,) = (p for p in suite.iter("property") if p.get("name") == "modelperf.verdict")
+    assert verdict.get("value") == "failed"
     assert_says_no_internals(result)
 
 

@@ -470,6 +470,17 @@ try it alone: modelperf profile models/encoder.onnx --batch 64 --cores 2
 """)
 
 
+def test_what_to_type_repeats_the_engine() -> None:
+    words = ("--engine", "openvino", "--engine-option", "hint=a b")
+    shown = failure(BROKEN, engine_options=words)
+    assert "--cores 2 \\\n   --engine openvino --engine-option 'hint=a b'\n" in shown
+    report = run(outcome(FRESH), unused=("m: b1-c1",))
+    report = replace(report, typed=("--modelperf-engine=openvino",))
+    shown = render_summary(report, TextStyle(160))
+    assert "--modelperf-update-baseline=new --modelperf-engine=openvino" in shown
+    assert "--modelperf-prune --modelperf-engine=openvino removes them" in shown
+
+
 def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
     assert "try it alone" not in failure(replace(BROKEN, case=Case(64, 2, (("seq", 8),))))
     assert "try it alone" not in failure(BROKEN, model=ModelFacts("f", None, None, None))

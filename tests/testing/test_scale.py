@@ -46,7 +46,8 @@ from pytest_modelperf.profiler.records import Case, StaticLayer
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.testing.checking import CaseCheck, Checker
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
+from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.text import MAX_LINES, render_summary
 from tests.comparing.test_reports import OPEN, SLOWER
@@ -248,7 +249,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
         gate=Gate(),
     )
     for is_static, verdict in ((False, Verdict.UNCHANGED), (True, Verdict.PASSED)):
-        checker = Checker(store, tmp_path, extensions, today, is_static=is_static)
+        checker = Checker(CheckContext(store, tmp_path, extensions, today, is_static=is_static))
         assert checker.check(check).outcome.verdict is verdict
 
 

@@ -49,7 +49,7 @@ _LOG_SEVERITY = 3
 _CUSTOM_OPS = "custom_ops"
 # What a case or a worker decides.
 _OURS = {
-    "intra_op_num_threads": "a case has as many threads as cores (--cores)",
+    "intra_op_num_threads": "a case has as many threads as cores",
     "enable_profiling": "layers are timed in a session of their own",
     "profile_file_prefix": "layers are timed in a session of their own",
     "optimized_model_filepath": "a worker leaves no files behind",

@@ -294,7 +294,7 @@ def _compile(
     chosen = {name: value for name, value in options.items() if name != _DEVICE}
     if _THREADS in chosen:
         raise OptionError(
-            f"the option {_THREADS} follows from the number of cores: give --cores instead."
+            f"the option {_THREADS} follows from the number of cores: give that instead."
         )
     properties = {**_defaults(device, threads), **chosen}
     try:
@@ -369,7 +369,7 @@ def _tensor(array: Array, dtype: str) -> ov.Tensor:
     if str(array.dtype) != dtype:
         raise ValueError(
             f"openvino {_version()} takes no inputs of type {dtype}. Measure the model with "
-            "--engine onnxruntime, or export it with inputs of another type."
+            "the engine onnxruntime, or export it with inputs of another type."
         )
     return ov.Tensor(array)
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_modelperf.errors import MeasureError, MissingModuleError, ModelPerfError, UsageError
+from pytest_modelperf.errors import (
+    MeasureError,
+    MissingModuleError,
+    ModelPerfError,
+    Remedy,
+    UsageError,
+)
 from pytest_modelperf.text.escaping import printable, printable_lines
 
 # How long a worker is given to say how it ended, and to end by itself.
@@ -58,16 +64,16 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
             f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
             "TMPDIR to another folder."
         )
-    plain = _ENGINE_PREFIX.sub("", message)
+    plain, remedy = _ENGINE_PREFIX.sub("", message), None
     if plain == message:
         plain = f"{told['type']}: {message}"
     elif "is not a registered function/op" in plain:
-        plain = (
-            f"{plain.rstrip('.')}. Give the library that has it with --engine-option "
-            "custom_ops=PATH."
+        plain = f"{plain.rstrip('.')}."
+        remedy = Remedy(
+            "Give the library that has it with {engine_option}.", engine_option="custom_ops=PATH"
         )
     # Reports put `failed` before it.
-    return MeasureError(f"{step}: {plain}")
+    return MeasureError(f"{step}: {plain}", remedy)
 
 
 def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:

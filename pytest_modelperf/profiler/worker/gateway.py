@@ -28,6 +28,7 @@ from pytest_modelperf.errors import (
     MeasureError,
     MissingModuleError,
     ModelPerfError,
+    Remedy,
     TooFewCoresError,
     UsageError,
 )
@@ -280,8 +281,8 @@ class ProcessWorker:
     def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
         ended = "the worker was ended" if self.is_local else "the worker was given up"
         return MeasureError(
-            f"no answer for {limit_s:.3g} s {step}: {ended}. If the model takes that long, allow "
-            "more with --timeout."
+            f"no answer for {limit_s:.3g} s {step}: {ended}.",
+            Remedy("If the model takes that long, allow more with {timeout}."),
         )
 
     # -- start
