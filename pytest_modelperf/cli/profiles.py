@@ -147,11 +147,12 @@ def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
 ) -> None:
     """Shows the list; exit status 2 if something could not be listed."""
+    from pytest_modelperf.cli.wording import COMMAND_WORDING
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.listing import list_profiles
     from pytest_modelperf.profiles.text import render_list
 
-    found = list_profiles(store, request, operators)
+    found = list_profiles(store, request, operators, COMMAND_WORDING)
     _put(render_list(found, terminal_style()), dump_profile_list(found), json_file)
     if found.unusable:
         raise SystemExit(_INCOMPLETE)

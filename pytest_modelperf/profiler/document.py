@@ -101,7 +101,7 @@ class CaseJson(Struct, frozen=True, kw_only=True):
     engine_peak_bytes: Count | None
     layer_types: tuple[LayerTypeJson, ...] = ()
     layers: tuple[LayerJson, ...]
-    roofline: object = None
+    roofline: Any = None
     raw: Annotated[tuple[RoundJson, ...], Meta(min_length=1)] | None
 
 

@@ -83,6 +83,14 @@ class ByPercentile(Struct, Generic[T], frozen=True):
     p999_ms: T = field(name="p99.9_ms")
 
 
+class IntervalsJson(ByPercentile[tuple[DurationMs, DurationMs] | None], frozen=True):
+    """The interval of each percentile; null where one round says nothing of it."""
+
+
+class NeededSamplesJson(ByPercentile[Count], frozen=True):
+    """The number of samples that each percentile needs."""
+
+
 class LatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
     """A latency; all null where nothing ran."""
 
@@ -93,8 +101,8 @@ class LatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
     rounds: Count | None
     items_per_second: float | None = None
     confidence: Number | None
-    intervals_ms: ByPercentile[tuple[DurationMs, DurationMs] | None] | None
-    needed: ByPercentile[Count] | None
+    intervals_ms: IntervalsJson | None
+    needed: NeededSamplesJson | None
 
 
 class LayerTypeJson(Struct, frozen=True, kw_only=True):
@@ -197,8 +205,8 @@ def latency_to_json(latency: Latency | None) -> LatencyJson:
         rounds=latency.rounds,
         items_per_second=number(latency.items_per_second),
         confidence=number(latency.confidence),
-        intervals_ms=ByPercentile(*map(_interval, ordered)),
-        needed=ByPercentile(*(percentile.needed for percentile in ordered)),
+        intervals_ms=IntervalsJson(*map(_interval, ordered)),
+        needed=NeededSamplesJson(*(percentile.needed for percentile in ordered)),
     )
 
 

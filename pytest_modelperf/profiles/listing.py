@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.errors import ModelError, ModelPerfError
+from pytest_modelperf.errors import PLAIN, ModelError, ModelPerfError, Wording
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
@@ -19,7 +19,10 @@ def count_flops(model: str, request: ProfileRequest, operators: Operators) -> Na
 
 
 def list_profiles(
-    store: ProfileStore, request: ProfileRequest, operators: Operators
+    store: ProfileStore,
+    request: ProfileRequest,
+    operators: Operators,
+    wording: Wording = PLAIN,
 ) -> ProfileList:
     """The counts and the kept profiles; unusable ones are listed with their reason.
 
@@ -34,7 +37,7 @@ def list_profiles(
         except ModelPerfError as error:
             if not contents.kept and not contents.unusable:
                 raise
-            unusable.insert(0, UnusableProfile(FLOPS, str(error)))
+            unusable.insert(0, UnusableProfile(FLOPS, error.worded(wording)))
     return ProfileList(
         model=store.model,
         flops=flops,

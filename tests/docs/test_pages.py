@@ -53,10 +53,9 @@ from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.testing.declared import CASE_WORDS
-from pytest_modelperf.testing.document import dump_run, run_to_json
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.options import OPTIONS, Option
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
 from tests.support.small_models import ones, parse, static_of
 
@@ -525,7 +524,7 @@ def test_the_names_for_extensions_are_there() -> None:
     assert hooks == {name for name in vars(Hooks) if not name.startswith("_")}
 
 
-# -- the json of a run
+# -- the metrics in JSON
 
 
 def empty_case() -> CaseOutcome:
@@ -538,26 +537,6 @@ def empty_case() -> CaseOutcome:
         batch_size=1,
         comparison=replace(compare_cases(case, case), outcome=Verdict.NEW),
     )
-
-
-def test_the_page_on_json_has_every_key_of_a_run() -> None:
-    document = run_to_json(RunReport(outcomes=(empty_case(),)))
-    page = text_of("json")
-    run = page.partition("## A run\n")[2].partition("## A checkup")[0]
-    comparison = page.partition("## A comparison\n")[2].partition("## A run")[0]
-    assert set(document) == named_in(table("json", "## A run"))
-    cases = document["cases"]
-    assert isinstance(cases, list)
-    (case,) = cases
-    assert isinstance(case, dict)
-    beside = "A case has the keys of [a case of a comparison](#a-comparison), and"
-    own = named_in(table("json", beside))
-    assert own <= set(case)
-    assert {key for key in case if f"`{key}`" not in run + comparison} == set()
-    baselines = document["baselines"]
-    assert isinstance(baselines, dict)
-    assert {key for key in baselines if f"`{key}`" not in run} == set()
-    assert dump_run(RunReport(outcomes=()))
 
 
 def test_the_page_on_json_has_every_metric() -> None:

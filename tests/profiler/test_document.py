@@ -17,10 +17,8 @@ from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.profiler.document import ProfileJson, dump_profile
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, Profile
-from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine, profile_model
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.report.document import dump_document
-from tests.support.checkout import ROOT
-from tests.support.light_models import light_model
 from tests.support.profiles import (
     make_latency,
     make_round,
@@ -498,27 +496,3 @@ def test_the_types_of_a_document_accept_all_that_is_written(made: Callable[[], P
     text = dump_profile(made())
     found = msgspec.json.decode(text, type=ProfileJson)
     assert dump_document(found) == text
-
-
-# -- the page that documents it
-
-
-def _keys(value: object) -> set[str]:
-    """Every key of a JSON value, but not those of mappings that are data themselves."""
-    if isinstance(value, dict):
-        own = {key for key in value if isinstance(key, str)}
-        named = {"opsets", "packages", "caches", "dims", "uncounted_ops", "options"}
-        inner = (_keys(child) for key, child in value.items() if key not in named)
-        return own.union(*inner)
-    return set[str]().union(*map(_keys, value)) if isinstance(value, list) else set()
-
-
-def test_the_page_on_json_names_every_key() -> None:
-    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    profile = on_this_machine(profile_model(light_model("zfnet512"), ProfileRequest(sparsity=True)))
-    comparison = json.loads(dump_comparison(compare_profiles(profile, profile)))
-    measured = _keys(loaded(measured_classifier()))
-    assert {"times_ns", "stolen_ns", "needed", "runs_in"} <= measured
-    keys = _keys(loaded(profile)) | measured | _keys(comparison)
-    assert len(keys) > 110
-    assert {key for key in keys if f"`{key}`" not in page} == set()
