@@ -12,16 +12,17 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
 
 from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError, OutputError, UsageError
+from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.testing.against.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
@@ -32,6 +33,7 @@ _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
 # The shortest id that git prints.
 _LEAST_ID = 7
+_ask = partial(ask_git, otherwise=f"give the path of an older version: {AGAINST.flag} old.onnx")
 
 
 class UnknownCommitError(UsageError):
@@ -103,7 +105,7 @@ def has_commit(text: str, folder: Path) -> bool:
 
 
 def _resolve(text: str, folder: Path) -> str | None:
-    answer = ask_git(folder, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
+    answer = _ask(folder, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
     sha = answer.output.decode("ascii", "replace").strip()
     # `^main` is an answer too, but means all commits that are not in main.
     return sha if answer.code == 0 and _FULL_ID.fullmatch(sha) else None
@@ -117,7 +119,7 @@ def _advice(text: str, folder: Path, repository: _Repository) -> str:
             f"Give {printable(start)} alone: the file is taken from where the model lies in the "
             "repository."
         )
-    listed = ask_git(folder, "for-each-ref", "--format=%(refname:short)").output
+    listed = _ask(folder, "for-each-ref", "--format=%(refname:short)").output
     refs = [ref for ref in listed.decode("utf-8", "surrogateescape").split("\n") if ref]
     # A ref may go on: main~3, v1.0^{}.
     name = re.split(r"[~^@]", text, maxsplit=1)[0]
@@ -143,7 +145,7 @@ def _advice(text: str, folder: Path, repository: _Repository) -> str:
 
 def _look_at_repository(folder: Path) -> _Repository:
     shown = printable(str(folder))
-    answer = ask_git(
+    answer = _ask(
         folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "--show-prefix"
     )
     # The rest is the prefix: the name of a folder may contain a line break.
@@ -171,11 +173,11 @@ def _look_at_repository(folder: Path) -> _Repository:
 
 
 def submodules(root: Path) -> tuple[Path, ...]:
-    top = ask_git(root, "rev-parse", "--show-toplevel")
+    top = _ask(root, "rev-parse", "--show-toplevel")
     if top.code != 0:
         return ()
     folder = Path(os.fsdecode(top.output.removesuffix(b"\n")))
-    listed = ask_git(
+    listed = _ask(
         folder, "config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$"
     )
     values = (entry.partition(b"\n")[2] for entry in listed.output.split(b"\0") if entry)
@@ -188,7 +190,7 @@ def _take_file(commit: _Commit, place: str, target: Path) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
-            answer = ask_git(
+            answer = _ask(
                 commit.folder, "cat-file", "--filters", f"{commit.sha}:{found}",
                 output=file, seconds=FETCH_SECONDS,
             )  # fmt: skip
@@ -208,15 +210,13 @@ def _take_file(commit: _Commit, place: str, target: Path) -> None:
 def _follow_links(commit: _Commit, place: str) -> str:
     """Where the file lies in the commit that is at `place` or that a link there points to."""
     for _ in range(_MAX_LINKS):
-        listed = ask_git(commit.folder, "ls-tree", "-z", "--full-tree", commit.sha, "--", place)
+        listed = _ask(commit.folder, "ls-tree", "-z", "--full-tree", commit.sha, "--", place)
         kind = listed.output.split(b"\t", 1)[0].split(b" ")
         if listed.code != 0 or kind[0] not in (b"100644", b"100755", b"120000"):
             raise _not_there(commit, place, listed)
         if kind[0] != b"120000":
             return place
-        link = os.fsdecode(
-            ask_git(commit.folder, "cat-file", "blob", f"{commit.sha}:{place}").output
-        )
+        link = os.fsdecode(_ask(commit.folder, "cat-file", "blob", f"{commit.sha}:{place}").output)
         aim = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
         if not is_inside(aim):
             raise UsageError(
@@ -239,7 +239,7 @@ def _not_there(commit: _Commit, place: str, listed: GitAnswer) -> UsageError:
             f"{shown} was not a file in {commit}, but a folder or a submodule. "
             f"Give the path of the older version: {AGAINST.flag} old.onnx."
         )
-    everything = ask_git(commit.folder, "ls-tree", "-rz", "--name-only", "--full-tree", commit.sha)
+    everything = _ask(commit.folder, "ls-tree", "-rz", "--name-only", "--full-tree", commit.sha)
     models = [
         os.fsdecode(name) for name in everything.output.split(b"\0") if name.endswith(b".onnx")
     ]
@@ -271,7 +271,7 @@ def _smudge(commit: _Commit, place: str, target: Path) -> None:
         pointer.write(target.read_bytes())
         pointer.seek(0)
         with target.open("wb") as file:
-            answer = ask_git(
+            answer = _ask(
                 commit.folder, "lfs", "smudge", "--", place,
                 source=pointer, output=file, seconds=FETCH_SECONDS,
             )  # fmt: skip

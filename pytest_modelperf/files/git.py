@@ -15,7 +15,6 @@ from typing import BinaryIO
 from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 # To look something up; to get a file, which a filter may have to download.
@@ -55,13 +54,17 @@ def ask_git(
     source: BinaryIO | None = None,
     output: BinaryIO | None = None,
     seconds: float = _LOOK_SECONDS,
+    otherwise: str = "",
 ) -> GitAnswer:
-    """The answer of one git command in `folder`; with `output`, what it prints goes there."""
+    """The answer of one git command in `folder`; with `output`, what it prints goes there.
+
+    UsageError if git cannot be run; `otherwise` says how the user can do without it.
+    """
     program = shutil.which("git")
     if program is None:
         raise UsageError(
-            "git is not installed, or not on the PATH. Install it, or give the path of an older "
-            f"version: {AGAINST.flag} old.onnx."
+            f"git is not installed, or not on the PATH. Install it{otherwise and ', or '}"
+            f"{otherwise}."
         )
     command = (program, "--no-pager", "--literal-pathspecs", "-C", str(folder), *arguments)
     try:
@@ -72,7 +75,7 @@ def ask_git(
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"`git {printable(shlex.join(arguments))}` did not end within {seconds:g} s in "
-            f"{printable(str(folder))}. Try it by hand, or give the path of an older version."
+            f"{printable(str(folder))}. Try it by hand{otherwise and ', or '}{otherwise}."
         ) from None
     except OSError as error:
         raise UsageError(f"git cannot be run: {printable(str(error))}.") from error
