@@ -165,17 +165,17 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
     if not isinstance(value, Mapping):
-        return _with_default_tail({_MEDIAN: _read_share(value, where)})
+        return _with_default_tail({_MEDIAN: read_share(value, where)})
     given: dict[float, float] = {}
     counts: dict[str, float] = {}
     for name, share in value.items():
         if name in _COUNTS:
-            counts[name] = _read_share(share, f"{where}: {name}")
+            counts[name] = read_share(share, f"{where}: {name}")
             continue
         percent = _read_percent(str(name), where)
         if percent in given:
             raise UsageError(f"{where}: p{percent:g} is given twice: give it once.")
-        given[percent] = _read_share(share, f"{where}: {name}")
+        given[percent] = read_share(share, f"{where}: {name}")
     if not given and not counts:
         raise UsageError(f"{where} names no percentile: give a share such as 0.03, which is 3 %.")
     return _with_default_tail(given, counts)
@@ -213,7 +213,7 @@ def _split_pairs(text: str, where: str) -> dict[str, str]:
     return pairs
 
 
-def _read_share(value: object, where: str) -> float:
+def read_share(value: object, where: str) -> float:
     is_percent = False
     if isinstance(value, str):
         match = _NUMBER.fullmatch(value)

@@ -121,7 +121,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     """All settings of a run. `typed` has the keys of the options on the command line.
 
     `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was
-    started.
+    started. `history` is relative to the root.
     """
 
     root: Path
@@ -143,6 +143,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     markdown: str | None
     html: str | None
     benchmark_json: str | None
+    history: str | None
     trace: str | None
     models: ModelTables
     typed: frozenset[str] = frozenset()
@@ -152,6 +153,13 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
 
     def __repr__(self) -> str:
         return f"<settings of {self.root}>"
+
+    @property
+    def history_folder(self) -> Path | None:
+        """The folder of the history; None if this run adds nothing to it."""
+        return (
+            None if self.history is None or self.against is not None else self.root / self.history
+        )
 
     def table_for(self, path: str) -> ModelTable | None:
         """The table of the model at this path, relative to the root and with slashes.
@@ -233,6 +241,7 @@ def read_settings(
         markdown=given.value(options.MARKDOWN),
         html=given.value(options.HTML),
         benchmark_json=given.value(options.BENCHMARK_JSON),
+        history=given.value(options.HISTORY),
         trace=given.value(options.TRACE),
         models=_read_models(models, f"{place}.{_MODELS}"),
         typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
@@ -253,6 +262,9 @@ def _check_together(settings: Settings) -> None:
         idle = (options.BASELINE_PYTHON, options.TRACE)
         reason = f"with {options.STATIC_ONLY.flag} no model runs"
         _refuse(idle, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
+    if settings.against is not None:
+        reason = f"the history has ratios to baselines, and {options.AGAINST.flag} uses none"
+        _refuse((options.HISTORY,), settings, options.AGAINST, reason, "Leave one of them out.")
     if settings.update is UpdateMode.ALL:
         idle = (options.AGAINST, options.BASELINE_PYTHON)
         reason = f"{options.UPDATE_BASELINE.flag} records every case and compares none"

@@ -130,6 +130,7 @@ class RunEnding(Struct):
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)
+            self._write_history(outcomes, plans, started)
             notes += _untrusted(outcomes)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
@@ -255,6 +256,16 @@ class RunEnding(Struct):
 
     # -- reports
 
+    def _write_history(
+        self, outcomes: Sequence[CaseOutcome], plans: Iterable[UpdatePlan], started: dt.datetime
+    ) -> None:
+        folder = self.run.settings.history_folder
+        if folder is not None:
+            from pytest_modelperf.testing.history_lines import write_history
+
+            with self._noting_problems():
+                write_history(folder, self.run.settings, outcomes, plans, started)
+
     def _write_reports(self, report: RunReport) -> None:
         settings = self.run.settings
         folder = self.run.config.invocation_params.dir
@@ -336,6 +347,10 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
         from pytest_modelperf.report.html.extra import check_html_extra
 
         check_html_extra(options.HTML.flag)
+    if settings.history_folder is not None:
+        from pytest_modelperf.history.store import HistoryStore
+
+        HistoryStore(settings.history_folder).check_writable()
     targets = {}
     for key in ("json", "markdown", "html", "benchmark_json"):
         target = getattr(settings, key)

@@ -249,6 +249,12 @@ BENCHMARK_JSON = Option(
     metavar="FILE",
     read=read_optional_text,
 )
+HISTORY = Option(
+    key="history",
+    help="add a line for each case to the history in this folder, relative to the project",
+    metavar="DIR",
+    read=read_optional_text,
+)
 TRACE = Option(
     key="trace",
     help="write a trace of each case into this folder",
@@ -265,6 +271,7 @@ MISSED: tuple[Option[object], ...] = (
     MARKDOWN,
     HTML,
     BENCHMARK_JSON,
+    HISTORY,
     TRACE,
 )
 OPTIONS: tuple[Option[object], ...] = (
@@ -286,5 +293,6 @@ OPTIONS: tuple[Option[object], ...] = (
     MARKDOWN,
     HTML,
     BENCHMARK_JSON,
+    HISTORY,
     TRACE,
 )

@@ -1,0 +1,1 @@
+"""How the cost of models changed over time."""

@@ -1,0 +1,114 @@
+"""Ratios to different baselines, chained to one curve.
+
+A run measures a model relative to its baseline. Both are known by their digests, so a model that
+was measured against one baseline and became the next one links the two. Logarithms of ratios are
+added along the links, and so are their variances. Where a baseline was never measured against the
+one before, a new chain begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import NormalDist
+
+from msgspec import Struct, field
+
+from pytest_modelperf.history.records import (
+    HistoryLine,
+    HistoryMetric,
+    HistoryPoint,
+    StoredRatio,
+)
+
+
+class Level(Struct, frozen=True):
+    """The logarithm of the cost of a model relative to the start of a chain, with its variance."""
+
+    value: float
+    variance: float
+
+
+class ChainOfCase(Struct):
+    """The latest chain of one case, which grows line by line."""
+
+    metric: HistoryMetric
+    points: list[HistoryPoint] = field(default_factory=list)
+    earlier_points: int = 0
+    # The levels of the models that were measured in this chain, by their digests.
+    levels: dict[str, Level] = field(default_factory=dict)
+
+    def add(self, line: HistoryLine) -> None:
+        if self.metric.is_exact:
+            self._add_exact(line)
+        else:
+            self._add_ratio(line)
+
+    def _add_exact(self, line: HistoryLine) -> None:
+        value = None if line.figures is None else getattr(line.figures, self.metric.value)
+        if value:
+            self.points.append(_point(line, math.log(value)))
+
+    def _add_ratio(self, line: HistoryLine) -> None:
+        ratio = line.p50 if self.metric is HistoryMetric.P50 else line.p95
+        if ratio is None or line.baseline is None:
+            return
+        base = self.levels.get(line.baseline)
+        if base is None:
+            self._begin(line.baseline)
+            base = self.levels[line.baseline]
+        value, variance = base.value + math.log(ratio.ratio), variance_of(ratio)
+        self.points.append(_point(line, value, variance, base.variance))
+        self._learn(line.digest, Level(value, base.variance + variance))
+
+    def _begin(self, baseline: str) -> None:
+        """Begins a new chain at a baseline that nothing links to the points so far."""
+        self.earlier_points += len(self.points)
+        self.points.clear()
+        self.levels = {baseline: Level(0.0, 0.0)}
+
+    def _learn(self, digest: str | None, level: Level) -> None:
+        """Keeps the most certain level of each model; the choice does not look at its value."""
+        if digest is None:
+            return
+        known = self.levels.get(digest)
+        if known is None or level.variance < known.variance:
+            self.levels[digest] = level
+
+
+def chain_cases(
+    lines: Iterable[HistoryLine], metric: HistoryMetric
+) -> dict[tuple[str, str | None], ChainOfCase]:
+    """The latest chain of each case and engine, from the lines of one file in their order."""
+    chains: dict[tuple[str, str | None], ChainOfCase] = {}
+    for line in lines:
+        key = (line.case, line.engine)
+        if key not in chains:
+            chains[key] = ChainOfCase(metric)
+        chains[key].add(line)
+    return chains
+
+
+def variance_of(ratio: StoredRatio) -> float:
+    """The variance of the logarithm, as the width of the interval tells it.
+
+    The intervals hold after all interim looks, so they are wider than this many standard errors:
+    the variance is rather too large than too small.
+    """
+    quantile = NormalDist().inv_cdf((1.0 + ratio.confidence) / 2.0)
+    return ((math.log(ratio.high) - math.log(ratio.low)) / (2.0 * quantile)) ** 2
+
+
+def _point(
+    line: HistoryLine, level: float, variance: float = 0.0, shared_variance: float = 0.0
+) -> HistoryPoint:
+    return HistoryPoint(
+        date=line.date,
+        commit=line.commit,
+        verdict=line.verdict,
+        baseline=line.baseline,
+        level=level,
+        variance=variance,
+        shared_variance=shared_variance,
+        reasons=line.reasons,
+    )

@@ -1,0 +1,32 @@
+"""Renders a history as CSV: a row for each point."""
+
+from __future__ import annotations
+
+import csv
+import math
+from io import StringIO
+
+from pytest_modelperf.history.records import INTERVAL_QUANTILE, History, shift_between
+from pytest_modelperf.report.csv import plain_cell
+
+_COLUMNS = ("model", "machine", "case", "engine", "date", "commit", "verdict", "baseline", "ratio",
+            "low", "high", "is_step")  # fmt: skip
+
+
+def render_history_csv(history: History) -> str:
+    """The ratios are relative to the first point of each case; `is_step` marks change points."""
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for case in history.cases:
+        steps = {id(step.after) for step in case.steps or ()}
+        for point in case.points:
+            shift = shift_between(case.points[0], point)
+            low, high = shift.bounds(INTERVAL_QUANTILE)
+            cells = (
+                case.model, case.machine, case.case, case.engine, point.date.isoformat(),
+                point.commit, point.verdict, point.baseline, math.exp(shift.log_ratio),
+                1.0 + low, 1.0 + high, int(id(point) in steps),
+            )  # fmt: skip
+            writer.writerow(map(plain_cell, cells))
+    return file.getvalue()

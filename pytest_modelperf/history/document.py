@@ -1,0 +1,130 @@
+"""A history as JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+from msgspec import Struct
+
+from pytest_modelperf.history.records import (
+    INTERVAL_QUANTILE,
+    CaseHistory,
+    History,
+    HistoryMetric,
+    HistoryPoint,
+    Shift,
+    Step,
+    shift_between,
+)
+from pytest_modelperf.report.document import SCHEMA, dump_document
+
+
+class ShiftJson(Struct, frozen=True, kw_only=True):
+    """A relative change with its interval at 99 %."""
+
+    change: float
+    low: float
+    high: float
+
+
+class HistoryPointJson(Struct, frozen=True, kw_only=True):
+    """One point: its cost relative to the first point, with the interval."""
+
+    date: dt.datetime
+    commit: str | None
+    verdict: str
+    baseline: str | None
+    ratio: float
+    interval: tuple[float, float]
+
+
+class StepJson(Struct, frozen=True, kw_only=True):
+    """A change point: the last point with the old level, and the first with the new one."""
+
+    last_date: dt.datetime
+    last_commit: str | None
+    first_date: dt.datetime
+    first_commit: str | None
+    shift: ShiftJson
+    reasons: tuple[str, ...]
+
+
+class CaseHistoryJson(Struct, frozen=True, kw_only=True):
+    """The history of one case on one kind of machine."""
+
+    model: str
+    machine: str
+    case: str
+    engine: str | None
+    since_first: ShiftJson
+    since_tag: ShiftJson | None
+    earlier_points: int
+    steps: tuple[StepJson, ...] | None
+    points: tuple[HistoryPointJson, ...]
+
+
+class HistoryJson(Struct, frozen=True, kw_only=True):
+    """The histories of all cases."""
+
+    schema: int
+    metric: HistoryMetric
+    tag: str | None
+    cases: tuple[CaseHistoryJson, ...]
+    notes: tuple[str, ...]
+
+
+def dump_history(history: History) -> str:
+    return dump_document(
+        HistoryJson(
+            schema=SCHEMA,
+            metric=history.metric,
+            tag=None if history.tag is None else history.tag.name,
+            cases=tuple(map(_case, history.cases)),
+            notes=history.notes,
+        )
+    )
+
+
+def _case(case: CaseHistory) -> CaseHistoryJson:
+    first = case.points[0]
+    return CaseHistoryJson(
+        model=case.model,
+        machine=case.machine,
+        case=case.case,
+        engine=case.engine,
+        since_first=_shift(case.since_first),
+        since_tag=None if case.since_tag is None else _shift(case.since_tag),
+        earlier_points=case.earlier_points,
+        steps=None if case.steps is None else tuple(map(_step, case.steps)),
+        points=tuple(_point(first, point) for point in case.points),
+    )
+
+
+def _step(step: Step) -> StepJson:
+    return StepJson(
+        last_date=step.before.date,
+        last_commit=step.before.commit,
+        first_date=step.after.date,
+        first_commit=step.after.commit,
+        shift=_shift(step.shift),
+        reasons=step.after.reasons,
+    )
+
+
+def _point(first: HistoryPoint, point: HistoryPoint) -> HistoryPointJson:
+    shift = shift_between(first, point)
+    low, high = shift.bounds(INTERVAL_QUANTILE)
+    return HistoryPointJson(
+        date=point.date,
+        commit=point.commit,
+        verdict=point.verdict,
+        baseline=point.baseline,
+        ratio=math.exp(shift.log_ratio),
+        interval=(1.0 + low, 1.0 + high),
+    )
+
+
+def _shift(shift: Shift) -> ShiftJson:
+    low, high = shift.bounds(INTERVAL_QUANTILE)
+    return ShiftJson(change=shift.change, low=low, high=high)

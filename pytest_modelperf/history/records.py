@@ -1,0 +1,178 @@
+"""The records of a history: what a run stores of a case, and what is read from many of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from enum import Enum
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+# The schema of a line.
+LINE_SCHEMA = 1
+# The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
+INTERVAL_QUANTILE = 2.576
+
+# More than any model changes, and far from what a logarithm or a square of it cannot hold.
+MOST_FACTOR = 1e9
+_Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
+
+
+class HistoryMetric(str, Enum):
+    """A figure whose history can be listed: a measured ratio, or an exact count."""
+
+    P50 = "p50"
+    P95 = "p95"
+    MACS = "macs"
+    PARAMS = "params"
+    WEIGHT_BYTES = "weight_bytes"
+    PEAK_ACTIVATION_BYTES = "peak_activation_bytes"
+
+    @property
+    def is_exact(self) -> bool:
+        return self not in (HistoryMetric.P50, HistoryMetric.P95)
+
+
+class StoredRatio(Struct, frozen=True, kw_only=True):
+    """The time of a model relative to its baseline, with its interval at `confidence`."""
+
+    ratio: _Factor
+    low: _Factor
+    high: _Factor
+    confidence: Annotated[float, Meta(gt=0, lt=1)]
+
+
+class StoredFigures(Struct, frozen=True, kw_only=True):
+    """The exact figures of a case; None if unknown."""
+
+    macs: int | None = None
+    params: int | None = None
+    weight_bytes: int | None = None
+    peak_activation_bytes: int | None = None
+
+
+class HistoryLine(Struct, frozen=True, kw_only=True):
+    """One case of one run: a line of a history.
+
+    `model` is the folder of the baseline. `digest` is the SHA-256 of the model that was checked,
+    and `baseline` that of the model that it was compared with: the same digest is the same model,
+    so these two link the ratios of different baselines. `recorded` claims that the run made the
+    checked model the new baseline of this case. `p50` and `p95` are None if the case was not
+    compared in time, and `verdict` is the word in the report of the run.
+    """
+
+    schema: int
+    date: Annotated[dt.datetime, Meta(tz=True)]
+    commit: str | None
+    branch: str | None
+    model: str
+    machine: str
+    case: str
+    engine: str | None
+    engine_version: str | None
+    digest: str | None
+    baseline: str | None
+    recorded: bool
+    verdict: str
+    p50: StoredRatio | None
+    p95: StoredRatio | None
+    figures: StoredFigures | None
+    load_ms: float | None
+    peak_rss_bytes: int | None
+    seconds: float | None
+    reasons: tuple[str, ...] = ()
+
+
+class HistoryPoint(Struct, frozen=True, kw_only=True):
+    """One point of a chain: the logarithm of a cost, and how sure it is.
+
+    `level` counts from the first baseline of the chain. `variance` is the error of this point
+    alone. `shared_variance` is the error of the links to its baseline, which all points of that
+    baseline have in common. Exact figures have no error.
+    """
+
+    date: dt.datetime
+    commit: str | None
+    verdict: str
+    baseline: str | None
+    level: float
+    variance: float = 0.0
+    shared_variance: float = 0.0
+    reasons: tuple[str, ...] = ()
+
+
+class Shift(Struct, frozen=True):
+    """How much a cost changed, as a difference of logarithms with its standard error."""
+
+    log_ratio: float
+    error: float = 0.0
+
+    @property
+    def change(self) -> float:
+        """The relative change: 0.03 is 3 % more."""
+        return math.expm1(self.log_ratio)
+
+    def bounds(self, quantile: float) -> tuple[float, float]:
+        """The interval of the change at so many standard errors."""
+        width = quantile * self.error
+        return math.expm1(self.log_ratio - width), math.expm1(self.log_ratio + width)
+
+
+class Step(Struct, frozen=True):
+    """A change point: the cost differs before and after it.
+
+    `before` is the last point with the old level, and `after` the first with the new one.
+    """
+
+    before: HistoryPoint
+    after: HistoryPoint
+    shift: Shift
+
+
+class Tag(Struct, frozen=True):
+    """A tag of the repository, with its commit and its date."""
+
+    name: str
+    commit: str
+    date: dt.datetime
+
+
+class CaseHistory(Struct, frozen=True, kw_only=True):
+    """The history of one case of one model on one kind of machine, by one engine.
+
+    `points` is the latest chain, and `earlier_points` counts those of chains before it that
+    nothing links to it. `steps` is None if nobody looked for steps. `since_tag` is None if there
+    is no point for the last tag.
+    """
+
+    model: str
+    machine: str
+    case: str
+    engine: str | None
+    points: tuple[HistoryPoint, ...]
+    earlier_points: int = 0
+    steps: tuple[Step, ...] | None = None
+    since_tag: Shift | None = None
+
+    @property
+    def since_first(self) -> Shift:
+        return shift_between(self.points[0], self.points[-1])
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The histories of all cases; `notes` say what could not be read."""
+
+    metric: HistoryMetric
+    cases: tuple[CaseHistory, ...]
+    tag: Tag | None = None
+    notes: tuple[str, ...] = ()
+
+
+def shift_between(before: HistoryPoint, after: HistoryPoint) -> Shift:
+    """The change from one point of a chain to a later one."""
+    if before is after:
+        return Shift(0.0)
+    links = abs(after.shared_variance - before.shared_variance)
+    variance = before.variance + after.variance + links
+    return Shift(after.level - before.level, math.sqrt(variance))

@@ -1,0 +1,149 @@
+"""A history as text: a line for each case, its steps, and what drifted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.files.names import model_path
+from pytest_modelperf.history.records import (
+    INTERVAL_QUANTILE,
+    CaseHistory,
+    History,
+    HistoryMetric,
+    HistoryPoint,
+    Shift,
+    Step,
+)
+from pytest_modelperf.history.summary import Drift
+from pytest_modelperf.report.page import TextStyle, write_items
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.escaping import printable
+
+_BARS = "▁▂▃▄▅▆▇█"
+# The points of a sparkline, and the least range of its height.
+_MOST_BARS = 24
+_LEAST_RANGE = 0.02
+_COMMIT_LENGTH = 9
+_NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
+_UNKNOWN = "-"
+
+
+def render_history(history: History, style: TextStyle) -> str:
+    page = style.page()
+    page.line(f"history of {_title(history.metric)}", "bold")
+    page.table(_table(history))
+    for case in history.cases:
+        for step in case.steps or ():
+            page.line("")
+            page.sentence(f"{_name(case)}: {describe_step(step)}")
+            for reason in step.after.reasons:
+                page.item(f"  {printable(reason)}", indent=4)
+    notes = [*map(printable, history.notes), *_remarks(history.cases)]
+    write_items(page, [f"note: {note}" for note in notes], "dim")
+    return page.text()
+
+
+def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> str:
+    """A line for each case that drifted."""
+    page = style.page()
+    for drift in drifts:
+        page.sentence(
+            f"drift: {_name(drift.case)} is {format_shift(drift.shift)} since "
+            f"{printable(drift.since)}, and {100 * allowed:g} % is allowed",
+            style="red",
+        )
+    return page.text()
+
+
+def describe_step(step: Step) -> str:
+    return (
+        f"{format_shift(step.shift)} between {_place(step.before)} and {_place(step.after)}, "
+        f"which was {printable(step.after.verdict)}"
+    )
+
+
+def format_shift(shift: Shift | None) -> str:
+    """`+5.2 % (+4.1 … +6.3 %)`; an exact change has no interval."""
+    if shift is None:
+        return _UNKNOWN
+    text = f"{100 * shift.change:+.1f} %"
+    if not shift.error:
+        return "0 %" if not shift.log_ratio else text
+    low, high = shift.bounds(INTERVAL_QUANTILE)
+    return f"{text} ({100 * low:+.1f} … {100 * high:+.1f} %)"
+
+
+def sparkline(levels: Sequence[float]) -> str:
+    """The last levels as bars of eight heights; a range within 2 % does not fill the height."""
+    shown = levels[-_MOST_BARS:]
+    low, high = min(shown), max(shown)
+    whole = max(high - low, _LEAST_RANGE)
+    start = (low + high - whole) / 2
+    most = len(_BARS) - 1
+    return "".join(_BARS[round(most * (level - start) / whole)] for level in shown)
+
+
+def _table(history: History) -> Table:
+    since_tag = "since the last tag" if history.tag is None else f"since {history.tag.name}"
+    columns = (
+        Column("model", is_text=True, is_name=True),
+        Column("case", is_text=True, is_name=True),
+        Column("history", is_text=True, least=_MOST_BARS),
+        Column("points"),
+        Column("since", is_text=True, least=10),
+        Column("since the first point"),
+        Column("steps"),
+        Column(printable(since_tag)),
+        Column("machine", is_text=True, is_name=True),
+    )
+    return Table("", columns, tuple(map(_row, history.cases)))
+
+
+def _row(case: CaseHistory) -> tuple[str, ...]:
+    return (
+        model_name(case.model),
+        _case_name(case),
+        sparkline([point.level for point in case.points[-_MOST_BARS:]]),
+        f"{len(case.points):,}",
+        f"{case.points[0].date.date()}",
+        format_shift(case.since_first),
+        _UNKNOWN if case.steps is None else f"{len(case.steps)}",
+        format_shift(case.since_tag),
+        printable(case.machine),
+    )
+
+
+def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
+    if any(case.steps is None for case in cases):
+        yield _NEEDS_EXTRA
+    for case in cases:
+        if case.earlier_points:
+            yield (
+                f"{_name(case)}: the chain begins at {case.points[0].date.date()}, because its "
+                "baseline was not measured against the one before; earlier points are left out: "
+                f"{case.earlier_points:,}"
+            )
+
+
+def _title(metric: HistoryMetric) -> str:
+    return metric.value if metric.is_exact else f"latency {metric.value}"
+
+
+def model_name(folder: str) -> str:
+    """The path of the model of a folder, or the folder's name if it does not tell."""
+    return printable(model_path(folder) or folder)
+
+
+def _case_name(case: CaseHistory) -> str:
+    engine = "" if case.engine is None or case.engine == "onnxruntime" else f" {case.engine}"
+    return printable(f"{case.case}{engine}")
+
+
+def _name(case: CaseHistory) -> str:
+    return f"{model_name(case.model)} {_case_name(case)}"
+
+
+def _place(point: HistoryPoint) -> str:
+    """`1a2b3c4d5 (2026-01-31)`; the day alone without a commit."""
+    day = f"{point.date.date()}"
+    return day if point.commit is None else f"{printable(point.commit[:_COMMIT_LENGTH])} ({day})"

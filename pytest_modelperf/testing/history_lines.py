@@ -1,0 +1,153 @@
+"""The outcomes of a run as lines of a history."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from pytest_modelperf.baselines.records import Baseline, StoredCase, UpdatePlan
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.history.records import (
+    LINE_SCHEMA,
+    MOST_FACTOR,
+    HistoryLine,
+    StoredFigures,
+    StoredRatio,
+)
+from pytest_modelperf.history.repository import Revision, find_revision
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.testing.outcomes import CaseOutcome
+
+# An unchanged model is as fast as its baseline, which is known without an interval.
+_SAME = StoredRatio(ratio=1.0, low=1.0, high=1.0, confidence=0.99)
+
+
+class RunConditions(Struct, frozen=True):
+    """What all lines of a run have in common."""
+
+    date: dt.datetime
+    revision: Revision
+    machine: str
+    is_static: bool
+
+
+def write_history(
+    folder: Path,
+    settings: Settings,
+    outcomes: Sequence[CaseOutcome],
+    plans: Iterable[UpdatePlan],
+    date: dt.datetime,
+) -> None:
+    """Adds a line for each case with a baseline; `plans` are the updates of this run."""
+    held = [o for o in outcomes if o.baseline is not None and not o.has_failed]
+    if not held:
+        return
+    known = [o.machine for o in held if o.machine is not None]
+    machine = known[0] if known else describe_machine()
+    run = RunConditions(
+        date.astimezone(dt.timezone.utc).replace(microsecond=0),
+        find_revision(settings.root),
+        machine.key,
+        settings.static_only,
+    )
+    before = _baselines_before(settings, held, plans)
+    HistoryStore(folder).append(_lines(held, before, run))
+
+
+def _baselines_before(
+    settings: Settings, outcomes: Iterable[CaseOutcome], plans: Iterable[UpdatePlan]
+) -> Mapping[str, Baseline | None]:
+    """The baselines that the cases were compared with, before this run updated any."""
+    store = BaselineStore(settings.baseline_dir)
+    before: dict[str, Baseline | None] = {}
+    for plan in plans:
+        before.setdefault(plan.name, plan.before)
+    for name in {str(outcome.baseline) for outcome in outcomes} - set(before):
+        before[name] = store.read(name)
+    return before
+
+
+def _lines(
+    outcomes: Iterable[CaseOutcome], before: Mapping[str, Baseline | None], run: RunConditions
+) -> Iterator[HistoryLine]:
+    for outcome in outcomes:
+        baseline = before[str(outcome.baseline)]
+        stored = None if baseline is None else baseline.model.case(outcome.comparison.id)
+        yield history_line(outcome, stored, run)
+
+
+def history_line(
+    outcome: CaseOutcome, stored: StoredCase | None, run: RunConditions
+) -> HistoryLine:
+    """The line of one case; `stored` is what it was compared with."""
+    compared = outcome.comparison
+    engine, _, version = outcome.engine.partition(" ")
+    recorded = None if outcome.recording is None else outcome.recording.cases[0]
+    known = recorded or stored
+    baseline = None if stored is None else stored.model_sha256
+    return HistoryLine(
+        schema=LINE_SCHEMA,
+        date=run.date,
+        commit=run.revision.commit,
+        branch=run.revision.branch,
+        model=str(outcome.baseline),
+        machine=run.machine,
+        case=compared.id,
+        engine=engine or (None if known is None else known.engine),
+        engine_version=version or None,
+        digest=_digest(outcome, recorded, baseline),
+        baseline=baseline,
+        recorded=outcome.is_recorded,
+        verdict=outcome.word,
+        p50=_ratio(compared, "latency_p50", run),
+        p95=_ratio(compared, "latency_p95", run),
+        figures=_figures(outcome),
+        load_ms=outcome.load_ms,
+        peak_rss_bytes=outcome.peak_rss_bytes,
+        seconds=round(outcome.seconds, 3),
+        reasons=compared.reasons,
+    )
+
+
+def _digest(outcome: CaseOutcome, recorded: StoredCase | None, baseline: str | None) -> str | None:
+    """The digest of the checked model; None for a large one that nobody had to read whole."""
+    if recorded is not None:
+        return recorded.model_sha256
+    return baseline if outcome.verdict is Verdict.UNCHANGED else outcome.model.sha256
+
+
+def _ratio(compared: CaseComparison, name: str, run: RunConditions) -> StoredRatio | None:
+    """The measured ratio; None if the case was not compared in time or its error is unknown."""
+    metric = next((m for m in compared.metrics if m.name == name and m.limit is None), None)
+    if metric is None:
+        is_same = compared.outcome is Verdict.UNCHANGED and not run.is_static
+        return _SAME if is_same else None
+    return _measured_ratio(metric)
+
+
+def _measured_ratio(metric: Metric) -> StoredRatio | None:
+    ratio, interval, confidence = metric.ratio, metric.interval, metric.confidence
+    if ratio is None or interval is None or confidence is None:
+        return None
+    # An infinite bound says nothing.
+    if not all(1 / MOST_FACTOR < value < MOST_FACTOR for value in (ratio, *interval)):
+        return None
+    return StoredRatio(ratio=ratio, low=interval[0], high=interval[1], confidence=confidence)
+
+
+def _figures(outcome: CaseOutcome) -> StoredFigures | None:
+    static = outcome.static
+    if static is None:
+        return None
+    return StoredFigures(
+        macs=static.macs,
+        params=static.params,
+        weight_bytes=static.weight_bytes,
+        peak_activation_bytes=static.peak_activation_bytes,
+    )

@@ -1,0 +1,111 @@
+"""Ratios chained across baselines: levels add up, and so do their variances."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.history.chain import ChainOfCase, chain_cases, variance_of
+from pytest_modelperf.history.records import HistoryLine, HistoryMetric, shift_between
+from tests.history.lines import make_line, make_ratio
+
+RATIOS = st.floats(min_value=0.2, max_value=5)
+ERRORS = st.floats(min_value=1e-4, max_value=0.1)
+
+
+def chain(*lines: HistoryLine, metric: HistoryMetric = HistoryMetric.P50) -> ChainOfCase:
+    (found,) = chain_cases(lines, metric).values()
+    return found
+
+
+@given(ratio=RATIOS, error=ERRORS)
+def test_the_variance_is_the_one_that_the_interval_was_made_of(ratio: float, error: float) -> None:
+    assert variance_of(make_ratio(ratio, error)) == pytest.approx(error**2, rel=1e-6)
+
+
+@given(links=st.lists(st.tuples(RATIOS, ERRORS), min_size=1, max_size=6))
+def test_ratios_multiply_along_the_links_and_variances_add(
+    links: list[tuple[float, float]],
+) -> None:
+    """Each model is measured against the one before, and then becomes the baseline."""
+    found = chain(
+        *(
+            make_line(day, ratio, error, baseline=f"{day}", digest=f"{day + 1}")
+            for day, (ratio, error) in enumerate(links)
+        )
+    )
+    last = found.points[-1]
+    assert last.level == pytest.approx(sum(math.log(ratio) for ratio, _ in links), abs=1e-9)
+    assert last.variance == pytest.approx(links[-1][1] ** 2, rel=1e-6)
+    shared = sum(error**2 for _, error in links[:-1])
+    assert last.shared_variance == pytest.approx(shared, rel=1e-6, abs=1e-12)
+    assert found.earlier_points == 0
+
+
+def test_an_update_without_a_ratio_is_linked_by_an_earlier_run_of_the_model() -> None:
+    found = chain(
+        make_line(0, 1.1, baseline="a", digest="b", verdict="regressed"),
+        make_line(1, None, baseline="a", digest="b", verdict="recorded", recorded=True),
+        make_line(2, 1.2, baseline="b", digest="c"),
+    )
+    assert [math.exp(point.level) for point in found.points] == pytest.approx([1.1, 1.32])
+    assert found.earlier_points == 0
+
+
+def test_a_baseline_that_was_never_measured_begins_a_new_chain() -> None:
+    found = chain(
+        make_line(0, 1.1, baseline="a", digest="b"),
+        make_line(1, None, baseline="a", digest="z", verdict="recorded", recorded=True),
+        make_line(2, 1.2, baseline="z", digest="c"),
+    )
+    assert [math.exp(point.level) for point in found.points] == pytest.approx([1.2])
+    assert found.earlier_points == 1
+
+
+def test_an_older_baseline_that_comes_back_keeps_its_level() -> None:
+    found = chain(
+        make_line(0, 1.5, baseline="a", digest="b"),
+        make_line(1, 1.0, baseline="b", digest="c"),
+        make_line(2, 1.0, baseline="a", digest="d"),
+    )
+    assert [math.exp(point.level) for point in found.points] == pytest.approx([1.5, 1.5, 1.0])
+
+
+@given(errors=st.permutations([0.001, 0.002, 0.003]), ratios=st.tuples(RATIOS, RATIOS, RATIOS))
+def test_the_most_certain_measurement_of_a_model_links_it(
+    errors: list[float], ratios: tuple[float, float, float]
+) -> None:
+    measured = [make_line(day, ratios[day], errors[day], digest="b") for day in range(3)]
+    last = chain(*measured, make_line(9, 1.0, baseline="b")).points[-1]
+    assert last.level == pytest.approx(math.log(ratios[errors.index(0.001)]), abs=1e-9)
+    assert last.shared_variance == pytest.approx(0.001**2, rel=1e-6)
+
+
+def test_the_errors_of_links_do_not_count_between_points_of_one_baseline() -> None:
+    found = chain(
+        make_line(0, 1.0, 0.05, baseline="a", digest="b"),
+        make_line(1, 1.0, 0.003, baseline="b"),
+        make_line(2, 1.1, 0.004, baseline="b"),
+    )
+    first, second, third = found.points
+    assert shift_between(second, third).error == pytest.approx(0.005, rel=1e-6)
+    assert shift_between(first, third).error > 0.05
+
+
+def test_each_case_has_a_chain_of_its_own() -> None:
+    lines = [make_line(0, 1.1), make_line(0, 2.0, case="b8-c1"), make_line(1, 1.2)]
+    found = chain_cases(lines, HistoryMetric.P50)
+    assert {key[0]: len(each.points) for key, each in found.items()} == {"b1-c1": 2, "b8-c1": 1}
+
+
+def test_exact_figures_need_no_baseline_and_have_no_error() -> None:
+    found = chain(
+        make_line(0, None, baseline=None, macs=10),
+        make_line(1, None, baseline="z", macs=20),
+        metric=HistoryMetric.MACS,
+    )
+    shift = shift_between(*found.points)
+    assert (shift.change, shift.error) == (pytest.approx(1.0), 0.0)

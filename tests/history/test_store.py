@@ -1,0 +1,154 @@
+"""The files of a history: nothing is lost, and broken lines are skipped with a note."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.history.records import HistoryLine
+from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from tests.history.lines import make_line
+
+
+def file_in(folder: Path) -> HistoryFile:
+    return HistoryStore(folder).file("models--encoder", "linux-x86_64-2c")
+
+
+@given(
+    texts=st.lists(st.text(max_size=20), max_size=3),
+    ratio=st.floats(min_value=1e-6, max_value=1e6),
+    error=st.floats(min_value=0, max_value=1),
+    day=st.integers(min_value=0, max_value=10_000),
+)
+def test_a_line_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], ratio: float, error: float, day: int
+) -> None:
+    line = make_line(day, ratio, error, reasons=tuple(texts))
+    file = file_in(tmp_path_factory.mktemp("history"))
+    file.append([line])
+    file.append([line])
+    assert list(file.read()) == [line, line]
+    assert file.notes == []
+
+
+def test_lines_go_to_the_files_of_their_models_and_machines(tmp_path: Path) -> None:
+    other = msgspec.structs.replace(make_line(), model="other", machine="linux-arm-4c")
+    store = HistoryStore(tmp_path)
+    store.append([make_line(1), other, make_line(2)])
+    found = [str(file.path.relative_to(tmp_path)) for file in store.files()]
+    assert found == ["models--encoder/linux-x86_64-2c.jsonl", "other/linux-arm-4c.jsonl"]
+    assert [file.machine for file in store.files("other")] == ["linux-arm-4c"]
+    assert list(file_in(tmp_path).read()) == [make_line(1), make_line(2)]
+
+
+@given(data=st.data())
+def test_a_torn_line_is_skipped_with_a_note_and_the_next_write_mends_the_file(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    file = file_in(tmp_path_factory.mktemp("history"))
+    file.append([make_line(1), make_line(2)])
+    first = msgspec.json.encode(make_line(1))
+    whole = file.path.read_bytes()
+    kept = data.draw(st.integers(min_value=len(first) + 2, max_value=len(whole) - 3))
+    file.path.write_bytes(whole[:kept])
+
+    assert list(file.read()) == [make_line(1)]
+    assert file.notes == [f"{file.path}: line 2 skipped, no whole line of a history"]
+
+    file.append([make_line(3)])
+    assert list(file.read()) == [make_line(1), make_line(3)]
+    assert file.path.read_bytes().endswith(b"\n")
+
+
+def test_a_line_without_only_its_line_break_is_whole(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.append([make_line(1)])
+    file.path.write_bytes(file.path.read_bytes()[:-1])
+    file.append([make_line(2)])
+    assert list(file.read()) == [make_line(1), make_line(2)]
+    assert file.notes == []
+
+
+def test_runs_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    def write(worker: int) -> None:
+        for day in range(50):
+            file_in(tmp_path).append([make_line(50 * worker + day)])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    file = file_in(tmp_path)
+    days = sorted(int(line.commit or "", 16) for line in file.read())
+    assert days == list(range(200))
+    assert file.notes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (b'{"schema": 2, "date": 7}', "written by a newer version: upgrade pytest-modelperf"),
+        (b'{"schema": 1}', "no whole line of a history"),
+        (b"\xff\xfe", "no whole line of a history"),
+        (b"[" * 100_000, "no whole line of a history"),
+        (b"<<<<<<< HEAD", "no whole line of a history"),
+    ],
+)
+def test_a_line_that_is_none_of_ours_is_skipped_with_a_note(
+    tmp_path: Path, text: bytes, note: str
+) -> None:
+    file = file_in(tmp_path)
+    file.append([make_line(1)])
+    file.path.write_bytes(text + b"\n\n" + file.path.read_bytes())
+    assert list(file.read()) == [make_line(1)]
+    assert file.notes == [f"{file.path}: line 1 skipped, {note}"]
+
+
+def test_unknown_keys_of_a_line_are_ignored(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.append([make_line(1)])
+    text = file.path.read_text("utf-8")
+    file.path.write_text(text.replace('{"schema"', '{"later":1,"schema"'), "utf-8")
+    assert list(file.read()) == [make_line(1)]
+
+
+def test_a_link_is_neither_read_nor_written(tmp_path: Path) -> None:
+    target = tmp_path / "secret"
+    target.write_text("mine")
+    file = file_in(tmp_path / "history")
+    file.path.parent.mkdir(parents=True)
+    file.path.symlink_to(target)
+    with pytest.raises(OutputError, match="cannot write"):
+        file.append([make_line()])
+    with pytest.raises(UsageError, match="cannot be read"):
+        list(file.read())
+    assert target.read_text() == "mine"
+
+
+def test_a_pipe_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
+    file = file_in(tmp_path)
+    file.path.parent.mkdir(parents=True)
+    os.mkfifo(file.path)
+    with pytest.raises(OutputError, match="Not a file"):
+        file.append([make_line()])
+    with pytest.raises(UsageError, match="Not a file"):
+        list(file.read())
+
+
+@pytest.mark.parametrize("model", [None, "models--encoder", "../other"])
+def test_a_missing_history_is_told_with_what_writes_one(tmp_path: Path, model: str | None) -> None:
+    with pytest.raises(UsageError, match=r"--modelperf-history|cannot be a folder"):
+        HistoryStore(tmp_path / "history").files(model)
+
+
+def test_every_field_of_a_line_but_the_reasons_is_required() -> None:
+    whole = msgspec.to_builtins(make_line())
+    for key in set(whole) - {"reasons"}:
+        without = {name: value for name, value in whole.items() if name != key}
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert(without, HistoryLine)

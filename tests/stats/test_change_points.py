@@ -1,0 +1,65 @@
+"""Where a series changes its level: rarely in noise, and soon after a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_modelperf.stats.change_points import can_find_changes, change_penalty, find_changes
+
+pytestmark = pytest.mark.skipif(not can_find_changes(), reason="ruptures is not installed")
+
+
+def changes(levels: list[float], error: float, shared: list[float] | None = None) -> list[int]:
+    return find_changes(levels, [error**2] * len(levels), shared or [0.0] * len(levels))
+
+
+def noise(seed: int, points: int, error: float) -> list[float]:
+    drawn: list[float] = np.random.default_rng(seed).normal(0, error, points).tolist()
+    return drawn
+
+
+@pytest.mark.parametrize("levels", [[], [0.0], [0.0, 0.0], [0.0] * 30])
+def test_a_level_that_does_not_change_has_no_change_points(levels: list[float]) -> None:
+    assert changes(levels, 0.0) == []
+
+
+def test_pure_noise_has_hardly_any() -> None:
+    """The level is 1 %: of 100 series, 5 or more would have one with a chance of 0.3 %."""
+    assert sum(bool(changes(noise(seed, 40, 0.02), 0.02)) for seed in range(100)) < 5
+
+
+@pytest.mark.parametrize("step", [0.03, -0.03])
+def test_a_step_is_found_where_it_is(step: float) -> None:
+    levels = [0.0] * 12 + [step] * 5
+    assert changes(levels, 0.008) == [12]
+    assert changes([a + b for a, b in zip(levels, noise(1, 17, 0.004), strict=True)], 0.004) == [12]
+
+
+def test_several_steps_are_found() -> None:
+    assert changes([0.0] * 8 + [0.05] * 8 + [0.02] * 8, 0.005) == [8, 16]
+
+
+def test_a_step_below_what_a_twin_may_differ_by_is_none() -> None:
+    assert changes([0.0] * 20 + [0.009] * 20, 0.0) == []
+    assert changes([0.0] * 20 + [0.011] * 20, 0.0) == [20]
+
+
+def test_uncertain_points_count_less() -> None:
+    levels = [0.0] * 10 + [0.05] * 3
+    assert find_changes(levels, [0.01**2] * 13, [0.0] * 13) == [10]
+    assert find_changes(levels, [0.01**2] * 10 + [0.2**2] * 3, [0.0] * 13) == []
+
+
+def test_the_error_of_a_link_is_no_step() -> None:
+    """All points of a baseline are off by the error of its link."""
+    levels = [0.0] * 20 + [0.02] * 20
+    assert changes(levels, 0.005) == [20]
+    assert changes(levels, 0.005, [0.0] * 20 + [0.01**2] * 20) == []
+
+
+def test_the_penalty_grows_with_the_places_where_a_step_could_be() -> None:
+    penalties = [change_penalty(points) for points in (2, 10, 100, 1000)]
+    assert penalties == sorted(penalties)
+    # The quantile of a chi-squared variable with one degree of freedom.
+    assert penalties[0] == pytest.approx(6.6349, abs=1e-4)
