@@ -24,6 +24,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _MOST_BARS = 24
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
+_DAY_LENGTH = 10
 _NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
 _UNKNOWN = "-"
 
@@ -58,7 +59,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
 def describe_step(step: Step) -> str:
     return (
         f"{format_shift(step.shift)} between {_place(step.before)} and {_place(step.after)}, "
-        f"which was {printable(step.after.verdict)}"
+        f"whose verdict was {printable(step.after.verdict)}"
     )
 
 
@@ -84,19 +85,24 @@ def sparkline(levels: Sequence[float]) -> str:
 
 
 def _table(history: History) -> Table:
-    since_tag = "since the last tag" if history.tag is None else f"since {history.tag.name}"
     columns = (
         Column("model", is_text=True, is_name=True),
         Column("case", is_text=True, is_name=True),
         Column("history", is_text=True, least=_MOST_BARS),
         Column("points"),
-        Column("since", is_text=True, least=10),
-        Column("since the first point"),
+        Column("since", is_text=True, least=_DAY_LENGTH),
+        Column("change"),
         Column("steps"),
-        Column(printable(since_tag)),
-        Column("machine", is_text=True, is_name=True),
     )
-    return Table("", columns, tuple(map(_row, history.cases)))
+    rows = [_row(case) for case in history.cases]
+    if history.tag is not None:
+        columns += (Column(f"since {printable(history.tag.name)}"),)
+        changes = [format_shift(case.since_tag) for case in history.cases]
+        rows = [(*row, change) for row, change in zip(rows, changes, strict=True)]
+    columns += (Column("machine", is_text=True, is_name=True),)
+    machines = [printable(case.machine) for case in history.cases]
+    whole = tuple((*row, machine) for row, machine in zip(rows, machines, strict=True))
+    return Table("", columns, whole)
 
 
 def _row(case: CaseHistory) -> tuple[str, ...]:
@@ -108,8 +114,6 @@ def _row(case: CaseHistory) -> tuple[str, ...]:
         f"{case.points[0].date.date()}",
         format_shift(case.since_first),
         _UNKNOWN if case.steps is None else f"{len(case.steps)}",
-        format_shift(case.since_tag),
-        printable(case.machine),
     )
 
 

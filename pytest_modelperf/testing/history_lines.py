@@ -123,12 +123,15 @@ def _digest(outcome: CaseOutcome, recorded: StoredCase | None, baseline: str | N
 
 
 def _ratio(compared: CaseComparison, name: str, run: RunConditions) -> StoredRatio | None:
-    """The measured ratio; None if the case was not compared in time or its error is unknown."""
+    """The measured ratio; None if both sides did not run in turn, or its error is unknown.
+
+    Stored times are of another day, so ratios to them are not chained.
+    """
     metric = next((m for m in compared.metrics if m.name == name and m.limit is None), None)
     if metric is None:
         is_same = compared.outcome is Verdict.UNCHANGED and not run.is_static
         return _SAME if is_same else None
-    return _measured_ratio(metric)
+    return _measured_ratio(metric) if compared.is_duet else None
 
 
 def _measured_ratio(metric: Metric) -> StoredRatio | None:

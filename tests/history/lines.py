@@ -18,6 +18,10 @@ def make_ratio(ratio: float, error: float = 0.005) -> StoredRatio:
     return StoredRatio(ratio=ratio, low=ratio / width, high=ratio * width, confidence=0.99)
 
 
+def commit_of(day: int) -> str:
+    return f"{day:09x}".ljust(40, "f")
+
+
 def make_line(  # noqa: PLR0913  # one for each field that a test is about
     day: int = 0,
     ratio: float | None = 1.0,
@@ -35,7 +39,7 @@ def make_line(  # noqa: PLR0913  # one for each field that a test is about
     return HistoryLine(
         schema=LINE_SCHEMA,
         date=FIRST_DAY + dt.timedelta(days=day),
-        commit=f"{day:040x}",
+        commit=commit_of(day),
         branch="main",
         model="models--encoder",
         machine="linux-x86_64-2c",

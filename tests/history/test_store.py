@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
-from tests.history.lines import make_line
+from tests.history.lines import commit_of, make_line
 
 
 def file_in(folder: Path) -> HistoryFile:
@@ -84,8 +84,8 @@ def test_runs_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(4)))
     file = file_in(tmp_path)
-    days = sorted(int(line.commit or "", 16) for line in file.read())
-    assert days == list(range(200))
+    commits = sorted(line.commit for line in file.read())
+    assert commits == [commit_of(day) for day in range(200)]
     assert file.notes == []
 
 

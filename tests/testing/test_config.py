@@ -113,6 +113,7 @@ _SAMPLES = {
     "markdown": _same("markdown", "run.md"),
     "html": _same("html", "run.html"),
     "benchmark_json": _same("benchmark_json", "bench.json"),
+    "history": _same("history", "history"),
     "trace": _same("trace", "traces"),
 }  # fmt: skip
 
@@ -189,6 +190,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "markdown": None,
         "html": None,
         "benchmark_json": None,
+        "history": None,
         "trace": None,
         "models": [],
         "typed": frozenset(),
@@ -256,6 +258,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-markdown        modelperf_markdown          markdown                    -
 --modelperf-html            modelperf_html              html                        -
 --modelperf-benchmark-json  modelperf_benchmark_json    benchmark_json              -
+--modelperf-history         modelperf_history           history                     -
 --modelperf-trace           modelperf_trace             trace                       -\
 """)
 
@@ -352,6 +355,12 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
         "--modelperf-baseline-python would do nothing: --modelperf-update-baseline records",
     ),
     ({"update_baseline": "all"}, {"against": "main"}, None),
+    (
+        {"against": "main", "history": "kept"},
+        {},
+        "--modelperf-history would do nothing: the history has ratios to baselines",
+    ),
+    ({"against": "main"}, {"history": "kept"}, None),
     ({"update_baseline": "new", "against": "main", "baseline_python": "python3"}, {}, None),
 ]
 
@@ -385,6 +394,7 @@ _WRONG: Mapping[str, list[object]] = {
     "markdown": [True, ""],
     "html": [True, ""],
     "benchmark_json": [True, ""],
+    "history": [3, ""],
     "trace": [True, ""],
     "models": ["a.onnx", [{"path": "a.onnx"}], True],
 }  # fmt: skip
@@ -496,7 +506,7 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
     timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
-    strict, json, markdown, html, benchmark_json, trace, models.\
+    strict, json, markdown, html, benchmark_json, history, trace, models.\
 """)
 
 

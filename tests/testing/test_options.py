@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "markdown": ("run.md", '"run.md"'),
     "html": ("run.html", '"run.html"'),
     "benchmark_json": ("bench.json", '"bench.json"'),
+    "history": ("history", '"history"'),
     "trace": ("traces", '"traces"'),
 }
 SHOWS_SETTINGS = """
@@ -40,7 +41,7 @@ SHOWS_SETTINGS = """
               told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.static_only, told.against, told.baseline_python,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
-              told.benchmark_json, told.trace)
+              told.benchmark_json, told.history, told.trace)
 """
 
 

@@ -1,0 +1,238 @@
+"""`modelperf history`: what it lists, writes and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+from pytest_modelperf.history.document import HistoryJson, dump_history
+from pytest_modelperf.history.records import HistoryLine
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.summary import HistoryQuery, read_history
+from pytest_modelperf.history.text import render_history, sparkline
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.stats.change_points import can_find_changes
+from tests.history.lines import commit_of, make_line
+from tests.support.command import Result, run
+from tests.support.repository import git, needs_git
+
+needs_extra = pytest.mark.skipif(not can_find_changes(), reason="ruptures is not installed")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project without git, in which all tests here run."""
+    (tmp_path / "pyproject.toml").write_text("[tool.modelperf]\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stepping(steps: Iterable[float], length: int = 8) -> Iterator[HistoryLine]:
+    """Runs at one level after the other, each day one."""
+    levels = [level for level in steps for _ in range(length)]
+    for day, level in enumerate(levels):
+        is_first = day % length == 0 and day > 0
+        reasons = ("layer dense: MatMul takes longer",) if is_first else ()
+        yield make_line(day, level, verdict="regressed" if is_first else "passed", reasons=reasons)
+
+
+def write_lines(lines: Iterable[HistoryLine], folder: str = "history") -> None:
+    HistoryStore(Path(folder)).append(lines)
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(run("history", "--json", "-", *arguments).out)
+    return told
+
+
+@needs_extra
+def test_each_case_has_a_line_and_each_step_its_commits_and_reasons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "90")
+    write_lines(stepping([1.0, 1.1]))
+    assert run("history").out == snapshot("""\
+history of latency p50
+
+model         case   history           points  since                         change  steps
+──────────────────────────────────────────────────────────────────────────────────────────
+model…r.onnx  b1-c1  ▁▁▁▁▁▁▁▁████████      16  2026-01-01  +10.0 % (+8.0 … +12.0 %)      1
+1 column left out: a wider terminal shows all
+
+models/encoder.onnx b1-c1: +10.0 % (+9.3 … +10.7 %) between 000000007 (2026-01-08) and
+  000000008 (2026-01-09), whose verdict was regressed
+  layer dense: MatMul takes longer
+""")
+
+
+def test_without_the_extra_the_curve_is_listed_and_a_note_says_what_is_missing() -> None:
+    write_lines(stepping([1.0, 1.1]))
+    found = read_history(HistoryStore(Path("history")), HistoryQuery())
+    without = replace(found, cases=tuple(replace(case, steps=None) for case in found.cases))
+    text = render_history(without, TextStyle())
+    assert "+10.0 %" in text
+    assert "pip install 'pytest-modelperf[history]'" in text
+    (case,) = json.loads(dump_history(without))["cases"]
+    assert case["steps"] is None
+
+
+def test_only_the_named_model_is_listed() -> None:
+    write_lines([make_line(), replace(make_line(), model="other")])
+    assert {case["model"] for case in document()["cases"]} == {"models--encoder", "other"}
+    assert [case["model"] for case in document("models/encoder.onnx")["cases"]] == [
+        "models--encoder"
+    ]
+    Path("models").mkdir()
+    os.chdir("models")
+    assert len(document("encoder.onnx")["cases"]) == 1
+
+
+def test_points_before_a_day_are_left_out_and_the_chain_stays() -> None:
+    write_lines(
+        [
+            make_line(0, 2.0, baseline="a", digest="b"),
+            make_line(5, 1.5, baseline="a"),
+            make_line(6, 1.5, baseline="b"),
+        ]
+    )
+    (case,) = document("--since", "2026-01-06")["cases"]
+    assert [point["ratio"] for point in case["points"]] == pytest.approx([1.0, 2.0])
+
+
+def test_exact_figures_step_wherever_they_change() -> None:
+    write_lines(make_line(day, macs=100 if day < 5 else 103) for day in range(9))
+    (case,) = document("--metric", "macs")["cases"]
+    (step,) = case["steps"]
+    assert (step["last_commit"], step["first_commit"]) == (commit_of(4), commit_of(5))
+    assert step["shift"] == pytest.approx({"change": 0.03, "low": 0.03, "high": 0.03})
+
+
+def test_a_metric_without_points_lists_nothing() -> None:
+    write_lines([make_line()])
+    assert document("--metric", "p95")["cases"] == []
+    assert run("history", "--metric", "p95").exit_code == 0
+
+
+def test_the_json_is_of_its_type() -> None:
+    write_lines(stepping([1.0, 1.1]))
+    found = msgspec.json.decode(run("history", "--json", "-").out, type=HistoryJson)
+    (case,) = found.cases
+    assert len(case.points) == 16
+    assert case.since_first.low < 0.1 < case.since_first.high
+
+
+def test_the_csv_has_a_row_for_each_point() -> None:
+    write_lines(stepping([1.0, 1.1]))
+    rows = list(csv.DictReader(run("history", "--csv", "-").out.splitlines()))
+    assert len(rows) == 16
+    assert float(rows[-1]["ratio"]) == pytest.approx(1.1)
+    assert float(rows[-1]["low"]) < 1.1 < float(rows[-1]["high"])
+
+
+@needs_extra
+def test_the_csv_marks_steps() -> None:
+    write_lines(stepping([1.0, 1.1]))
+    rows = csv.DictReader(run("history", "--csv", "-").out.splitlines())
+    assert [index for index, row in enumerate(rows) if row["is_step"] == "1"] == [8]
+
+
+@pytest.mark.parametrize(
+    ("level", "error", "exit_code"),
+    [(1.15, 0.005, 1), (1.11, 0.01, 0), (1.15, 0.05, 0), (0.5, 0.005, 0)],
+    ids=["shown", "not shown", "uncertain", "faster"],
+)
+def test_a_drift_fails_only_where_it_is_shown(level: float, error: float, exit_code: int) -> None:
+    write_lines([make_line(0, 1.0, error), make_line(1, level, error)])
+    result = run("history", "--fail-on-drift", "10%")
+    assert result.exit_code == exit_code
+    assert ("drift: models/encoder.onnx b1-c1 is +15.0 %" in result.out) is bool(exit_code)
+
+
+def test_a_drift_beside_a_document_is_told_on_standard_error() -> None:
+    write_lines([make_line(0, 1.0), make_line(1, 1.2)])
+    result = run("history", "--fail-on-drift", "0.1", "--json", "-")
+    assert result.exit_code == 1
+    assert "drift:" in result.err
+    json.loads(result.out)
+
+
+def test_many_small_steps_are_a_drift() -> None:
+    """Each model is 2 % slower than the one before, which is its baseline."""
+    write_lines(
+        make_line(day, 1.02, 0.002, baseline=f"{day}", digest=f"{day + 1}") for day in range(12)
+    )
+    assert run("history", "--fail-on-drift", "10%").exit_code == 1
+    assert run("history", "--fail-on-drift", "40%").exit_code == 0
+
+
+@needs_git
+@pytest.mark.parametrize("annotated", [(), ("-m", "first")], ids=["light", "annotated"])
+def test_the_change_since_the_last_tag_begins_at_its_commit(
+    project: Path, annotated: tuple[str, ...]
+) -> None:
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "one", date="2026-01-03T12:00:00Z")
+    git(project, "tag", "v1.0", *annotated, date="2026-01-03T12:00:00Z")
+    tagged = git(project, "rev-parse", "HEAD")
+    at_tag = replace(make_line(5, 2.0), commit=tagged)
+    write_lines([make_line(0, 1.0), make_line(1, 4.0), at_tag, make_line(6, 3.0)])
+    found = document()
+    assert found["tag"] == "v1.0"
+    assert found["cases"][0]["since_tag"]["change"] == pytest.approx(0.5)
+    assert "since v1.0" in run("history").out
+
+
+@needs_git
+def test_a_tag_without_a_run_of_its_commit_begins_at_the_run_before_it(project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "one", date="2026-01-03T12:00:00Z")
+    git(project, "tag", "v1.0")
+    write_lines([make_line(0, 1.0), make_line(1, 2.0), make_line(6, 3.0)])
+    assert document()["cases"][0]["since_tag"]["change"] == pytest.approx(0.5)
+
+
+def test_the_table_of_the_project_names_the_folder(project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.modelperf]\nhistory = "kept"\n')
+    write_lines([make_line()], "kept")
+    assert len(document()["cases"]) == 1
+    write_lines([make_line(), make_line(case="b8-c1")], "other")
+    assert len(document("--dir", "other")["cases"]) == 2
+
+
+def test_what_was_skipped_is_told() -> None:
+    write_lines([make_line()])
+    (path,) = Path("history").rglob("*.jsonl")
+    with path.open("ab") as file:
+        file.write(b'{"schema": 1, "da')
+    assert "line 2 skipped, no whole line of a history" in run("history").out
+
+
+def refused(*arguments: str) -> Result:
+    result = run("history", *arguments)
+    assert result.exit_code == 2
+    return result
+
+
+def test_what_cannot_be_listed_is_refused() -> None:
+    assert "--modelperf-history" in refused().err
+    write_lines([make_line()])
+    assert "no history of other" in refused("other.onnx").err
+    assert "--since takes a day" in refused("--since", "yesterday").err
+    assert "--fail-on-drift takes a share" in refused("--fail-on-drift", "much").err
+
+
+@pytest.mark.parametrize(
+    ("levels", "bars"),
+    [([0.0], "▅"), ([0.0, 0.0], "▅▅"), ([0.0, 0.1], "▁█"), ([0.0, 0.002], "▄▅")],
+)
+def test_a_sparkline_shows_small_changes_as_small(levels: list[float], bars: str) -> None:
+    assert sparkline(levels) == bars

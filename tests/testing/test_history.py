@@ -1,0 +1,167 @@
+"""The history that a test run writes, and what the command lists of it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import pytest_modelperf.history.store
+import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
+from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.history.chain import chain_cases
+from pytest_modelperf.history.records import HistoryLine, HistoryMetric
+from pytest_modelperf.history.store import HistoryStore
+from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
+from tests.support.repository import git, needs_git
+from tests.support.timed_models import (
+    TIMED,
+    UPDATE,
+    record_base,
+    store,
+    test_of,
+    write_timed_models,
+)
+
+HISTORY = "--modelperf-history=kept"
+COUNTS = (*TIMED, "--modelperf-static-only")
+
+
+@pytest.fixture
+def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    for name in ("GITHUB_HEAD_REF", "GITHUB_REF_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    write_timed_models(run, monkeypatch)
+    return run
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
+    return record_base(tmp_path_factory.mktemp("recorded"))
+
+
+def lines_in(folder: Path) -> list[HistoryLine]:
+    return [line for file in HistoryStore(folder).files() for line in file.read()]
+
+
+def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(recording, models.path / "baselines")
+    models.makepyfile(test_of("slow_400us.onnx"))
+    models.runpytest_inprocess(*TIMED, HISTORY)
+    (line,) = lines_in(models.path / "kept")
+    assert (line.model, line.case, line.engine, line.verdict) == (
+        "base", "b1-c1", "timed", "regressed",
+    )  # fmt: skip
+    assert line.baseline == recording.cases[0].model_sha256
+    assert line.digest not in {None, line.baseline}
+    assert line.p50 is not None
+    assert line.p50.low <= line.p50.ratio <= line.p50.high
+    assert line.p50.low > 1.3
+    assert line.figures is not None
+    assert line.figures.macs == 128
+    assert not line.recorded
+
+
+def test_updates_of_the_baseline_are_links_of_one_chain(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    """A model is measured, then recorded without a comparison, and then its own baseline."""
+    store(recording, models.path / "baselines")
+    models.makepyfile(test_of("equal_200us.onnx"))
+    for options in ((), (UPDATE,), ()):
+        models.runpytest_inprocess(*TIMED, HISTORY, *options)
+    lines = lines_in(models.path / "kept")
+    assert [line.verdict for line in lines] == ["passed", "recorded", "passed"]
+    assert [line.recorded for line in lines] == [False, True, False]
+    assert lines[2].baseline == lines[1].digest == lines[0].digest
+    assert lines[0].engine == lines[2].engine
+    (chain,) = chain_cases(lines, HistoryMetric.P50).values()
+    first, last = chain.points
+    assert lines[2].p50 is not None
+    assert last.level == pytest.approx(first.level + math.log(lines[2].p50.ratio))
+    assert last.shared_variance == pytest.approx(first.variance)
+
+
+def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(recording, models.path / "baselines")
+    models.makepyfile(test_of("fast_100us.onnx"))
+    models.runpytest_inprocess(*TIMED, HISTORY, f"{UPDATE}=improved")
+    (line,) = lines_in(models.path / "kept")
+    assert (line.recorded, line.verdict) == (True, "improved")
+    assert line.p50 is not None
+    assert line.p50.ratio < 0.8
+    assert line.baseline == recording.cases[0].model_sha256 != line.digest
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-p", "xdist", "-n2")], ids=["one process", "pytest-xdist"]
+)
+def test_each_case_has_a_line(run: pytest.Pytester, options: tuple[str, ...]) -> None:
+    write_table(
+        run,
+        """
+        [tool.modelperf]
+        history = "kept"
+        [tool.modelperf.models."dense.onnx"]
+        batch_size = [1, 8]
+        """,
+    )
+    run.runpytest_inprocess(*STATIC, *options)
+    found = sorted((line.case, line.verdict) for line in lines_in(run.path / "kept"))
+    assert found == [("b1-c1", "new"), ("b8-c1", "new")]
+
+
+def test_a_run_without_the_option_writes_none(run: pytest.Pytester) -> None:
+    run.runpytest_inprocess(*STATIC, "dense.onnx")
+    assert not list(run.path.rglob("*.jsonl"))
+
+
+@needs_git
+def test_a_line_names_the_commit_and_the_branch(run: pytest.Pytester) -> None:
+    git(run.path, "init", "-q", "-b", "trunk")
+    git(run.path, "commit", "-q", "--allow-empty", "-m", "one")
+    run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
+    (line,) = lines_in(run.path / "kept")
+    assert (line.commit, line.branch) == (git(run.path, "rev-parse", "HEAD"), "trunk")
+
+
+def test_a_run_that_counts_only_says_nothing_of_time(run: pytest.Pytester) -> None:
+    run.runpytest_inprocess(*STATIC, UPDATE, "dense.onnx")
+    run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
+    write_dense(run.path / "dense.onnx", width=6)
+    run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
+    same, wider = lines_in(run.path / "kept")
+    assert (same.p50, wider.p50) == (None, None)
+    assert any("MatMul" in reason for reason in wider.reasons)
+    assert [line.figures and line.figures.macs for line in (same, wider)] == [15, 18]
+
+
+def test_a_run_that_is_interrupted_adds_no_line(models: pytest.Pytester) -> None:
+    models.makepyfile(f"{test_of('base.onnx')}\n        def test_stop():\n"
+                      "            raise KeyboardInterrupt\n")  # fmt: skip
+    models.runpytest_inprocess(*COUNTS, HISTORY, no_reraise_ctrlc=True)
+    assert not (models.path / "kept").exists()
+
+
+def test_a_file_at_the_place_of_the_folder_is_told_before_anything_runs(
+    run: pytest.Pytester,
+) -> None:
+    (run.path / "kept").write_text("mine")
+    result = run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*kept is not a folder*--modelperf-history*"])
+    assert_says_no_internals(result)
+
+
+def test_a_history_that_cannot_be_written_fails_the_run(run: pytest.Pytester) -> None:
+    (run.path / "kept").mkdir()
+    (run.path / "kept/dense").write_text("mine")
+    result = run.runpytest_inprocess(*STATIC, HISTORY, "dense.onnx")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*cannot write *kept/dense/*.jsonl*"])
+    assert_says_no_internals(result)
