@@ -122,6 +122,13 @@ BENCHMARKS = (
         full=Form("--repetitions 500", 12),
     ),
     Benchmark(
+        "history",
+        "how often does a history show a step where there is none?",
+        quick=Form("--series 60", 0.1),
+        usual=Form("--series 1000", 0.3),
+        full=Form("--series 10000", 3),
+    ),
+    Benchmark(
         "static",
         "how fast and how right is the static profile, beside its peer?",
         quick=Form("--quick --skip-large", 2),

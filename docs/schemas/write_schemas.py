@@ -13,6 +13,8 @@ import msgspec
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.comparing.document import ComparisonJson
+from pytest_modelperf.history.document import HistoryJson
+from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.profiler.doctor_document import CheckupsJson
 from pytest_modelperf.profiler.document import ProfileJson
 from pytest_modelperf.profiles.document import (
@@ -36,6 +38,8 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-model": ModelBaselineFile,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,
+    "history": HistoryJson,
+    "history-line": HistoryLine,
     "kept-profile": NamedProfileJson,
     "profile": ProfileJson,
     "profiles-compare": SideBySideJson,

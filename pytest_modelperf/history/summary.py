@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import NormalDist
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.records import (
@@ -122,26 +120,12 @@ def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[
 
     if not can_find_changes():
         return None
-    starts = find_changes(
+    changes = find_changes(
         [point.level for point in points],
         [point.variance for point in points],
         [point.shared_variance for point in points],
     )
-    parts = [points[a:b] for a, b in pairwise([0, *starts, len(points)])]
     return tuple(
-        Step(old[-1], new[0], shift_between(_mean(old), _mean(new))) for old, new in pairwise(parts)
-    )
-
-
-def _mean(points: Sequence[HistoryPoint]) -> HistoryPoint:
-    """The last of several points at their mean level, weighted by their errors."""
-    from pytest_modelperf.stats.change_points import LEAST_ERROR
-
-    weights = [1.0 / max(point.variance, LEAST_ERROR**2) for point in points]
-    whole = math.fsum(weights)
-    return replace(
-        points[-1],
-        level=math.fsum(w * p.level for w, p in zip(weights, points, strict=True)) / whole,
-        variance=1.0 / whole,
-        shared_variance=math.fsum(point.shared_variance for point in points) / len(points),
+        Step(points[each.index - 1], points[each.index], Shift(each.size, each.error))
+        for each in changes
     )

@@ -8,20 +8,23 @@ point is the quantile of that variable at the level of the series divided by n -
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Sequence
 from importlib.util import find_spec
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 # The chance that a series of pure noise has any change point.
 LEVEL = 0.01
 # Smaller ones are within what the twin of a baseline may differ from its model.
 _LEAST_STEP = 0.01
+# A single point off the others is more often a disturbed run than a step.
+_LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
-LEAST_ERROR = 0.001
+_LEAST_ERROR = 0.001
 
 
 def can_find_changes() -> bool:
@@ -29,24 +32,38 @@ def can_find_changes() -> bool:
     return find_spec("ruptures") is not None
 
 
+class LevelChange(Struct, frozen=True):
+    """A change of the level at the point of this index, with its size and standard error."""
+
+    index: int
+    size: float
+    error: float
+
+
 def find_changes(
     levels: Sequence[float], variances: Sequence[float], shared_variances: Sequence[float]
-) -> list[int]:
-    """The indexes of the first points with a new level.
+) -> list[LevelChange]:
+    """The changes between levels that hold for at least two points.
 
-    `variances` are the errors of the single points. A change of `shared_variances`, the errors of
-    all points of a baseline, adds to the error of a step.
+    `variances` are the errors of the single points. `shared_variances` are those of the links to
+    their baselines, which add up from each baseline to the next.
     """
-    if len(levels) < 2:
+    if len(levels) < 2 * _LEAST_POINTS:
         return []
     import ruptures
 
     values = np.asarray(levels)
-    weights = 1.0 / np.maximum(np.asarray(variances), LEAST_ERROR**2)
+    own = np.maximum(np.asarray(variances), _LEAST_ERROR**2)
     penalty = change_penalty(len(values))
-    search = ruptures.Pelt(custom_cost=_weighted_cost(weights), min_size=1, jump=1)
-    ends = search.fit(values).predict(pen=penalty)
-    return _significant(values, weights, np.asarray(shared_variances), ends[:-1], penalty)
+    search = ruptures.Pelt(custom_cost=_weighted_cost(1.0 / own), min_size=_LEAST_POINTS, jump=1)
+    starts = search.fit(values).predict(pen=penalty)[:-1]
+    while starts:
+        changes = _fit_changes(values, own, np.asarray(shared_variances), starts)
+        weakest = min(changes, key=_score)
+        if _score(weakest) > penalty:
+            return changes
+        starts.remove(weakest.index)
+    return []
 
 
 def change_penalty(points: int, level: float = LEVEL) -> float:
@@ -60,7 +77,7 @@ def _weighted_cost(weights: npt.NDArray[np.float64]) -> object:
 
     class WeightedSquares(BaseCost):  # type: ignore[misc]  # it ships no types
         model = "weighted squares"
-        min_size = 1
+        min_size = _LEAST_POINTS
 
         def fit(self, signal: npt.NDArray[np.float64]) -> WeightedSquares:
             self.signal = signal
@@ -77,26 +94,32 @@ def _weighted_cost(weights: npt.NDArray[np.float64]) -> object:
     return WeightedSquares()
 
 
-def _significant(
+def _fit_changes(
     values: npt.NDArray[np.float64],
-    weights: npt.NDArray[np.float64],
-    shared: npt.NDArray[np.float64],
+    variances: npt.NDArray[np.float64],
+    shared_variances: npt.NDArray[np.float64],
     starts: Sequence[int],
-    penalty: float,
-) -> list[int]:
-    """The change points that remain if the errors of links count too; the least ones go first."""
-    kept = list(starts)
-    while kept:
-        bounds = [0, *kept, len(values)]
-        parts = [slice(a, b) for a, b in itertools.pairwise(bounds)]
-        means = np.array([np.average(values[part], weights=weights[part]) for part in parts])
-        errors = np.array([1.0 / weights[part].sum() for part in parts])
-        links = np.array([shared[part].mean() for part in parts])
-        steps = np.abs(np.diff(means))
-        variances = errors[1:] + errors[:-1] + np.abs(np.diff(links))
-        scores = np.where(steps < np.log1p(_LEAST_STEP), 0.0, steps**2 / variances)
-        weakest = int(np.argmin(scores))
-        if scores[weakest] > penalty:
-            break
-        del kept[weakest]
-    return kept
+) -> list[LevelChange]:
+    """The sizes of all changes together, by generalized least squares.
+
+    Two points share the errors of the links up to the earlier of their baselines, so a change
+    within one baseline is as certain as its points, and one across a link is less certain.
+    """
+    covariance = np.diag(variances) + np.minimum.outer(shared_variances, shared_variances)
+    places = np.arange(len(values))
+    design = np.stack([places >= start for start in (0, *starts)], axis=1).astype(float)
+    weighted = np.linalg.solve(covariance, design)
+    spread = np.linalg.inv(design.T @ weighted)
+    sizes = spread @ (weighted.T @ values)
+    errors = np.sqrt(np.diag(spread))
+    return [
+        LevelChange(start, float(sizes[index]), float(errors[index]))
+        for index, start in enumerate(starts, 1)
+    ]
+
+
+def _score(change: LevelChange) -> float:
+    """How many squared errors large the change is; 0 for one that a twin could account for."""
+    if abs(change.size) < math.log1p(_LEAST_STEP):
+        return 0.0
+    return (change.size / change.error) ** 2

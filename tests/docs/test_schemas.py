@@ -13,7 +13,7 @@ from tests.support.checkout import ROOT
 
 PAGES = "\n".join(
     (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("json.md", "baselines.md", "profiles.md")
+    for name in ("json.md", "baselines.md", "profiles.md", "history.md")
 )
 
 # The sections that describe a document: its own, then those of the parts that it shares.
@@ -22,6 +22,8 @@ SECTIONS = {
     "baseline-model": ("## `model.json`, schema 4",),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
+    "history": ("## The list as JSON",),
+    "history-line": ("## A line",),
     "kept-profile": ("## Keeping one", "## A profile"),
     "profile": ("## A profile",),
     "profiles-compare": ("## As JSON", "## A profile"),

@@ -11,7 +11,8 @@ pytestmark = pytest.mark.skipif(not can_find_changes(), reason="ruptures is not 
 
 
 def changes(levels: list[float], error: float, shared: list[float] | None = None) -> list[int]:
-    return find_changes(levels, [error**2] * len(levels), shared or [0.0] * len(levels))
+    found = find_changes(levels, [error**2] * len(levels), shared or [0.0] * len(levels))
+    return [change.index for change in found]
 
 
 def noise(seed: int, points: int, error: float) -> list[float]:
@@ -45,9 +46,17 @@ def test_a_step_below_what_a_twin_may_differ_by_is_none() -> None:
     assert changes([0.0] * 20 + [0.011] * 20, 0.0) == [20]
 
 
+def test_a_single_point_off_the_others_is_no_step() -> None:
+    assert changes([0.0] * 10 + [0.02] + [0.0] * 10, 0.005) == []
+    assert changes([0.0] * 10 + [0.02], 0.005) == []
+    assert changes([0.0] * 10 + [0.02] * 2, 0.005) == [10]
+
+
 def test_uncertain_points_count_less() -> None:
     levels = [0.0] * 10 + [0.05] * 3
-    assert find_changes(levels, [0.01**2] * 13, [0.0] * 13) == [10]
+    (change,) = find_changes(levels, [0.01**2] * 13, [0.0] * 13)
+    assert (change.index, change.size) == (10, pytest.approx(0.05))
+    assert change.error == pytest.approx(0.01 * (1 / 10 + 1 / 3) ** 0.5)
     assert find_changes(levels, [0.01**2] * 10 + [0.2**2] * 3, [0.0] * 13) == []
 
 
@@ -56,6 +65,14 @@ def test_the_error_of_a_link_is_no_step() -> None:
     levels = [0.0] * 20 + [0.02] * 20
     assert changes(levels, 0.005) == [20]
     assert changes(levels, 0.005, [0.0] * 20 + [0.01**2] * 20) == []
+
+
+def test_a_step_within_a_baseline_is_as_certain_as_its_points() -> None:
+    levels = [0.0] * 30 + [0.03] * 5
+    shared = [0.0] * 20 + [0.02**2] * 15
+    (change,) = find_changes(levels, [0.005**2] * 35, shared)
+    assert (change.index, change.size) == (30, pytest.approx(0.03))
+    assert change.error < 0.004
 
 
 def test_the_penalty_grows_with_the_places_where_a_step_could_be() -> None:
