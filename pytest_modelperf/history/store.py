@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
+from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.output import cannot_write
 from pytest_modelperf.history.records import LINE_SCHEMA, HistoryLine
@@ -151,7 +151,7 @@ class HistoryStore(Struct, frozen=True):
                 "there. Give another place with --modelperf-history."
             )
 
-    def _nothing(self, model: str | None) -> ModelPerfError:
+    def _nothing(self, model: str | None) -> UsageError:
         of_model = "" if model is None else f" of {printable(model)}"
         return UsageError(
             f"there is no history{of_model} in {printable(str(self.root))}. Write one with pytest "

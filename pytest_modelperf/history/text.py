@@ -85,7 +85,7 @@ def sparkline(levels: Sequence[float]) -> str:
 
 
 def _table(history: History) -> Table:
-    columns = (
+    columns = [
         Column("model", is_text=True, is_name=True),
         Column("case", is_text=True, is_name=True),
         Column("history", is_text=True, least=_MOST_BARS),
@@ -93,19 +93,15 @@ def _table(history: History) -> Table:
         Column("since", is_text=True, least=_DAY_LENGTH),
         Column("change"),
         Column("steps"),
-    )
-    rows = [_row(case) for case in history.cases]
+    ]
     if history.tag is not None:
-        columns += (Column(f"since {printable(history.tag.name)}"),)
-        changes = [format_shift(case.since_tag) for case in history.cases]
-        rows = [(*row, change) for row, change in zip(rows, changes, strict=True)]
-    columns += (Column("machine", is_text=True, is_name=True),)
-    machines = [printable(case.machine) for case in history.cases]
-    whole = tuple((*row, machine) for row, machine in zip(rows, machines, strict=True))
-    return Table("", columns, whole)
+        columns.append(Column(f"since {printable(history.tag.name)}"))
+    columns.append(Column("machine", is_text=True, is_name=True))
+    rows = tuple(_row(case, has_tag=history.tag is not None) for case in history.cases)
+    return Table("", tuple(columns), rows)
 
 
-def _row(case: CaseHistory) -> tuple[str, ...]:
+def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     return (
         model_name(case.model),
         _case_name(case),
@@ -114,6 +110,8 @@ def _row(case: CaseHistory) -> tuple[str, ...]:
         f"{case.points[0].date.date()}",
         format_shift(case.since_first),
         _UNKNOWN if case.steps is None else f"{len(case.steps)}",
+        *([format_shift(case.since_tag)] if has_tag else []),
+        printable(case.machine),
     )
 
 
