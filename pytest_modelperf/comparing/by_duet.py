@@ -132,7 +132,7 @@ def compare_case(
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
-    settled, refusal = settle(before, pair.after, pair.after_setup, place), None
+    settled, refusal = settle(before, pair.after, pair.after_setup, gate, place), None
     if settled is not None:
         return settled
     if before.baseline is not None:
