@@ -113,8 +113,8 @@ class StoredCase(Struct, frozen=True, kw_only=True):
             return None
         return (
             f"the baseline of {self.id} was recorded at other dimensions: "
-            f"{_describe_dims(self.dims)}. Now: {_describe_dims(given)}. Give the same or record it "
-            "anew"
+            f"{_describe_dims(self.dims)}. Now: {_describe_dims(given)}. Give the same or record "
+            "it anew"
         )
 
     def other_inputs(self, given: StoredInputs) -> str | None:
