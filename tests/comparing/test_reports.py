@@ -724,3 +724,17 @@ def test_the_json_of_a_comparison_is_read_back_by_its_type() -> None:
     comparison = compared(*ALL)
     text = dump_comparison(comparison)
     assert msgspec.json.decode(text, type=ComparisonJson) == comparison_to_json(comparison)
+
+
+def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> None:
+    unknown = Metric(
+        "latency_p95", None, None, Verdict.INCONCLUSIVE, allowed=0.1, awaited=False,
+        samples_needed=130, rounds_needed=15,
+    )  # fmt: skip
+    limited = replace(unknown, name="latency_p99", awaited=True, limit=5.0)
+    case = replace(OPEN, metrics=(OPEN.metrics[0], unknown, limited, *GRAPH), outputs=())
+    shown = text(case, width=150)
+    assert "p95 latency" not in shown
+    assert re.search(r"^p99 latency +\? .* inconclusive$", shown, re.MULTILINE)
+    passed = replace(case, metrics=(OPEN.metrics[0], unknown))
+    assert "tail: p95 not shown: too few samples, some 15 rounds would tell" in text(passed)
