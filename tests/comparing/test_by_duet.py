@@ -360,6 +360,17 @@ def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturb
     assert result.exit_code == 0
 
 
+def test_the_command_that_records_again_has_the_engine_and_the_folder_that_were_typed(
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturb(monkeypatch, "other processes took 40 % of its processors")
+    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    shown = run("compare", *TIMED, baseline, "slow_400us.onnx").out
+    typed = f"--modelperf-baseline-dir={tmp_path} --modelperf-engine=timed"
+    command = f"pytest --modelperf --modelperf-update-baseline {typed}"
+    assert f"record the baseline again with {command} when" in " ".join(shown.split())
+
+
 OPEN = """
     g (float[N,height,width] x) => (float[N,height,width] y) { [positive] y = Relu(x) }
 """
