@@ -23,6 +23,7 @@ from pytest_modelperf.cli.shapes import shapes
 from pytest_modelperf.cli.sweep import sweep
 from pytest_modelperf.cli.trace import trace
 from pytest_modelperf.cli.whatif import whatif
+from pytest_modelperf.cli.worker import worker
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__
@@ -157,5 +158,5 @@ def main() -> None:
     """
 
 
-for command in (profile, profiles, compare, sweep, whatif, trace, doctor, shapes):
+for command in (profile, profiles, compare, sweep, whatif, trace, doctor, shapes, worker):
     main.add_command(command)
