@@ -50,7 +50,8 @@ def _local_workers(count: int) -> Iterator[Any]:
         threads_per_worker=1,
         # A model is loaded by a process of its own, which Dask does not watch.
         memory_limit=None,
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
         preload=[PRELOAD_MODULE],
         silence_logs=logging.CRITICAL,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 import traceback
 from collections.abc import Mapping
@@ -33,14 +34,14 @@ class _Cancelled(Exception):  # noqa: N818  # no error: nobody waits for the job
     pass
 
 
-def run_job(order: str, work: Work) -> str:
+def run_job(order: str) -> str:
     """The answer to an order, both as JSON. It raises nothing: an error is an answer too."""
     told = from_text(order, Order)
     station = station_of(get_worker())
     if station is None:
         return _failed(ClusterError("a Dask worker without our preload module was given a job."))
     try:
-        return to_text(Answer(text=_carry_out(told, work, station)))
+        return to_text(Answer(text=_carry_out(told, station)))
     except ModelPerfError as error:
         return _failed(error)
     except _Cancelled:
@@ -53,7 +54,21 @@ def run_job(order: str, work: Work) -> str:
         station.forget(told.key)
 
 
-def _carry_out(order: Order, work: Work, station: Station) -> str:
+def name_of_work(work: Work) -> str:
+    """The name by which a machine finds a function."""
+    name = f"{work.__module__}:{work.__qualname__}"
+    if "<" in name:
+        raise ValueError(f"{name} is no function at the top of a module")
+    return name
+
+
+def _find_work(name: str) -> Work:
+    module, _, function = name.partition(":")
+    found: Work = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _carry_out(order: Order, station: Station) -> str:
     machine = station.machine
     if station.is_cancelled(order.key):
         raise _Cancelled
@@ -68,6 +83,7 @@ def _carry_out(order: Order, work: Work, station: Station) -> str:
             model.digest: stack.enter_context(station.having(model, order.key, order.topic))
             for model in order.models
         }
+        work = _find_work(order.work)
         return work(order.request, JobContext(paths, _Watch(order, station)))
 
 

@@ -70,7 +70,7 @@ class JobContext(Struct, frozen=True):
     watch: Callable[[Progress], None]
 
 
-# A function of a module that both sides can import. It takes and returns the text of JSON.
+# A function at the top of a module that both sides can import. It takes and returns JSON.
 Work: TypeAlias = Callable[[str, JobContext], str]
 
 
@@ -104,10 +104,14 @@ class ClusterStatus(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """What a worker is told of a job. Its messages go to `topic`, with the key of the job."""
+    """What a worker is told of a job. Its messages go to `topic`, with the key of the job.
+
+    `work` names a function: `package.module:function`.
+    """
 
     key: str
     topic: str
+    work: str
     request: str
     models: tuple[ModelContent, ...]
     version: str

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import CancelledError, KilledWorker
 from msgspec import Struct
 
-from pytest_modelperf.cluster.execution import error_of, run_job
+from pytest_modelperf.cluster.execution import error_of, name_of_work
 from pytest_modelperf.cluster.machines import describe_station, no_machine, read_machines
 from pytest_modelperf.cluster.records import (
     Answer,
@@ -67,6 +67,7 @@ class Runner:
         self._cluster = cluster
         self._on_change = on_change
         self._topic = f"modelperf-{client.id}"
+        self._task = _make_task()
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
         self._known: dict[str, Machine] = {}
@@ -146,14 +147,14 @@ class Runner:
         order = Order(
             key=key,
             topic=self._topic,
+            work=name_of_work(job.work),
             request=job.request,
             models=job.models,
             version=__version__,
         )
         future = self._client.submit(
-            run_job,
+            self._task,
             to_text(order),
-            job.work,
             key=key,
             pure=False,
             resources={RESOURCE: 1},
@@ -166,8 +167,7 @@ class Runner:
         except CancelledError as error:
             raise self._without_scheduler() from error
         except asyncio.CancelledError:
-            future.cancel()
-            await self._cancel_running(key)
+            await _unless_gone(self._cancel(future, key))
             raise
         finally:
             future.release()
@@ -186,10 +186,11 @@ class Runner:
         chosen = others or fitting
         return None if len(chosen) == len(self._machines) else [m.address for m in chosen]
 
-    async def _cancel_running(self, key: str) -> None:
+    async def _cancel(self, future: Any, key: str) -> None:  # noqa: ANN401  # a Dask future
         address = self._running[key].address
+        await future.cancel()
         if address is not None:
-            # A machine that is gone by now has nothing to end.
+            # Dask stops no thread: the job itself ends at its next sign of progress.
             await self._sender.ask(address, "modelperf_cancel", key=key)
 
     # -- what is heard
@@ -259,6 +260,20 @@ class Runner:
             f"{printable(job.name)} was not measured: {where} was lost while it ran. A model that "
             "takes all memory of a machine can do that; look at the log of the Dask worker there."
         )
+
+
+def _make_task() -> Callable[[str], str]:
+    """What Dask runs. It is defined in a function, so that it is sent by value.
+
+    A scheduler reads the tasks that pass through it, and need not have this package.
+    """
+
+    def run_modelperf_job(order: str) -> str:
+        from pytest_modelperf.cluster.execution import run_job
+
+        return run_job(order)
+
+    return run_modelperf_job
 
 
 async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
