@@ -64,9 +64,10 @@ from soak_runs import (
 )
 from verdicts import chain
 
-from pytest_modelperf.comparing.by_duet import Details, Side, compare_models
+from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.document import dump_comparison
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
+from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy

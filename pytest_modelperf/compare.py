@@ -1,4 +1,4 @@
-"""Two profiles compared: which exact figures got worse, and what in the graphs explains it."""
+"""Two profiles compared: which exact figures got worse, and which changes explain it."""
 
 from __future__ import annotations
 

@@ -191,6 +191,7 @@ class MachinePart(MachineFacts, frozen=True, kw_only=True, forbid_unknown_fields
     """The facts of a machine, under the key that they had when they were recorded."""
 
     stored_key: MachineKey = field(name="key")
+    quota_cores: Number | None = None
 
 
 class EnginePart(_Part):

@@ -12,25 +12,25 @@ from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
 
-# How far a twin may be from the model that it stands for, and how sure it is that one is farther.
+# How much a twin may differ from its model, and the confidence of the intervals that decide.
 FIDELITY = 0.02
 _FIDELITY_CONFIDENCE = 0.95
-# After so many rounds a twin with the plan of its model was not shown to differ.
+# A twin with the plan of its model is trusted if it was not shown to differ after these rounds.
 _FIDELITY_ROUNDS = 9
 
 
 class FidelityGate(Struct, frozen=True):
-    """What a twin must keep to beside its model.
+    """When a twin is trusted to run like its model.
 
-    The burden of proof lies on distrust: a twin of which the engine makes the same plan is trusted
-    unless it is shown to differ. `doubt` says why another one has to be shown to be near: its work
-    depends on data, or the engine tells no plan.
+    A twin of which the engine makes the same plan is trusted unless it is shown to differ. `doubt`
+    is the reason why another twin must be shown to be near: its work depends on data, or the engine
+    does not reveal its plan.
     """
 
     doubt: str | None = None
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
-        """Whether it is shown near or far, or was not shown to be far in rounds enough."""
+        """Whether the twin is shown near or far, or had enough rounds to be shown far."""
         ratio = duet_ratio(pairs, _FIDELITY_CONFIDENCE)
         if _is_near(ratio) or _is_far(ratio):
             return True

@@ -1,8 +1,8 @@
-"""The table of what an update of the baselines would change, before it is written."""
+"""The table of the changes that an update of the baselines would make."""
 
 from __future__ import annotations
 
-from pytest_modelperf.baselines.records import Change, Plan, Value
+from pytest_modelperf.baselines.records import BaselineChange, UpdatePlan, Value
 from pytest_modelperf.report.tables import CUT, Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count, format_ms
@@ -25,14 +25,14 @@ _TITLES = {
     "twin_trusted": "twin trusted",
     "batch_size": "batch size",
 }
-# Columns of figures are never cut to fit, so the texts between them are short.
+# Columns of figures are never cut to fit, so texts in them are kept short.
 _LONGEST = 24
 _TIME = "_ns"
 _SIZE = "_bytes"
 
 
-def plan_table(plan: Plan) -> Table:
-    """One row per figure that changes; the title names the model, the caption says the notes."""
+def plan_table(plan: UpdatePlan) -> Table:
+    """One row for each figure that changes, with the model as title and the notes as caption."""
     machines = {change.machine for change in plan.changes if change.machine is not None}
     columns = (
         Column("case", is_text=True, is_name=True),
@@ -51,7 +51,7 @@ def plan_table(plan: Plan) -> Table:
     return Table(printable(plan.name), columns, tuple(rows), None, caption)
 
 
-def _row(change: Change, case: str, *, shows_machine: bool) -> tuple[str, ...]:
+def _row(change: BaselineChange, case: str, *, shows_machine: bool) -> tuple[str, ...]:
     what = printable(_TITLES.get(change.name, change.name))
     if shows_machine and change.machine is not None:
         what = f"{what} on {printable(change.machine)}"
@@ -72,7 +72,7 @@ def _value(name: str, value: Value) -> str:
     return format_bytes(value) if name.endswith(_SIZE) else format_count(value)
 
 
-def _change(change: Change) -> str:
+def _change(change: BaselineChange) -> str:
     if change.before is None and change.after is not None:
         return "new"
     if change.after is None and change.before is not None:

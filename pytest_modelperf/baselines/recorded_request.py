@@ -1,4 +1,4 @@
-"""The request that a baseline was recorded by."""
+"""The request with which a baseline was recorded."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def request_as_recorded(
     request: ProfileRequest, baseline: ModelBaseline, source: ModelSource
 ) -> ProfileRequest:
-    """The request, with the sizes that a baseline has of dimensions that are given none.
+    """The request, with the recorded sizes of dimensions that it gives no size.
 
-    They are named in the ids of cases as they are there. Shapes that are given may hold sizes, and
-    sizes that go together are all there are, so then nothing is added.
+    The ids of cases name these sizes as the baseline does. Nothing is added to a request with given
+    shapes, which may hold sizes, or with paired sizes, which are complete.
     """
     if request.inputs or request.given is not None or isinstance(request.dims, PairedSizes):
         return request
@@ -46,12 +46,12 @@ def request_as_recorded(
     cases = [{n: case.dims[n] for n in recorded if n in case.dims} for case in baseline.cases]
     is_whole = not request.dims and all(case.keys() == recorded.keys() for case in cases)
     if is_whole and any(case not in cases for case in combine_sizes(dims)):
-        # Not every combination was recorded: the sizes of each case go together.
+        # Not every combination was recorded, so the sizes of each case stay together.
         dims = pair_sizes([case for at, case in enumerate(cases) if case not in cases[:at]])
     return replace(request, dims=dims, named=(*request.named, *named))
 
 
 def _place(dim: str, own: str) -> int:
-    """Where an id names a dimension, behind batch size and cores; -1 where it does not."""
+    """The position of a dimension in an id, after batch size and cores; -1 if it is not named."""
     found = re.search(rf"-{re.escape(dim)}(?=-|$)", own)
     return -1 if found is None else found.start()

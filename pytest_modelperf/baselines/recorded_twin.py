@@ -1,7 +1,7 @@
-"""Whether a twin is the one that was recorded, by what it counts: asked before it is rebuilt.
+"""Whether a twin is the one that was recorded, by its counts; checked before it is rebuilt.
 
-A twin comes with a pull request. Wider weights would make a slow reference, by which a slower model
-passes, while every figure that a reviewer looks at stays as it was.
+A twin comes with a pull request. Wider weights would make it a slow reference that lets a slower
+model pass, while every figure that a reviewer looks at stays the same.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_modelperf.text.units import format_bytes, format_count
 
 
 class _Figure(Struct, frozen=True):
-    """What a wider or longer graph changes, and how it is shown."""
+    """A figure that changes with a wider or longer graph, and how it is shown."""
 
     name: str
     read: Callable[[StoredStatic | StaticProfile], int]
     show: Callable[[int], str] = format_count
 
 
-# These are the same whatever the model runs on.
+# These figures do not depend on the inputs.
 _OF_WEIGHTS = (
     _Figure("params", lambda static: static.params),
     _Figure("of weights", lambda static: static.weight_bytes, format_bytes),
@@ -41,9 +41,9 @@ _FIGURES = (
 
 
 def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model]) -> None:
-    """BaselineError where a twin counts otherwise than its baseline says.
+    """BaselineError if the counts of a twin differ from those of its baseline.
 
-    `models` are the twin, bound as its cases are; those that it does not stand for are left out.
+    `models` are the twin, bound as for its cases. Cases that it does not stand for are left out.
     """
     known = None if baseline.model.twin is None else baseline.model.twin.left_out_bytes
     claimed = left_out_bytes(twin)
@@ -72,7 +72,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
 def _differences(
     stored: StoredStatic, twin: StaticProfile, figures: Sequence[_Figure]
 ) -> Iterator[str]:
-    """What a twin has more or less of than what was recorded."""
+    """Every figure that is not as it was recorded."""
     for figure in figures:
         found, known = figure.read(twin), figure.read(stored)
         if found != known:
@@ -83,6 +83,6 @@ def _other_twin(baseline: Baseline, found: str) -> BaselineError:
     return BaselineError(
         f"twin.onnx of the baseline {printable(baseline.name)} is not the twin of the model that "
         f"was recorded: {found}. Restore the folder from version control. "
-        "Where another version or a plugin counts otherwise, record it anew with "
+        "If another version or a plugin counts differently, record it anew with "
         "`pytest --modelperf --modelperf-update-baseline`."
     )

@@ -1,4 +1,4 @@
-"""A baseline recorded: a model measured in several processes, and its twin held against it."""
+"""Recording a baseline: a model is measured, and its twin is compared with it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.fidelity import FidelityGate
 from pytest_modelperf.baselines.records import (
+    BaselineRecording,
     Fidelity,
     MachineBaseline,
     Provenance,
-    Recording,
 )
 from pytest_modelperf.baselines.storing import store_case, store_latency
 from pytest_modelperf.errors import MeasureError, ModelError, UsageError
@@ -36,11 +36,12 @@ from pytest_modelperf.profiler.sampling_policy import coarsened
 from pytest_modelperf.profiler.working_folder import working_folder
 from pytest_modelperf.text.escaping import printable
 
-# Fewer processes cannot be judged by, should the twin not do. One has this share of the time.
+# The number of processes that are recorded if the twin is not trusted, the fewest for a verdict.
+# Each of them gets its share of the time.
 PROCESSES = 5
-# The times of layer types that are stored are only shown.
+# A few runs suffice for the stored times of layer types, which are only shown.
 _LAYER_RUNS, _SLOW_LAYER_RUNS = 5, 1
-# What a baseline depends on, and is to name.
+# The packages that a baseline depends on; it stores their versions.
 _PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "openvino")
 _TWIN_FILE = "twin.onnx"
 
@@ -53,15 +54,15 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     date: dt.date,
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
-) -> Recording:
+) -> BaselineRecording:
     """Records every case of a model; MeasureError if one cannot be measured."""
     extensions = extensions or Extensions()
     file = open_model(source)
     models = [Model.bind(file, binding, request, extensions) for binding in request.bindings()]
     total = len(request.cores) * len(models)
-    # Before the twin is made, which has to be that of the same bytes.
+    # Read before the twin is made, which must belong to the same bytes.
     read_facts(models[0], total, watch)
-    parts: list[Recording] = []
+    parts: list[BaselineRecording] = []
     with rebuilt_twin(file) as twin:
         for model in models:
             for cores in request.cores:
@@ -71,20 +72,20 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     return merge_recordings(parts)
 
 
-class Recorded(Struct, frozen=True):
-    """One case measured anew, and what is to be stored of it; a profile for each process."""
+class RecordedCase(Struct, frozen=True):
+    """One measured case to be stored, with a profile for each process."""
 
-    recording: Recording
+    recording: BaselineRecording
     profiles: tuple[CaseProfile, ...]
 
 
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
     name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
-) -> Recorded:
-    """A case measured in one process, and in more where its twin cannot stand for it."""
+) -> RecordedCase:
+    """Measures a case in one process, and in more if its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     machine = _machine(facts)
-    # More rounds of one process tell less than the processes differ by.
+    # Processes differ by more than the precision that more rounds of one process would add.
     policy = coarsened(setup.policy, setup.policy.precision)
     policy = replace(
         policy,
@@ -99,7 +100,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
     while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
         profiles.append(_measure(model, shared, place, takes_layers=False))
     stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
-    # All dimensions, for an id names only those that vary.
+    # All dimensions are stored, for an id names only those that vary.
     stored = replace(
         stored,
         dims=dict(sorted(model.binding.dims.items())),
@@ -107,7 +108,7 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         inputs=model.given_inputs(),
     )
     latency = store_latency(profiles, facts, date)
-    recording = Recording(
+    recording = BaselineRecording(
         name=name,
         model=replace(facts, path=None),
         cases=(stored,),
@@ -115,10 +116,10 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         left_out_bytes=twin.left_out_bytes,
         machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
     )
-    return Recorded(recording, tuple(profiles))
+    return RecordedCase(recording, tuple(profiles))
 
 
-def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recording:
+def record_counts(name: str, model: Model, date: dt.date, place: Place) -> BaselineRecording:
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
@@ -128,13 +129,13 @@ def record_counts(name: str, model: Model, date: dt.date, place: Place) -> Recor
     stored = replace(
         stored, dims=dict(sorted(model.binding.dims.items())), inputs=model.given_inputs()
     )
-    return Recording(name=name, model=replace(facts, path=None), cases=(stored,))
+    return BaselineRecording(name=name, model=replace(facts, path=None), cases=(stored,))
 
 
-def merge_recordings(parts: Sequence[Recording]) -> Recording:
-    """What several cases of one model are to store, as one.
+def merge_recordings(parts: Sequence[BaselineRecording]) -> BaselineRecording:
+    """The recordings of several cases of one model as one recording.
 
-    UsageError where the model changed meanwhile: its cases would not belong together.
+    UsageError if the model changed meanwhile: the cases would not belong together.
     """
     first = parts[0]
     if any(part.model != first.model for part in parts):
@@ -155,7 +156,7 @@ def merge_recordings(parts: Sequence[Recording]) -> Recording:
 
 
 class RebuiltTwin(Struct, frozen=True):
-    """The twin of a model as a file that runs; where none can be made, `problem` says why."""
+    """The twin of a model as a file that runs; `problem` says why there is none."""
 
     data: bytes | None
     file: ModelFile | None
@@ -163,7 +164,7 @@ class RebuiltTwin(Struct, frozen=True):
     left_out_bytes: int | None = None
 
     def bind(self, model: Model) -> Model | None:
-        """The twin at the dimensions of the model that it stands for."""
+        """The twin at the dimensions of its model."""
         if self.file is None:
             return None
         return Model.bind(self.file, model.binding, model.request, model.extensions)
@@ -171,7 +172,7 @@ class RebuiltTwin(Struct, frozen=True):
 
 @contextmanager
 def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
-    """The twin of a model, made and rebuilt; its file goes with the context."""
+    """The twin of a model, made and rebuilt; its file lasts as long as the context."""
     with working_folder("twin") as folder:
         try:
             twin = make_twin(file)
@@ -191,7 +192,7 @@ def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) ->
 
 
 def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
-    """How the twin runs beside the model, and whether the engine plans both alike."""
+    """How the twin runs compared with the model, and whether the engine makes one plan of both."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     doubt = None if by_data is None else f"its work depends on data ({by_data})"
@@ -205,7 +206,7 @@ def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
 
 
 def _plan_difference(model: KernelRun, twin: KernelRun) -> str | None:
-    """Where the plans part; of an engine that saves none, where its kernels do."""
+    """The difference of the plans; of the kernels, if the engine saves no plan."""
     if model.plan is not None and twin.plan is not None:
         return find_plan_difference(model.plan, twin.plan)
     here, there = (

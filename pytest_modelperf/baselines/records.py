@@ -1,7 +1,7 @@
-"""The records of a baseline: what is stored of a model, of its cases, and of their latency.
+"""The records of a baseline: the model, its cases, and their latency.
 
 Raw samples are stored; percentiles are recomputed from them. A baseline has one `ModelBaseline`,
-true on every machine, and one `MachineBaseline` for each kind of machine that it was measured on.
+which holds on every machine, and one `MachineBaseline` for each kind of machine.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Value: TypeAlias = int | float | str | None
 
 
 class Provenance(Struct, frozen=True, kw_only=True):
-    """When the content of a case was last recorded, with which versions, on what machine.
+    """When the content of a case was last recorded, with which versions, and on which machine.
 
-    `date` is a day in UTC. `machine` is the key of the machine, None where nothing was measured.
+    `date` is a day in UTC. `machine` is the key of the machine; None if nothing was measured.
     """
 
     date: dt.date
@@ -37,8 +37,8 @@ class Provenance(Struct, frozen=True, kw_only=True):
 class StoredStatic(Struct, frozen=True, kw_only=True):
     """The totals of a static profile, and its layer types by their qualified operator.
 
-    `uncounted_ops` has the number of layers of each qualified operator that could not be counted.
-    `scalar_params` is None where an older version recorded it.
+    `uncounted_ops` is the number of uncounted layers of each qualified operator. `scalar_params` is
+    None if an older version recorded it.
     """
 
     macs: int
@@ -70,10 +70,10 @@ class StoredStatic(Struct, frozen=True, kw_only=True):
 
 
 class Fidelity(Struct, frozen=True, kw_only=True):
-    """How long the twin of a case took, as a share of the real model, when it was recorded.
+    """How long the twin of a case took relative to the real model when it was recorded.
 
-    `has_same_plan` says whether the engine made the same plan of both; None where it tells no
-    plan, or nobody asked. `reason` says why a twin is not trusted.
+    `has_same_plan` claims that the engine made the same plan of both; None if the plans were not
+    compared. `reason` says why the twin is not trusted.
     """
 
     ratio: Ratio
@@ -84,14 +84,14 @@ class Fidelity(Struct, frozen=True, kw_only=True):
 
 
 class StoredCase(Struct, frozen=True, kw_only=True):
-    """What is stored of one case. `engine` names the engine that it was recorded with.
+    """One stored case. `engine` is the name of the engine that it was recorded with.
 
-    `model_sha256` is the model that this case was recorded of: a run of some cases leaves those
-    of the others as they are. `static` follows from the graph alone, and `observed` is what one
-    run completed of it, None where there was nothing to complete or nothing ran. Both are None
-    for a Python function, and `static` alone where an older version stored only what a run
-    completed. `options` are those given to the engine, and `inputs` what was given of them; these
-    and `provenance` are None where an older version did not say.
+    `model_sha256` is the model that this case was recorded of: cases may be recorded at different
+    times. `static` are the counts of the graph alone, and `observed` are those that one run
+    completed; None if there was nothing to complete or nothing ran. Both are None for a Python
+    function. `static` alone is None if an older version stored only completed counts. `options` are
+    the given options of the engine, and `inputs` the given inputs. These and `provenance` are None
+    if an older version recorded the case.
     """
 
     id: str
@@ -108,7 +108,7 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     fidelity: Fidelity | None = None
 
     def other_inputs(self, given: StoredInputs) -> str | None:
-        """Why it says nothing of a case on these inputs; None where it does, or may."""
+        """Why the case cannot be compared on these inputs; None if it can."""
         if self.inputs is None or self.inputs.specs == given.specs:
             return None
         return (
@@ -119,15 +119,15 @@ class StoredCase(Struct, frozen=True, kw_only=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether anything was counted of it: nothing is of a Python function."""
+        """Whether the case has counts; a Python function has none."""
         return self.static is not None or self.observed is not None
 
 
 class StoredTwin(Struct, frozen=True, kw_only=True):
-    """Which file the twin is, and which model it stands for.
+    """The file of the twin, and the model that it stands for.
 
-    `left_out_bytes` is what the weights take that it left out, None where an older version did not
-    say.
+    `left_out_bytes` is the size of the weights that it leaves out; None if an older version stored
+    it.
     """
 
     sha256: str
@@ -137,7 +137,7 @@ class StoredTwin(Struct, frozen=True, kw_only=True):
 
 
 class ModelBaseline(Struct, frozen=True, kw_only=True):
-    """What holds on every machine: the model recorded last, its twin, and its cases by id."""
+    """The part that holds on every machine: the last recorded model, its twin, and its cases."""
 
     model: ModelFacts
     cases: tuple[StoredCase, ...]
@@ -147,7 +147,7 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
         return next((case for case in self.cases if case.id == case_id), None)
 
     def has_twin_of(self, case_id: str) -> bool:
-        """Whether the twin has the graph that this case was recorded with."""
+        """Whether the twin belongs to the model that this case was recorded of."""
         case = self.case(case_id)
         if case is None or self.twin is None or self.twin.model_sha256 is None:
             return False
@@ -170,7 +170,7 @@ class ModelBaseline(Struct, frozen=True, kw_only=True):
 
 
 class StoredRound(Struct, frozen=True, kw_only=True):
-    """A round as it is stored: `times_ns` are some of the `samples` that were taken, in order."""
+    """One round; `times_ns` are some of its `samples` inferences, in order."""
 
     load_ns: int
     first_ns: int
@@ -179,9 +179,9 @@ class StoredRound(Struct, frozen=True, kw_only=True):
 
 
 class StoredProcess(Struct, frozen=True, kw_only=True):
-    """What one process measured on one day; the unit of replication of stored samples.
+    """The measurements of one process; the unit of replication of stored samples.
 
-    `layer_type_ns` is the time of each operator in one inference, None where it was not taken.
+    `layer_type_ns` is the time of each operator in one inference; None if it was not measured.
     """
 
     date: dt.date
@@ -195,7 +195,7 @@ class StoredProcess(Struct, frozen=True, kw_only=True):
 
 
 class StoredLatency(Struct, frozen=True, kw_only=True):
-    """How long one case took on one kind of machine, process by process."""
+    """The latency of one case on one kind of machine, process by process."""
 
     id: str
     engine: EngineFacts
@@ -211,7 +211,7 @@ class StoredLatency(Struct, frozen=True, kw_only=True):
 
 
 class MachineBaseline(Struct, frozen=True, kw_only=True):
-    """What was measured on one kind of machine; `machine` is the one that measured last."""
+    """The measurements on one kind of machine; `machine` is the one that measured last."""
 
     key: str
     machine: MachineFacts
@@ -222,9 +222,9 @@ class MachineBaseline(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """Everything that was read of one model: `name` is its folder, `twin` the bytes of its file.
+    """The whole baseline of one model: `name` is its folder, `twin` the content of its file.
 
-    `machines` are those that were asked for and are there.
+    `machines` are the requested ones that have measurements.
     """
 
     name: str
@@ -239,11 +239,11 @@ class Baseline(Struct, frozen=True, kw_only=True):
         return next((machine for machine in self.machines if machine.key == key), None)
 
 
-class Recording(Struct, frozen=True, kw_only=True):
-    """What a run wants to store of one model: only the cases that it measured.
+class BaselineRecording(Struct, frozen=True, kw_only=True):
+    """The measured cases of one model, to be stored.
 
-    `twin` is None where none could be made, and `left_out_bytes` is what its weights take;
-    `machine` is None where nothing was measured.
+    `twin` is None if none could be made, and `left_out_bytes` is the size of the weights that it
+    leaves out. `machine` is None if nothing was measured.
     """
 
     name: str
@@ -257,12 +257,12 @@ class Recording(Struct, frozen=True, kw_only=True):
         return f"<recording of {self.name}: {len(self.cases)} cases>"
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class BaselineChange(Struct, frozen=True, kw_only=True):
     """One figure that an update changes; None on the side that lacks it.
 
-    `case` is None for what is about the whole model, `machine` is the key of the one that a time
-    was measured on. `name` carries its unit: `latency_p50_ns`. Where both sides are None, it is a
-    change that no figure shows.
+    `case` is None for a figure of the whole model, and `machine` is the key of the machine of a
+    time. `name` carries its unit: `latency_p50_ns`. If both sides are None, no figure shows the
+    change.
     """
 
     case: str | None
@@ -279,19 +279,18 @@ class Change(Struct, frozen=True, kw_only=True):
         return new / old
 
 
-class Plan(Struct, frozen=True, kw_only=True):
-    """An update that was decided and not yet done: the baseline before and after it.
+class UpdatePlan(Struct, frozen=True, kw_only=True):
+    """An update that is decided but not written: the baseline before and after it.
 
-    `after` is None where nothing of the model is left. `notes` say what whoever reads the plan
-    should know beside its changes.
+    `after` is None if nothing of the model is left. `notes` are for the reader of the plan.
     """
 
     name: str
-    recording: Recording | None
+    recording: BaselineRecording | None
     removed: tuple[str, ...]
     before: Baseline | None
     after: Baseline | None
-    changes: tuple[Change, ...]
+    changes: tuple[BaselineChange, ...]
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
@@ -303,7 +302,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def _percentile(values: Iterable[int], percent: float) -> float:
-    """Between two samples by linear interpolation, as numpy does it."""
+    """A percentile, by linear interpolation between two samples as in numpy."""
     ordered: Sequence[int] = sorted(values)
     position = percent / 100 * (len(ordered) - 1)
     low = math.floor(position)

@@ -7,6 +7,7 @@
 A twin and the `model.json` that names it by its digest are two files, which cannot be replaced at
 once. So a new twin is first written as `twin.next.onnx`, and moved to its place after `model.json`
 was. Whoever reads in between, or after a kill, finds the one that fits.
+Twins named by their digest would need no second step, but `twin.onnx` is the documented name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pytest_modelperf.baselines.document import (
     write_model,
 )
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
-from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, Plan
+from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline, UpdatePlan
 from pytest_modelperf.errors import BaselineError, OutputError
 from pytest_modelperf.files.names import is_safe_name
 from pytest_modelperf.files.writing import (
@@ -45,15 +46,15 @@ MODEL_FILE = "model.json"
 TWIN_FILE = "twin.onnx"
 _NEXT_TWIN = "twin.next.onnx"
 _REMOVED = ".removed-"
-# Bounds before anything is read. A machine's file has some 50 kB a case.
+# The largest files that are read. A machine's file has some 50 kB for each case.
 _MAX_JSON_BYTES = 64 << 20
 _MAX_TWIN_BYTES = 256 << 20
 
 
 class BaselineStore(Struct, frozen=True):
-    """The baselines below a folder, which need not be there yet.
+    """The baselines in a folder, which need not exist yet.
 
-    A reader that meets a writer starts over; what it meets at all of its attempts is no writer.
+    A reader that meets a writer starts over; after this many `attempts`, the files are broken.
     """
 
     root: Path
@@ -73,9 +74,9 @@ class BaselineStore(Struct, frozen=True):
         return tuple(n for n in found if is_safe_name(n) and _is_there(self.root / n / MODEL_FILE))
 
     def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
-        """The baseline of a model with what was measured on these machines; None: on all.
+        """The baseline of a model with the measurements on these machines; None means on all.
 
-        None where the model has no baseline. Readers take no lock and hinder nobody.
+        None if the model has no baseline. Readers take no lock and block nobody.
         """
         folder = self._folder(name)
         for _ in range(self.attempts):
@@ -94,16 +95,16 @@ class BaselineStore(Struct, frozen=True):
             return Baseline(name=name, model=model, twin=twin, machines=kept)
         if data is None:
             raise BaselineError(
-                f"{printable(str(folder))} has no {MODEL_FILE}, and the files beside it mean "
-                "nothing without. Restore it from version control, or delete the folder."
+                f"{printable(str(folder))} has no {MODEL_FILE}, and the other files mean "
+                "nothing without it. Restore it from version control, or delete the folder."
             )
         raise _wrong_twin(folder)
 
-    def apply(self, plan: Plan) -> Plan:
-        """Write what was planned, and return what that changed.
+    def apply(self, plan: UpdatePlan) -> UpdatePlan:
+        """Writes a plan, and returns the changes that were made.
 
-        It is planned again on what is stored by then, so that writers who work on other cases
-        of a model lose nothing of each other's. Without a change no file is touched.
+        The update is planned again on the content that is stored by then, so that concurrent
+        writers of other cases lose nothing. Without a change no file is touched.
         """
         folder = self._folder(plan.name)
         if plan.is_empty and not _has_leftovers(self.root, folder):
@@ -120,7 +121,7 @@ class BaselineStore(Struct, frozen=True):
                 "writable, or give another with --modelperf-baseline-dir."
             ) from error
 
-    def _apply(self, plan: Plan, folder: Path) -> Plan:
+    def _apply(self, plan: UpdatePlan, folder: Path) -> UpdatePlan:
         self._remove_remains()
         _settle(folder)
         recording = plan.recording
@@ -166,7 +167,7 @@ class BaselineStore(Struct, frozen=True):
         return folder
 
     def _remove(self, folder: Path) -> None:
-        """Take a folder away in one step, and then apart."""
+        """Renames a folder in one step, and then deletes it."""
         folder.rename(self.root / f"{_REMOVED}{secrets.token_hex(4)}")
         sync_folder(self.root)
         self._remove_remains()
@@ -191,7 +192,7 @@ def machine_keys(folder: Path) -> tuple[str, ...]:
 
 
 def _is_incomplete(folder: Path) -> bool:
-    """Whether there are files that only a `model.json` gives a meaning."""
+    """Whether there are files that are useless without a `model.json`."""
     return any(name == TWIN_FILE or name.endswith(".json") for name in _names_in(folder))
 
 
@@ -208,7 +209,7 @@ def _names_in(folder: Path) -> list[str]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether there is such a file; of one in a folder that is closed it is said by reading it."""
+    """An unreadable folder counts as present; reading it reports the error."""
     try:
         return path.exists()
     except OSError:
@@ -235,7 +236,7 @@ def _machine_path(folder: Path, key: str) -> Path:
 
 
 def _read_twin(folder: Path, model: ModelBaseline) -> bytes | None:
-    """The twin that belongs to this `model.json`; None where it has none, or no file fits."""
+    """The twin that belongs to this `model.json`; None if it has none, or if no file fits."""
     if model.twin is None:
         return None
     for name in (TWIN_FILE, _NEXT_TWIN):
@@ -256,13 +257,13 @@ def _wrong_twin(folder: Path) -> BaselineError:
 
 
 def _has_leftovers(root: Path, folder: Path) -> bool:
-    """Whether a writer is at work, or was killed at it."""
+    """Whether a writer is at work, or was killed at work."""
     is_removing = root.is_dir() and any(root.glob(f"{_REMOVED}*"))
     return is_removing or (folder / _NEXT_TWIN).exists() or has_leftovers(root, folder)
 
 
 def _settle(folder: Path) -> None:
-    """Finish or take back what a writer that was killed had begun."""
+    """Finishes or reverts what a killed writer had begun."""
     if not folder.exists():
         return
     remove_leftovers(folder)
@@ -281,16 +282,16 @@ def _settle(folder: Path) -> None:
 
 
 def _take_back(folder: Path) -> None:
-    """Leave nothing of what could not be written; where that fails too, the next writer does."""
+    """Reverts a failed write; if that fails too, the next writer does it."""
     with contextlib.suppress(OSError, BaselineError):
         _settle(folder)
-        # Where nothing was stored of the model before.
+        # The folder is new if the model had no baseline.
         folder.rmdir()
 
 
 def _write(folder: Path, before: Baseline | None, after: Baseline) -> None:
-    """Write the files that differ. In between, every file is an old or a new one."""
-    # What cannot be read again is not written: everything is encoded before the first file is.
+    """Writes the files that differ. At any moment, every file is an old or a new one."""
+    # Everything is encoded and read again before the first file is written.
     contents = _contents(folder, before, after)
     if not folder.exists():
         folder.mkdir()
@@ -336,7 +337,7 @@ def _contents(folder: Path, before: Baseline | None, after: Baseline) -> dict[Pa
 def _check_again(is_equal: bool, path: Path) -> None:  # noqa: FBT001  # what it checks
     if not is_equal:
         raise BaselineError(
-            f"{printable(str(path))} would not read as it was written, so it was not. "
+            f"{printable(str(path))} would not be read as it was written, so it was not written. "
             "Report this with the plan that was shown."
         )
 

@@ -1,4 +1,4 @@
-"""A profile and its measurements as what is stored of them: totals, and enough of the samples."""
+"""The stored form of a profile and its measurements: totals, and enough of the samples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pytest_modelperf.baselines.records import (
 from pytest_modelperf.profiler.measurements import Measurement, Round
 from pytest_modelperf.profiler.records import CaseProfile, LayerType, ModelFacts, StaticProfile
 
-# Some 40 kB, at ten digits a sample: 91 a round of 35 rounds. A file stays readable in a diff.
+# Some 40 kB with ten digits a sample, and 91 samples in each of 35 rounds. Such a file stays
+# readable in a diff.
 MAX_SAMPLES = 3_200
-# Fewer tell nothing of how the samples of a round lie.
+# Fewer samples would not show how the times of a round are spread.
 _MIN_SAMPLES = 4
 
 
@@ -67,7 +68,7 @@ def store_static(static: StaticProfile) -> StoredStatic:
 
 
 def _observed(static: StaticProfile | None) -> StoredStatic | None:
-    """What a run completed, where it is more than the graph tells and not by chance."""
+    """The counts that a run completed, unless the graph has all of them or they are random."""
     if static is None or static.graph_alone is None or static.observed is None:
         return None
     return store_static(static.observed)
@@ -90,10 +91,10 @@ def store_latency(
 
 
 def thin(times_ns: Sequence[int], most: int) -> tuple[int, ...]:
-    """At most so many of the samples, in their order in time, with nearly the same percentiles.
+    """At most `most` of the samples, in order of time, with nearly the same percentiles.
 
-    Those are kept whose ranks are spread evenly from the smallest to the largest: a percentile by
-    linear interpolation lies at the same share of the ranks before and after.
+    The kept samples have evenly spread ranks from the smallest to the largest. A percentile by
+    linear interpolation then lies at the same share of the ranks as before.
     """
     count = len(times_ns)
     if count <= most:

@@ -188,9 +188,10 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     setup = measuring.model_setup(extensions, "a comparison")
 
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
-    from pytest_modelperf.comparing.by_duet import Side, baseline_side, compare_models
+    from pytest_modelperf.comparing.by_duet import compare_models
     from pytest_modelperf.comparing.gates import Gate
     from pytest_modelperf.comparing.limits import read_tolerances
+    from pytest_modelperf.comparing.sides import Side, baseline_side
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 

@@ -1,4 +1,4 @@
-"""Why a case is inconclusive, and the one thing that would most likely decide it."""
+"""Why a case is inconclusive, and the one remedy that would most likely decide it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pytest_modelperf.comparing.verdict_lines import (
 from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
 
-# Less than this is no more time to speak of.
+# Advice to take more time asks for at least this many times as much.
 _LEAST_FACTOR = 1.5
-# A figure as near to what is allowed as this stays open on a quiet machine too, as a logarithm.
+# A figure this near to what is allowed, as a logarithm, stays open on a quiet machine too.
 _NEAR = 0.005
 
 
-class Remedy(enum.Enum):
-    """What would decide a case."""
+class CaseRemedy(enum.Enum):
+    """A way to get an inconclusive case decided."""
 
     TIME = "time"
     QUIET = "quiet"
@@ -35,18 +35,18 @@ class Remedy(enum.Enum):
     RECORDING = "recording"
 
 
-class Advice(Struct, frozen=True):
-    """What to do about an inconclusive case, and for how many seconds, where that is known."""
+class CaseAdvice(Struct, frozen=True):
+    """The remedy for an inconclusive case; `seconds` is the time to give, where it is known."""
 
-    remedy: Remedy
+    remedy: CaseRemedy
     seconds: int | None = None
 
     def in_words(self, options: OptionNames = OF_COMMAND) -> str:
-        """The same text wherever it is given."""
-        if self.remedy is Remedy.TIME:
+        """The advice as a phrase for reports."""
+        if self.remedy is CaseRemedy.TIME:
             seconds = "" if self.seconds is None else f" {self.seconds}"
             return f"give more time with {options.more_time}{seconds}"
-        if self.remedy is Remedy.TOLERANCE:
+        if self.remedy is CaseRemedy.TOLERANCE:
             return (
                 "too near to what is allowed for any run to tell: allow more with "
                 f"{options.tolerance}"
@@ -55,41 +55,43 @@ class Advice(Struct, frozen=True):
 
 
 _TEXTS = {
-    Remedy.QUIET: (
+    CaseRemedy.QUIET: (
         "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
         "doctor tells how quiet this one is)"
     ),
-    Remedy.BUDGET: "too near to its limit for any run to tell: change the budget where it is set",
-    # More time does not help there: how far the recorded processes differ stays as it is.
-    Remedy.RECORDING: (
+    CaseRemedy.BUDGET: (
+        "too near to its limit for any run to tell: change the budget where it is set"
+    ),
+    # More time does not help: it does not change how far the recorded processes differ.
+    CaseRemedy.RECORDING: (
         "stored times tell little: record the baseline again with pytest --modelperf "
         "--modelperf-update-baseline when less else runs here, so that its twin is trusted"
     ),
 }
 
 
-def advise(case: CaseComparison) -> Advice | None:
-    """The advice for a case; None for one that is decided, or that nothing sampled leaves open."""
+def advise(case: CaseComparison) -> CaseAdvice | None:
+    """The advice for a case; None if it is decided, or if only exact figures are open."""
     unclear = _unclear(case)
     if not unclear:
         return None
     if is_against_stored_times(case) and any(m.limit is None and m.ratio for m in unclear):
-        return Advice(Remedy.RECORDING)
+        return CaseAdvice(CaseRemedy.RECORDING)
     needs = [(_seconds_needed(m, case), m) for m in unclear]
     known = [(seconds, m) for seconds, m in needs if seconds is not None]
     longest, hardest = max(known, key=lambda need: need[0], default=(0.0, unclear[0]))
     if longest <= MAX_ADVISED_S:
         is_told = len(known) == len(needs)
-        return Advice(Remedy.TIME, rounded_up(longest) if is_told else None)
+        return CaseAdvice(CaseRemedy.TIME, rounded_up(longest) if is_told else None)
     distance = _distance(hardest)
     if distance is None or distance > _NEAR:
-        return Advice(Remedy.QUIET)
-    return Advice(Remedy.TOLERANCE if hardest.limit is None else Remedy.BUDGET)
+        return CaseAdvice(CaseRemedy.QUIET)
+    return CaseAdvice(CaseRemedy.TOLERANCE if hardest.limit is None else CaseRemedy.BUDGET)
 
 
-def advise_all(cases: Iterable[CaseComparison]) -> Iterator[Advice]:
-    """Each remedy of several cases once; of more time the longest."""
-    found: dict[Remedy, Advice] = {}
+def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
+    """Each remedy of several cases once, with the longest time."""
+    found: dict[CaseRemedy, CaseAdvice] = {}
     for case in cases:
         advice = advise(case)
         if advice is None:
@@ -100,7 +102,7 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[Advice]:
 
 
 def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
-    """What a run that decided nothing could have seen, and what would help."""
+    """What an inconclusive run could have seen, and what would help."""
     advice = advise(case)
     if advice is None:
         return None
@@ -139,9 +141,9 @@ def _describe_lack(lacking: Sequence[Metric], case: CaseComparison) -> str:
 
 
 def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
-    """About how long a run would take that mostly decides it; None where nothing tells.
+    """About how long a run would take that most likely decides the metric; None if unknown.
 
-    Infinite where it is no use to try. More rounds than usual are only made in more time.
+    Infinite if no run can. More rounds than usual are only made in more time.
     """
     factor = _times_as_long(metric, case.rounds)
     if factor is None or case.seconds is None:
@@ -153,9 +155,9 @@ def _seconds_needed(metric: Metric, case: CaseComparison) -> float | None:
 
 
 def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
-    """About how many times as long a run would mostly decide it; None where nothing tells.
+    """About how many times as long a run would have to be to decide the metric; None if unknown.
 
-    What a run can see, and an interval, shrink with the root of the time.
+    Intervals, and the smallest change that a run can see, shrink with the root of the time.
     """
     if metric.rounds_needed is not None and rounds:
         return max(_LEAST_FACTOR, metric.rounds_needed / rounds)
@@ -166,7 +168,7 @@ def _times_as_long(metric: Metric, rounds: int | None) -> float | None:
 
 
 def _reach(metric: Metric) -> float | None:
-    """How far from what is allowed a ratio must be to be mostly told from it, as a logarithm."""
+    """The smallest distance from what is allowed that this run mostly sees, as a logarithm."""
     if metric.limit is None:
         if metric.detectable is None:
             return None

@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.records import CaseProfile
 
 
 class Explanation(Struct, frozen=True):
-    """What changed, each list with what explains most first; `layers` are those that ran."""
+    """The changes and reasons, what explains most first; `layers` are the layers that ran."""
 
     layer_types: tuple[LayerTypeChange, ...]
     layers: tuple[LayerChange, ...]
@@ -30,10 +30,10 @@ def explain(
     after_plan: EnginePlan | None = None,
     ratio_interval: tuple[float, float] | None = None,
 ) -> Explanation:
-    """The differences between two cases, and what they come from.
+    """The differences between two cases, and their reasons.
 
-    `ratio_interval` is that of the latencies, after over before, as a duet tells it: where it
-    holds 1, there is no difference to have a share of. Without it the intervals of both latencies
+    `ratio_interval` is the interval of the ratio of the latencies, after over before, from a duet.
+    If it holds 1, there is no difference to explain. Without it the intervals of both latencies
     decide. Without layer times on both sides only the graphs are compared.
     """
     found = Differences.between(before, after, ratio_interval)

@@ -1,9 +1,9 @@
-"""Two profiles to a comparison: which figures got worse, and what in the graphs explains it.
+"""Two profiles compared: which exact figures got worse, and which changes in the graphs explain it.
 
-Pure. Static figures are exact, so any increase of a gated one beyond its tolerance, which is none
-unless the user gives one, is a regression, and any such decrease an improvement. A figure that is
-only a lower bound on either side decides nothing, and so do parameters of which only tensors of a
-single value differ: another exporter writes an epsilon or an exponent where one did not.
+Static figures are exact. An increase of a gated figure beyond its tolerance, which is 0 by default,
+is a regression, and such a decrease is an improvement. A figure that is only a lower bound on
+either side decides nothing. Neither do parameters if only tensors of a single value differ: some
+exporters write an epsilon or an exponent where others do not.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pytest_modelperf.profiler.records import (
 )
 
 
-class Counted(Protocol):
-    """The totals of a static profile, of today or stored."""
+class CountTotals(Protocol):
+    """The totals of a static profile, fresh or stored."""
 
     @property
     def macs(self) -> int: ...
@@ -57,23 +57,23 @@ class Counted(Protocol):
     def knows_activations(self) -> bool: ...
 
 
-class Counts(Struct, frozen=True):
-    """Both counts of one side: what its graph alone tells, and what a run of it completed.
+class SideCounts(Struct, frozen=True):
+    """Both kinds of counts of one side: from its graph alone, and completed by a run.
 
-    Only counts of one kind are compared. `graph` is None where an older version stored none.
+    Only counts of the same kind are compared. `graph` is None where an older version stored none.
     """
 
-    graph: Counted | None
-    observed: Counted | None
+    graph: CountTotals | None
+    observed: CountTotals | None
 
     @classmethod
-    def of(cls, static: StaticProfile) -> Counts:
+    def of(cls, static: StaticProfile) -> SideCounts:
         return cls(static.from_graph, static.observed)
 
 
-_Reader: TypeAlias = Callable[[Counted], "int | None"]
+_Reader: TypeAlias = Callable[[CountTotals], "int | None"]
 
-# What a model is judged by, and what is shown beside it.
+# The figures that are judged, and those that are only shown.
 _GATED: Mapping[str, _Reader] = {
     "macs": lambda static: static.macs,
     "params": lambda static: static.params,
@@ -84,7 +84,7 @@ _SHOWN: Mapping[str, _Reader] = {
     "activation_bytes": lambda static: static.activation_bytes,
     "peak_activation_bytes": lambda static: static.peak_activation_bytes,
 }
-# Figures that sum over layers, and are lower bounds where a layer could not be counted.
+# Sums over layers: these are lower bounds where a layer could not be counted.
 _SUMMED = frozenset({"macs", "elementwise_ops"})
 
 
@@ -95,15 +95,17 @@ def compare_cases(
     before: CaseProfile, after: CaseProfile, tolerances: Tolerances = EXACT
 ) -> CaseComparison:
     """One case of two models."""
-    counts = Counts.of(before.static), Counts.of(after.static)
+    counts = SideCounts.of(before.static), SideCounts.of(after.static)
     metrics = static_metrics(*counts, tolerances)
     found = explain(before, after)
     reasons = (*found.reasons, *_doubts(metrics, *counts))
     return CaseComparison(before.case, metrics, found.layer_types, reasons, found.layers)
 
 
-def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = EXACT) -> tuple[Metric, ...]:
-    """The figures that follow from the graph; MACs and params decide, the others are shown."""
+def static_metrics(
+    old: SideCounts, new: SideCounts, tolerances: Tolerances = EXACT
+) -> tuple[Metric, ...]:
+    """The figures of the graphs; MACs and parameters are judged, the others are shown."""
     only_scalars_differ = _only_scalars_differ(old, new)
     allowed = {
         name: None if name == "params" and only_scalars_differ else tolerances.of_count(name)
@@ -115,8 +117,8 @@ def static_metrics(old: Counts, new: Counts, tolerances: Tolerances = EXACT) -> 
     )
 
 
-def _only_scalars_differ(old: Counts, new: Counts) -> bool:
-    """Whether all parameters that the two do not share are tensors of a single value."""
+def _only_scalars_differ(old: SideCounts, new: SideCounts) -> bool:
+    """Whether the parameters differ only in tensors of a single value."""
     kinds = [(old.graph, new.graph), (old.observed, new.observed)]
     before, after = next(((b, a) for b, a in kinds if b and a), (None, None))
     if before is None or after is None or before.params == after.params:
@@ -129,9 +131,9 @@ def _only_scalars_differ(old: Counts, new: Counts) -> bool:
 def compare_with_baseline(
     before: ModelBaseline, after: Profile, given: StoredInputs, tolerances: Tolerances = EXACT
 ) -> Comparison:
-    """Every case of a profile against what is stored of it; `given` is what it was given to run on.
+    """Every case of a profile against its stored case; `given` are the inputs of the profile.
 
-    A case that is not stored is new, and so is one that was recorded on other inputs.
+    A case is new if it is not stored, or if it was recorded on other inputs.
     """
     cases = []
     for now in after.cases:
@@ -155,11 +157,12 @@ def compare_with_stored(
     *,
     is_same: bool = False,
 ) -> CaseComparison:
-    """One case against what was stored of it: totals and layer types, but no graph.
+    """One case against its stored totals and layer types; no graph is stored.
 
-    `is_same` says that it is the very case that was recorded: what a run saw then holds now.
+    `is_same` claims that exactly this case was recorded. Counts that a run completed then still
+    hold.
     """
-    old, new = Counts(stored.static, stored.observed), Counts.of(now)
+    old, new = SideCounts(stored.static, stored.observed), SideCounts.of(now)
     if is_same and stored.observed is not None:
         new = replace(new, observed=stored.observed)
     changes: list[LayerTypeChange] = []
@@ -176,7 +179,10 @@ def compare_with_stored(
 
 
 class _Change(Struct, frozen=True):
-    """One figure on both sides, counted alike; `is_same_part` says that as much is unknown."""
+    """One figure on both sides, by one kind of counts.
+
+    `is_same_part` claims that the figure and the counted share of the layers are equal.
+    """
 
     before: int | None
     after: int | None
@@ -184,8 +190,10 @@ class _Change(Struct, frozen=True):
     is_same_part: bool
 
 
-def _metric(name: str, read: _Reader, old: Counts, new: Counts, allowed: float | None) -> Metric:
-    """A figure on both sides; one of which nothing is said to be allowed is only shown."""
+def _metric(
+    name: str, read: _Reader, old: SideCounts, new: SideCounts, allowed: float | None
+) -> Metric:
+    """A figure on both sides; it is only shown where `allowed` is None."""
     share = allowed or 0.0
     by_graph = _change(name, read, old.graph, new.graph, share)
     by_run = _change(name, read, old.observed, new.observed, share)
@@ -200,8 +208,8 @@ def _metric(name: str, read: _Reader, old: Counts, new: Counts, allowed: float |
     )
 
 
-def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
-    """A figure of two sides that have no kind of count in common: it is shown."""
+def _unlike(read: _Reader, old: SideCounts, new: SideCounts) -> _Change:
+    """An inconclusive change of a figure that the two sides count in different ways."""
     before, after = (side.graph or side.observed for side in (old, new))
     return _Change(
         None if before is None else read(before),
@@ -212,9 +220,9 @@ def _unlike(read: _Reader, old: Counts, new: Counts) -> _Change:
 
 
 def _change(
-    name: str, read: _Reader, old: Counted | None, new: Counted | None, share: float
+    name: str, read: _Reader, old: CountTotals | None, new: CountTotals | None, share: float
 ) -> _Change | None:
-    """How a figure changed by one kind of count; None where a side was not counted so."""
+    """How a figure changed by one kind of counts; None where a side lacks these counts."""
     if old is None or new is None:
         return None
     before, after = read(old), read(new)
@@ -231,10 +239,11 @@ def _change(
 
 
 def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
-    """What both kinds of count say together.
+    """The change that both kinds of counts lead to.
 
-    The graphs decide, for they hold for all inputs. Where they leave something open, runs decide,
-    unless the graphs count alike: then the values that ran through them made the difference.
+    The graphs decide, for they hold for all inputs. Where they leave the verdict open, the runs
+    decide, unless the counts of the graphs are equal: then the values of the inputs made the
+    difference.
     """
     if by_graph is None or by_run is None:
         return by_graph or by_run
@@ -250,21 +259,21 @@ def _judge(by_graph: _Change | None, by_run: _Change | None) -> _Change | None:
     return replace(by_run, verdict=Verdict.INCONCLUSIVE)
 
 
-def _doubts(metrics: Sequence[Metric], old: Counts, new: Counts) -> Iterator[str]:
-    """Why counts that are known decide nothing."""
+def _doubts(metrics: Sequence[Metric], old: SideCounts, new: SideCounts) -> Iterator[str]:
+    """Why known counts do not decide."""
     if not any(metric.gated and metric.is_open for metric in metrics):
         return
     if old.graph is None:
         yield (
-            "an older version recorded only what a run completed, not what the graph alone "
-            "tells: record the baseline anew"
+            "an older version recorded only the counts that a run completed, not those of the "
+            "graph alone: record the baseline anew"
         )
     elif _are_whole(old.observed, new.observed):
         yield (
-            "runs of both computed other amounts, and their graphs tell no such difference: values "
-            "decide a branch, a trip count or a shape"
+            "the counts of the runs differ, but those of the graphs do not: values decide a "
+            "branch, a trip count or a shape"
         )
 
 
-def _are_whole(*counts: Counted | None) -> bool:
+def _are_whole(*counts: CountTotals | None) -> bool:
     return all(each is not None and each.coverage == 1.0 for each in counts)

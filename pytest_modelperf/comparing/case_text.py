@@ -1,4 +1,4 @@
-"""One case as a terminal shows it: its verdict, its figures, its layers, and why."""
+"""One case on a terminal: its verdict, its figures, its layers, and the reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytest_modelperf.comparing.verdict_lines import (
 from pytest_modelperf.report.page import Page
 from pytest_modelperf.text.escaping import printable
 
-# The first reasons are those that explain most. Without times the table has them all.
+# The first reasons explain most. Without times the table has all of them.
 MAX_REASONS = 4
 MAX_TIMED_REASONS = 6
 
@@ -44,12 +44,12 @@ _COLORS = {
 
 
 def verdict_style(case: CaseComparison) -> str:
-    """The colour of its verdict; none where there is nothing to look at."""
+    """The colour of its verdict; empty where none is needed."""
     return _COLORS[verdict_word(case)]
 
 
 def write_doubts(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
-    """What is wrong with a verdict: why there is none, or what it would take to have one."""
+    """Writes why there is no verdict, or what would help to get one."""
     for line in failure_lines(case):
         page.item(line, style="red")
     doubt = describe_doubt(case, options)
@@ -58,7 +58,7 @@ def write_doubts(page: Page, case: CaseComparison, options: OptionNames = OF_COM
 
 
 def write_findings(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
-    """Figures, layers, why, and how that is known."""
+    """Writes figures, layers, reasons, and how they were found."""
     if case.metrics:
         page.table(*metric_tables(case), cuts_first=True)
     if has_times(case):
@@ -73,7 +73,7 @@ def write_findings(page: Page, case: CaseComparison, options: OptionNames = OF_C
 
 
 def _write_facts(page: Page, case: CaseComparison, options: OptionNames) -> None:
-    """Why, how that is known, and what else was noted."""
+    """Writes reasons, how they were found, and notes."""
     most, where = MAX_REASONS, "as the table shows"
     if has_times(case):
         most, where = MAX_TIMED_REASONS, f"{options.everything} has them"
@@ -89,5 +89,5 @@ def _write_facts(page: Page, case: CaseComparison, options: OptionNames) -> None
 
 
 def write_fact(page: Page, word: str, text: str, style: str = "") -> None:
-    """`why: 12 fusions lost`, continued below the text."""
+    """Writes `why: 12 fusions lost`, with further lines indented."""
     page.sentence(f"{word}: {text}" if word else text, indent=len(word) + 2, style=style)

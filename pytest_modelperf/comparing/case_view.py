@@ -1,4 +1,4 @@
-"""A compared case as a page shows it: a row of the table of all, and a section of its own."""
+"""A compared case on a page: a row of the table of all cases, and a section of its own."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _COLUMNS = (
 
 
 class CaseView(Struct, frozen=True, kw_only=True):
-    """A comparison under its name and with its verdict; what is known of the model now besides."""
+    """A comparison with its name and verdict; `latency` and `static` are of the model now."""
 
     name: str
     word: str
@@ -85,7 +85,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
         advice: str | None = None,
         is_open: bool | None = None,
     ) -> CaseSection:
-        """Its figures and what explains them; open where there is something to say of it."""
+        """Its figures and explanations; open unless it only passed."""
         case = self.compared
         tables = [metric_tables(case)[0]] if case.metrics else []
         if has_output_figures(case):
@@ -124,17 +124,17 @@ class CaseView(Struct, frozen=True, kw_only=True):
         )
 
     def _metric(self, name: str) -> Metric | None:
-        """What was held against the side before."""
+        """The metric that compares with the side before."""
         found = (m for m in self.compared.metrics if m.name == name and m.limit is None)
         return next(found, None)
 
     def _now(self, name: str, measured_ms: float | None) -> str:
-        """What was judged, by a limit as well; else what was measured."""
+        """The judged value, by a limit as well; otherwise the measured one."""
         known = (m.after for m in self.compared.metrics if m.name == name and m.after is not None)
         return _ms(next(known, measured_ms))
 
     def _count(self, name: str, counted: int | None) -> str:
-        """`4.089 G`, or `4.089 G → 4.112 G` where it has changed."""
+        """`4.089 G`, or `4.089 G → 4.112 G` if it changed."""
         metric = self._metric(name)
         if metric is None or metric.after is None:
             return "" if counted is None else format_count(counted)
@@ -145,7 +145,7 @@ class CaseView(Struct, frozen=True, kw_only=True):
 
 
 def cases_table(views: Sequence[CaseView]) -> Table:
-    """A row for each; columns that have nothing to show are left out."""
+    """A row for each case; empty columns are left out."""
     return without_empty_columns(Table("", _COLUMNS, tuple(view.row() for view in views)))
 
 

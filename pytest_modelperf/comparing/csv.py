@@ -1,4 +1,4 @@
-"""A comparison as CSV: a row per case and figure, plain numbers."""
+"""A comparison as CSV: a row for each case and metric, with plain numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPARISON_COLUMNS = (
 
 
 def render_comparison_csv(comparison: Comparison) -> str:
-    """All figures of all cases, named and in units as in the JSON; a failed case has one row."""
+    """All metrics of all cases, with names and units as in the JSON; a failed case has one row."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COMPARISON_COLUMNS)

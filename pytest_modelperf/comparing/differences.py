@@ -1,4 +1,4 @@
-"""Two cases laid side by side: what each layer and each type takes more, and how sure that is."""
+"""The differences between two cases: how much longer each layer and type takes, with intervals."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange, Tim
 from pytest_modelperf.profiler.measurements import LayerTime, Measurement, RowKind
 from pytest_modelperf.profiler.records import CaseProfile, LayerRow, StaticLayer
 
-# That of the intervals of all differences.
+# Confidence of the intervals of all differences.
 CONFIDENCE = 0.99
 
 
-class Side(Struct, frozen=True):
-    """One of the two cases. `heads` says of each layer which one its kernel's time is shown at."""
+class CaseLayers(Struct, frozen=True):
+    """The layers of one of the two cases, with the times of the kernels that run them.
+
+    A kernel may run several layers, and its time is shown at one of them: `heads` has that one for
+    each of them. `others` are the times that belong to no layer.
+    """
 
     profile: CaseProfile
     layers: tuple[StaticLayer, ...]
@@ -27,7 +31,7 @@ class Side(Struct, frozen=True):
     others: Mapping[tuple[RowKind, str], LayerRow]
 
     @classmethod
-    def of(cls, profile: CaseProfile) -> Side:
+    def of(cls, profile: CaseProfile) -> CaseLayers:
         layers = () if profile.counted is None else profile.counted.layers
         rows, others = profile.layers[: len(layers)], profile.layers[len(layers) :]
         heads: dict[int, int] = {}
@@ -49,14 +53,14 @@ class Side(Struct, frozen=True):
 
     @property
     def groups(self) -> dict[int, tuple[int, ...]]:
-        """The layers of each kernel, in graph order, by the one that its time is shown at."""
+        """The layers of each kernel, in graph order, by the layer that its time is shown at."""
         groups: dict[int, list[int]] = {}
         for index in sorted(self.heads):
             groups.setdefault(self.heads[index], []).append(index)
         return {head: tuple(members) for head, members in groups.items()}
 
     def times_at(self, indexes: Iterable[int]) -> list[LayerTime]:
-        """Those that are shown at one of these layers."""
+        """The times that are shown at one of these layers."""
         rows = (self.rows[index] for index in sorted(set(indexes)))
         return [row.time for row in rows if row.time is not None]
 
@@ -66,14 +70,14 @@ class Side(Struct, frozen=True):
 
 
 class Differences(Struct, frozen=True):
-    """Both sides, which layer is which, and what there is to explain.
+    """Both sides, the pairs of layers, and the difference to explain.
 
-    `pairs` are indexes of layers. `total` has no share where it is within the noise, and then
-    nothing has one.
+    `pairs` are indexes of layers, before to after. `total` has no share if it is within the noise,
+    and then no change has one.
     """
 
-    before: Side
-    after: Side
+    before: CaseLayers
+    after: CaseLayers
     pairs: Mapping[int, int]
     total: TimeChange | None
 
@@ -84,7 +88,7 @@ class Differences(Struct, frozen=True):
         after: CaseProfile,
         ratio_interval: tuple[float, float] | None = None,
     ) -> Differences:
-        old, new = Side.of(before), Side.of(after)
+        old, new = CaseLayers.of(before), CaseLayers.of(after)
         total = None
         if old.has_times and new.has_times:
             total = _difference(old.all_times(), new.all_times(), None)
@@ -94,23 +98,27 @@ class Differences(Struct, frozen=True):
 
     @property
     def is_real(self) -> bool:
-        """Whether one side is slower beyond the noise."""
+        """Whether the difference is more than noise."""
         return self.total is not None and self.total.share is not None
 
     @property
     def ratio(self) -> float | None:
-        """After over before, of all times together."""
+        """After over before, for the sum of all times."""
         spent = sum(time.ns for time in self.before.all_times())
         return (spent + self.total.ns) / spent if self.total is not None and spent else None
 
     def time(self, before: Sequence[LayerTime], after: Sequence[LayerTime]) -> TimeChange | None:
-        """What these take more on one side than those on the other; None where nothing ran."""
+        """How much longer `after` takes than `before`; None where nothing ran."""
         if self.total is None or not (before or after):
             return None
         return _difference(before, after, self.total.ns if self.is_real else None)
 
+    def time_of_layers(self, before: Iterable[int], after: Iterable[int]) -> TimeChange | None:
+        """The same for the layers of each side at these indexes."""
+        return self.time(self.before.times_at(before), self.after.times_at(after))
+
     def rank(self, time: TimeChange | None) -> float:
-        """A number that is smaller the more of the difference is explained."""
+        """A sort key, which is smaller the more of the difference is explained."""
         if time is None or self.total is None:
             return 0.0
         return -time.ns if self.total.ns >= 0 else time.ns
@@ -131,7 +139,7 @@ class Differences(Struct, frozen=True):
         )
 
     def of_layers(self) -> tuple[LayerChange, ...]:
-        """Each layer that has a time on either side, and the times that belong to none."""
+        """Each layer that has a time on either side, and the times of no layer."""
         if self.total is None:
             return ()
         old, new = self.before, self.after
@@ -149,8 +157,7 @@ class Differences(Struct, frozen=True):
         )
 
     def _layer_change(self, before: LayerRow | None, after: LayerRow | None) -> LayerChange:
-        times = [[] if r is None or r.time is None else [r.time] for r in (before, after)]
-        return LayerChange(before, after, self.time(*times))
+        return LayerChange(before, after, self.time(row_times(before), row_times(after)))
 
     def _pairs_of_rows(self) -> list[tuple[LayerRow | None, LayerRow | None]]:
         old, new = self.before, self.after
@@ -158,7 +165,7 @@ class Differences(Struct, frozen=True):
         found: list[tuple[LayerRow | None, LayerRow | None]] = []
         done_old: set[int] = set()
         done_new: set[int] = set()
-        # One kernel for the same layers, though its time is shown at another of them.
+        # One kernel runs the same layers on both sides, but its time is shown at another of them.
         for head, members in old.groups.items():
             other = groups.get(frozenset(self.pairs.get(member, -1) for member in members))
             if other is not None and self.pairs[head] != other:
@@ -180,12 +187,17 @@ class Differences(Struct, frozen=True):
         return [(self.before.others.get(key), self.after.others.get(key)) for key in keys]
 
 
+def row_times(row: LayerRow | None) -> list[LayerTime]:
+    """The time of a row as a list, which is empty where there is none."""
+    return [] if row is None or row.time is None else [row.time]
+
+
 def _untimed(row: LayerRow) -> LayerRow:
     """The row of a layer whose time is already part of another change."""
     return LayerRow(row.static)
 
 
-def _times_by_type(side: Side) -> dict[str, list[LayerTime]]:
+def _times_by_type(side: CaseLayers) -> dict[str, list[LayerTime]]:
     found: dict[str, list[LayerTime]] = {}
     for row in (*side.rows, *side.others.values()):
         if row.time is not None:
@@ -199,7 +211,10 @@ def _times_by_type(side: Side) -> dict[str, list[LayerTime]]:
 def _difference(
     before: Sequence[LayerTime], after: Sequence[LayerTime], total_ns: float | None
 ) -> TimeChange:
-    """What `after` takes more, with the interval of the median over the runs, which took turns."""
+    """How much longer `after` takes, with the interval of the median over the runs.
+
+    The runs of both sides alternated.
+    """
     ns = math.fsum(time.ns for time in after) - math.fsum(time.ns for time in before)
     interval = None
     if all(time.runs_ns for time in (*before, *after)):
@@ -212,8 +227,8 @@ def _difference(
     low, high = (None, None) if interval is None else interval
     return TimeChange(
         ns=ns,
-        # A difference of medians can lie beside the median of the differences, of few ticks of
-        # a coarse clock by a part of one.
+        # The difference of the medians can lie outside of the interval of the differences, by a
+        # part of a tick where the clock is coarse.
         low_ns=None if low is None else min(low, ns),
         high_ns=None if high is None else max(high, ns),
         share=ns / total_ns if total_ns else None,
@@ -225,7 +240,7 @@ def _by_run(times: Sequence[LayerTime]) -> list[float]:
 
 
 def _median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """From one order statistic to another; None where these are too few for the confidence."""
+    """The interval between two order statistics; None if there are too few values."""
     rank = _rank(len(values))
     if rank is None:
         return None
@@ -235,10 +250,10 @@ def _median_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 @cache
 def _rank(count: int) -> int | None:
-    """How many values may lie outside at each end, the median inside with the confidence.
+    """How many values are left out at each end of an interval that holds the median.
 
-    The number below the median is binomial, with a half (Conover, "Practical Nonparametric
-    Statistics", section 3.2).
+    The number of values below the median is binomial with p = 1/2 (Conover, "Practical
+    Nonparametric Statistics", section 3.2).
     """
     outside, rank = 0.0, None
     for below in range(count // 2):
@@ -255,7 +270,7 @@ def _is_real(
     after: Measurement | None,
     ratio_interval: tuple[float, float] | None,
 ) -> bool:
-    """Whether the difference is more than noise: by the duet, or as well as can be told."""
+    """Whether the difference is more than noise: by the duet, or else by the intervals at hand."""
     if not total.ns:
         return False
     if ratio_interval is None and before is not None and after is not None:

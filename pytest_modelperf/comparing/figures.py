@@ -24,13 +24,13 @@ _TITLES = {
     "items_per_second": "items/s",
 }
 LATENCY = "latency_"
-# A smaller change would read as 0.0 %.
+# A smaller change would be shown as 0.0 %.
 _LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
-# Of these more is better, and a limit is the least that they may be.
+# For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
 
@@ -46,7 +46,7 @@ def is_time(name: str) -> bool:
 
 
 def is_sampled(name: str) -> bool:
-    """Whether it is estimated from many samples, so that more time makes it surer."""
+    """Whether it is estimated from many samples, so that more time makes it more precise."""
     return is_time(name) or name in _RATES
 
 
@@ -62,14 +62,14 @@ def format_figure(name: str, value: float | None) -> str:
 
 
 def format_percent(change: float) -> str:
-    """A change with its sign; one too small to show as more than 0.0 % says so."""
+    """A change with its sign; `<0.1 %` for one that would be shown as 0.0 %."""
     if change and abs(change) < _LEAST_SHOWN:
         return "<0.1 %"
     return f"{100 * change:+.1f} %" if change else "0 %"
 
 
 def format_change(metric: Metric) -> str:
-    """`+11.8 %`; of an exact figure whose change is too small for that, how many more: `+1`."""
+    """`+11.8 %`; `+1` for a small change of an exact figure."""
     if metric.ratio is None:
         return ""
     before, after = metric.before, metric.after
@@ -81,9 +81,9 @@ def format_change(metric: Metric) -> str:
 
 
 def format_value(metric: Metric, value: float | None) -> str:
-    """A value of the metric; where it has a limit, in the unit that limits are given in.
+    """A value of the metric; where it has a limit, in the unit of limits.
 
-    An exact figure that would read like its limit and is another is written out.
+    An exact figure is written out where it would look like its limit but differs from it.
     """
     text = _format_limited(metric, value)
     if value is None or metric.limit is None or value == metric.limit or is_sampled(metric.name):
@@ -101,7 +101,10 @@ def _format_limited(metric: Metric, value: float | None) -> str:
 
 
 def format_interval(metric: Metric) -> str:
-    """`+10.2 … +13.1 %`, of the change; `13.80 … 14.70 ms`, of what is held against a limit."""
+    """The interval of the change, `+10.2 … +13.1 %`.
+
+    With a limit, the interval of the value: `13.80 … 14.70 ms`.
+    """
     if metric.limit is not None and metric.after_interval is not None:
         return _range(*(format_value(metric, bound) for bound in metric.after_interval))
     if metric.interval is None:
@@ -111,13 +114,13 @@ def format_interval(metric: Metric) -> str:
 
 
 def _range(low: str, high: str) -> str:
-    """Both ends, and their unit once where it is the same."""
+    """Both ends, with the unit once where it is the same."""
     number, _, unit = low.rpartition(" ")
     return f"{number if number and high.endswith(f' {unit}') else low} … {high}"
 
 
 def format_allowed(metric: Metric) -> str:
-    """`+3 %`, or the limit that it must keep to: `<= 12.00 ms`."""
+    """`+3 %`, or the limit: `<= 12.00 ms`."""
     if metric.limit is not None:
         sign = ">=" if metric.name in _LEAST else "<="
         return f"{sign} {format_value(metric, metric.limit)}"
@@ -127,7 +130,7 @@ def format_allowed(metric: Metric) -> str:
 
 
 def describe_allowed(metric: Metric) -> str:
-    """`allowed +3 %`, `limit 12.00 ms`, `at least 100`; nothing where all is allowed."""
+    """`allowed +3 %`, `limit 12.00 ms`, `at least 100`; empty without tolerance and limit."""
     if metric.limit is not None:
         word = "at least" if metric.name in _LEAST else "limit"
         return f"{word} {format_value(metric, metric.limit)}"

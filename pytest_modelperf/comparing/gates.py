@@ -1,4 +1,4 @@
-"""Which figures of a duet are judged, by which rule, and what the rule says of each."""
+"""Which figures of a duet are judged, by which rule, and with which verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound
 from pytest_modelperf.stats.budgets import judge_percentile
-from pytest_modelperf.stats.decisions import Answer, Decision, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, Decision, RatioAnswer
 from pytest_modelperf.stats.duet import DuetRule, has_modes, judge_duet, looks_worse
 from pytest_modelperf.stats.estimates import duet_ratio, needed_samples, summarize
 from pytest_modelperf.stats.looks import LOOKS, plan_early_looks, plan_looks, share_level
@@ -22,38 +22,38 @@ from pytest_modelperf.stats.stored import judge_stored
 
 BlockPair: TypeAlias = tuple[Block, Block]
 
-# The chance that a whole run raises a false alarm. All of its cases share it.
+# The chance that a whole run raises a false alarm, shared by all of its cases.
 RUN_LEVEL = 0.01
-# The chance that a model just at its tolerance passes. Each case has it for itself.
+# The chance that a model just at its tolerance passes, for each case.
 PASS_LEVEL = 0.05
-# The share of a case's level that its median has, if tails are judged beside it.
+# The median's share of the level of a case, if tails are judged too.
 _MEDIAN_SHARE = 0.9
 _MEDIAN = 50.0
-# After how many rounds it is asked whether a limit is kept; once more after the last of all.
+# The rounds after which limits are checked; they are checked once more after the last round.
 _LIMIT_LOOKS = plan_looks(100)
-# The chance that a figure just at its limit is called kept at one of these looks.
+# The chance that one of these checks passes a figure just at its limit.
 LIMIT_PASS_LEVEL = PASS_LEVEL / (len(_LIMIT_LOOKS) + 1)
 
 _VERDICTS = {
-    Answer.WORSE: Verdict.REGRESSED,
-    Answer.NOT_WORSE: Verdict.PASSED,
-    Answer.BETTER: Verdict.IMPROVED,
-    Answer.OPEN: Verdict.INCONCLUSIVE,
+    RatioAnswer.WORSE: Verdict.REGRESSED,
+    RatioAnswer.NOT_WORSE: Verdict.PASSED,
+    RatioAnswer.BETTER: Verdict.IMPROVED,
+    RatioAnswer.OPEN: Verdict.INCONCLUSIVE,
 }
 
 
 class LatencyLimit(Struct, frozen=True):
-    """The most that a percentile of the latency may be."""
+    """The largest value that a percentile of the latency may have."""
 
     percent: float
     ns: float
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """What a case must keep to: tolerances against what was before, and limits of its own.
+    """What a case must keep to: tolerances against the side before, and absolute limits.
 
-    `level` is the chance of a false alarm of the ratios of one case together, and of each of its
-    limits; `rounds` the most of a duet.
+    `level` is the chance of a false alarm from all ratios of one case together, and from each of
+    its limits. `rounds` is the largest number of rounds of a duet.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
@@ -62,7 +62,7 @@ class Gate(Struct, frozen=True, kw_only=True):
     rounds: int = LOOKS[-1]
 
     def divided(self, cases: int) -> Gate:
-        """The gate of one of so many cases: they share the level of a run."""
+        """The gate of one of this many cases, which share the level of a run."""
         return replace(self, level=share_level(cases, self.level))
 
     @property
@@ -84,7 +84,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     @property
     def samples_needed(self) -> int:
-        """How many samples a side the percentiles take that are waited for."""
+        """How many samples of each side the awaited percentiles need."""
         awaited = (*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN)
         return needed_samples(max(awaited))
 
@@ -97,7 +97,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         )
 
     def _level_of(self, percent: float) -> float:
-        """Alarms of the median cost most of the level, for a tail seldom shows one."""
+        """The error level of a percentile; the median has most of it: tails seldom raise alarms."""
         tails = [other for other in self.percents if other != _MEDIAN]
         if not tails or len(tails) == len(self.percents):
             return share_level(len(self.percents), self.level)
@@ -108,24 +108,24 @@ class Gate(Struct, frozen=True, kw_only=True):
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether no further round is needed.
 
-        One figure that is worse decides for all. A tail that nobody named is waited for only while
-        it looks worse than allowed.
+        One figure that is worse decides for all. A tail that the user did not name is awaited only
+        while it looks worse than allowed.
         """
         if len(pairs) not in {*plan_early_looks(self.rounds), *_LIMIT_LOOKS}:
-            # Nothing is answered between two looks.
+            # There is no answer between two looks.
             return False
         answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
-        if Answer.WORSE in answers.values():
+        if RatioAnswer.WORSE in answers.values():
             return True
         is_open = any(
-            answer is Answer.OPEN
+            answer is RatioAnswer.OPEN
             and (p in self.tolerances.awaited or looks_worse(pairs, self.rule(p), p))
             for p, answer in answers.items()
         )
         return not is_open and self.fits([after.times_ns for _, after in pairs])
 
     def fits(self, rounds: Sequence[Sequence[int]]) -> bool:
-        """Whether it is known of each limit if it is kept: one that is not decides for all."""
+        """Whether each limit is known to be kept, or one is known to be exceeded."""
         if self.limits and len(rounds) not in _LIMIT_LOOKS:
             return False
         answers = [
@@ -134,7 +134,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             ).answer
             for limit in self.limits
         ]
-        return Fit.OVER in answers or Fit.OPEN not in answers
+        return BudgetAnswer.OVER in answers or BudgetAnswer.OPEN not in answers
 
 
 def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]:
@@ -158,7 +158,7 @@ def latency_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ..
 
 
 def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
-    """That the inferences come in kinds, where that decides how the median is judged."""
+    """A note if the inferences come in modes and that decides how the median is judged."""
     pairs = [(each.before.block, each.after.block) for each in rounds]
     if has_modes(pairs, gate.tolerance):
         typical = 100 * (duet_ratio(pairs, gate.confidence).value - 1)
@@ -169,15 +169,15 @@ def describe_modes(rounds: Sequence[DuetRound], gate: Gate) -> Iterator[str]:
 
 
 def stored_metrics(stored: StoredLatency, now: Latency, gate: Gate) -> tuple[Metric, ...]:
-    """The percentiles of the gate against those of the processes that were recorded."""
+    """The percentiles of the gate, now and in the recorded processes."""
     metrics = []
     for percent in gate.percents:
         latest = now.percentile(percent)
         recorded = [process.percentile_ns(percent) for process in stored.processes]
         decision = (
-            # Too few samples today: nothing is shown, and that is said.
+            # Too few samples now: the decision says how many are needed.
             Decision(
-                answer=Answer.OPEN,
+                answer=RatioAnswer.OPEN,
                 confidence=gate.confidence,
                 rounds=now.rounds,
                 samples_needed=latest.needed,

@@ -1,8 +1,8 @@
-"""Which layer of one model is which of another, though names, numbers and shapes may have changed.
+"""Which layers of two models correspond, though names, numbers and shapes may have changed.
 
-A name that was chosen is trusted wherever it stands, where the operator is the same. One that an
-exporter counted up is not: a node that is put in shifts all numbers after it. What has no chosen
-name is aligned by operator and shapes in graph order, between its neighbours that have one.
+A name that somebody chose identifies a layer anywhere, if the operator is the same. A name that an
+exporter numbered does not: an inserted node shifts all numbers after it. Layers without a chosen
+name are aligned by operator and shapes in graph order, between their neighbours that have one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from msgspec import Struct
 
 from pytest_modelperf.profiler.records import StaticLayer
 
-# A number alone, or behind a separator: `534`, `Conv_12`, `onnx::Relu_7`, `input.4`, `Relu__5:0`.
+# A number alone, or after a separator: `534`, `Conv_12`, `onnx::Relu_7`, `input.4`, `Relu__5:0`.
 _NUMBERED = re.compile(r"(?:.*[^A-Za-z0-9])?\d+(?::\d+)?", re.DOTALL)
-# The operator and a number, as old exporters name: `Conv12`, `conv2d_3`.
+# The operator and a number, as in names by old exporters: `Conv12`, `conv2d_3`.
 _AFTER_OPERATOR = re.compile(r"([A-Za-z]+?)\d*d?_?\d+(?::\d+)?")
 _SAME, _SAME_RESULT, _SAME_OPERATOR = 1.0, 0.5, 0.25
 
 
-class Limits(Struct, frozen=True):
-    """How much may be spent on an alignment, which wants a number for each pair of layers.
+class AlignmentLimits(Struct, frozen=True):
+    """How much an alignment may cost; it stores a number for each pair of layers.
 
-    Beyond so many pairs, only what lies between equal layers is aligned, and beyond so many
+    Beyond this many pairs, only the layers between equal ones are aligned. Beyond this many
     differences, order alone decides.
     """
 
@@ -37,13 +37,13 @@ class Limits(Struct, frozen=True):
     differences: int = 1000
 
 
-LIMITS = Limits()
+LIMITS = AlignmentLimits()
 
 
 def match_layers(
-    before: Sequence[StaticLayer], after: Sequence[StaticLayer], limits: Limits = LIMITS
+    before: Sequence[StaticLayer], after: Sequence[StaticLayer], limits: AlignmentLimits = LIMITS
 ) -> dict[int, int]:
-    """For the layers of one model those of the other, by their indexes; each is in one pair."""
+    """The indexes of corresponding layers, before to after; each layer is in at most one pair."""
     sides = _Sides(before, after, limits)
     pairs: dict[int, int] = {}
     for read in (_chosen_name, _chosen_weight, _chosen_id):
@@ -51,7 +51,7 @@ def match_layers(
     named_old, named_new = set(pairs), set(pairs.values())
     for old, new in _gaps(pairs, len(before), len(after)):
         _align(sides, _without(old, named_old), _without(new, named_new), pairs)
-    # What moved to another place of the graph.
+    # Layers that moved to another place in the graph.
     _match_in_order(
         before, after, _without(range(len(before)), set(pairs)),
         _without(range(len(after)), set(pairs.values())), pairs,
@@ -60,7 +60,7 @@ def match_layers(
 
 
 def is_alike(old: StaticLayer, new: StaticLayer) -> bool:
-    """Whether two layers do the same: one operator, of one size."""
+    """Whether two layers have the same operator and the same sizes."""
     return _likeness(old) == _likeness(new)
 
 
@@ -90,7 +90,7 @@ def _chosen_id(layer: StaticLayer) -> str | None:
 
 
 def _chosen(name: str, layer: StaticLayer) -> str | None:
-    """The name, unless it was counted up, so that it says nothing of which layer it is."""
+    """The name, or None if it was numbered and so does not identify the layer."""
     if not name or _NUMBERED.fullmatch(name):
         return None
     counted = _AFTER_OPERATOR.fullmatch(name)
@@ -131,14 +131,14 @@ def _unique(
 
 
 def _gaps(pairs: dict[int, int], before: int, after: int) -> Iterator[tuple[range, range]]:
-    """What lies between neighbouring pairs, of those that are in the same order on both sides."""
+    """The ranges between neighbouring pairs that have the same order on both sides."""
     ordered = [(-1, -1), *_longest_rising(sorted(pairs.items())), (before, after)]
     for (old, new), (next_old, next_new) in pairwise(ordered):
         yield range(old + 1, next_old), range(new + 1, next_new)
 
 
 def _longest_rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The most pairs that can be kept such that the second numbers rise as the first do."""
+    """The largest subset of pairs in which both numbers rise."""
     ends: list[int] = []
     at: list[int] = []
     previous: list[int] = []
@@ -164,15 +164,15 @@ def _without(indexes: range, taken: set[int]) -> list[int]:
 
 
 class _Sides(Struct, frozen=True):
-    """The layers of both models, and how much may be spent on aligning them."""
+    """The layers of both models, and how much their alignment may cost."""
 
     before: Sequence[StaticLayer]
     after: Sequence[StaticLayer]
-    limits: Limits
+    limits: AlignmentLimits
 
 
 def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]) -> None:
-    """Pair the layers at these indexes without changing their order, as alike as can be."""
+    """Pairs the layers at these indexes in their order, with the largest total likeness."""
     if not old or not new:
         return
     if len(old) * len(new) > sides.limits.pairs:
@@ -186,7 +186,7 @@ def _align(sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int])
 def _align_between_equals(
     sides: _Sides, old: list[int], new: list[int], pairs: dict[int, int]
 ) -> None:
-    """The same where there are too many to look at each pair; of other sizes, operators decide."""
+    """The same where there are too many pairs: only layers between equal ones are aligned."""
     for read in (_likeness, _operator):
         left, right = _codes([sides.before[i] for i in old], [sides.after[i] for i in new], read)
         equal = _in_common(left.tolist(), right.tolist(), sides.limits.differences)
@@ -203,16 +203,16 @@ def _align_between_equals(
 def _in_common(
     old: Sequence[int], new: Sequence[int], most_differences: int
 ) -> list[tuple[int, int]] | None:
-    """The places of as many equal numbers in the same order as there are; None where few are equal.
+    """The longest common subsequence as pairs of places; None if there are too many differences.
 
     E. W. Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1 (1986): how far
-    along `old` each diagonal leads with so many differences, and the way back from the end.
+    along `old` each diagonal leads with this many differences, and the way back from the end.
     """
     reached = {1: 0}
     earlier: list[dict[int, int]] = []
 
     def step(reached: dict[int, int], diagonal: int, differences: int) -> int:
-        """The diagonal that this one is reached from: one element of either side is left out."""
+        """The diagonal from which this one is reached by leaving out one element of either side."""
         is_first = diagonal == -differences
         is_last = diagonal == differences
         if is_first or (not is_last and reached[diagonal - 1] < reached[diagonal + 1]):
@@ -254,7 +254,7 @@ def _gains(old: Sequence[StaticLayer], new: Sequence[StaticLayer]) -> npt.NDArra
     gains: npt.NDArray[np.float64] = np.where(
         same, _SAME, np.where(result, _SAME_RESULT, np.where(operator, _SAME_OPERATOR, 0.0))
     )
-    # Equal numbers decide only between what is alike: all of them weigh less than one layer.
+    # Equal names only break ties: all of them together weigh less than one layer.
     named = _equal(old, new, lambda layer: layer.name) & operator
     gains += named * (0.1 / max(len(old), len(new)))
     return gains
@@ -270,7 +270,7 @@ def _equal(
 def _codes(
     old: Sequence[StaticLayer], new: Sequence[StaticLayer], read: Callable[[StaticLayer], Hashable]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """What is read of each layer of both sides as numbers: equal ones for what is equal."""
+    """The values that `read` returns for both sides as numbers: equal numbers for equal values."""
     codes: dict[Hashable, int] = {}
     left, right = (
         np.array([codes.setdefault(read(layer), len(codes)) for layer in side], np.int64)
@@ -280,7 +280,7 @@ def _codes(
 
 
 def _best_path(gains: npt.NDArray[np.float64]) -> list[tuple[int, int]]:
-    """The rising path of pairs with the largest sum, as in Needleman and Wunsch without a penalty.
+    """The rising path of pairs with the largest sum: Needleman and Wunsch without a gap penalty.
 
     "A general method applicable to the search for similarities in the amino acid sequence of two
     proteins", Journal of Molecular Biology 48 (1970).
@@ -312,7 +312,7 @@ def _match_in_order(
     new: Sequence[int],
     pairs: dict[int, int],
 ) -> None:
-    """The first of a kind with the first of it, and so on."""
+    """Pairs the first layers of each kind, then the second ones, and so on."""
     waiting: dict[Hashable, list[int]] = defaultdict(list)
     for index in reversed(new):
         waiting[_likeness(after[index])].append(index)

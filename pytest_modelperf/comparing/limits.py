@@ -1,4 +1,4 @@
-"""What a case must keep to: budgets, which are absolute, and tolerances, relative to a baseline."""
+"""Limits for a case: budgets, which are absolute, and tolerances, relative to a baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_modelperf.text.units import parse_count
 from pytest_modelperf.text.words import suggestion
 
 DEFAULT_TOLERANCE = 0.03
-# The tail that is judged where nobody names one. Its samples are few, so it may move further.
+# The tail that is judged by default. Its samples are few, so its tolerance is larger.
 DEFAULT_TAIL, DEFAULT_TAIL_TOLERANCE = 95.0, 0.10
 
 _PERCENT_NAMES = {
@@ -27,18 +27,18 @@ _PERCENT_NAMES = {
     "p99": 99.0,
     "p99.9": 99.9,
 }
-# What of a graph is judged: it is exact, so nothing more is allowed unless it is said.
+# The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
 _BYTES_PER_MB = 1_000_000
 
 
 class Figure(Struct, frozen=True):
-    """What a budget can be set on: `metric` is the name of the figure in reports.
+    """A figure that a budget can be set on; `metric` is its name in reports.
 
-    `scale` is how many units of the metric a unit of the budget has. Of a figure where
-    `is_least`, more is better, and the budget is the least that it may be. `percent` is that of a
-    latency; figures that are not `timed` follow from the file alone.
+    `scale` is the number of units of the metric in one unit of the budget. Where `is_least`, more
+    is better, and the budget is the smallest allowed value. `percent` is the percentile of a
+    latency. Figures that are not `is_timed` follow from the file alone.
     """
 
     metric: str
@@ -49,7 +49,7 @@ class Figure(Struct, frozen=True):
     is_timed: bool = True
 
 
-# By the words of a marker and of a table. A megabyte has a million bytes.
+# By the words of markers and tables. A megabyte has a million bytes.
 FIGURES: Mapping[str, Figure] = {
     "latency_ms": Figure("latency_p50", percent=50.0),
     **{
@@ -68,7 +68,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 class Budget(Struct, frozen=True):
-    """An absolute limit, in the unit of the metric that it is set on."""
+    """An absolute limit, in the unit of its metric."""
 
     word: str
     limit: float
@@ -79,7 +79,7 @@ class Budget(Struct, frozen=True):
 
 
 def read_budgets(values: Mapping[str, object], where: str) -> tuple[Budget, ...]:
-    """The budgets that a marker or a table gives; UsageError, which begins with `where`."""
+    """The budgets of a marker or a table; a UsageError begins with `where`."""
     budgets = tuple(_read_budget(word, value, where) for word, value in values.items())
     by_metric: dict[str, str] = {}
     for budget in budgets:
@@ -122,11 +122,11 @@ _MEDIAN = 50.0
 
 
 class Tolerances(Struct, frozen=True):
-    """How much slower each percentile that is judged may be, as shares: 0.03 is 3 %.
+    """How much slower each judged percentile may be, as a share: 0.03 is 3 %.
 
-    `named` are the tails that the user named. A comparison waits until these are shown; any other
-    tail gets no rounds beyond those of the median. `counts` has how many more MACs or parameters
-    there may be; a count that it does not have may not grow.
+    `named` are the tails that the user named, and a comparison waits until these are decided. Other
+    tails get no more rounds than the median. `counts` are the tolerances of MACs and parameters,
+    where they are not 0.
     """
 
     shares: tuple[tuple[float, float], ...] = (
@@ -142,11 +142,11 @@ class Tolerances(Struct, frozen=True):
 
     @property
     def awaited(self) -> tuple[float, ...]:
-        """The percentiles without which nothing is decided: the median, and each named tail."""
+        """The percentiles that must be decided: the median, and each named tail."""
         return tuple(p for p in self.percents if p == _MEDIAN or p in self.named)
 
     def of(self, percent: float) -> float:
-        """The tolerance of a percentile; the median's for one that is not judged."""
+        """The tolerance of a percentile; of the median for a percentile that is not judged."""
         shares = dict(self.shares)
         return shares.get(percent, shares.get(_MEDIAN, self.shares[0][1]))
 
@@ -156,10 +156,11 @@ class Tolerances(Struct, frozen=True):
 
 
 def read_tolerances(value: object, where: str) -> Tolerances:
-    """One share for the median, or one for each of several percentiles and counts.
+    """Tolerances from one share for the median, or from one share for each percentile and count.
 
     `0.03`, `"3 %"`, `"p50=0.02, p99=0.1"` or `{"p50": 0.02, "macs": 0.01}`. Percentiles that are
-    not named keep their default, and a default tail may move at least as far as the median.
+    not named keep their default, and the tolerance of a default tail is at least that of the
+    median.
     """
     if isinstance(value, str) and "=" in value:
         value = _split_pairs(value, where)
@@ -221,13 +222,13 @@ def _read_share(value: object, where: str) -> float:
     else:
         share = as_float(value)
     if share is None or not 0 <= share < math.inf:
-        # The dot of p99.9 parts two keys of TOML.
+        # In TOML, the dot of p99.9 separates two keys.
         hint = " Write p99.9 as p99_9." if isinstance(value, Mapping) else ""
         raise UsageError(f"{where} takes a share such as 0.03, which is 3 %; not {value!r}.{hint}")
     if is_percent:
         return share / 100
     if share >= 1:
-        # Who types 3 means 3 %. Read as 300 %, it would let everything pass without a word.
+        # A user who types 3 means 3 %. As 300 % it would let everything pass silently.
         raise UsageError(
             f"{where} takes a share such as 0.03, which is 3 %; {share:g} would be "
             f'{100 * share:g} %. If that is meant, write "{100 * share:g} %".'

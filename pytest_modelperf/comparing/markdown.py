@@ -30,19 +30,19 @@ from pytest_modelperf.comparing.verdict_lines import (
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.tables import Table
 
-# The first reasons are those that explain most; the others are behind the click.
+# The first reasons explain most; the others are in the folded part.
 _MAX_REASONS = 6
 
 
 def render_markdown(comparison: Comparison) -> str:
-    """The whole report: verdict and figures in sight, what explains them behind a click."""
+    """The whole report: verdict and figures visible, explanations folded."""
     return "\n\n".join(_blocks(comparison)) + "\n"
 
 
 def case_blocks(
     case: CaseComparison, title: str, options: OptionNames = OF_COMMAND
 ) -> Iterator[str]:
-    """A case below its title: its figures in sight, what explains them behind a click."""
+    """A case below its title: its figures visible, explanations folded."""
     yield f"**{title}**"
     if case.failure is not None:
         yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"

@@ -1,4 +1,4 @@
-"""How far the outputs of two models lie apart on the same inputs."""
+"""How far the outputs of two models are apart on the same inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def compare_outputs(
     before: Mapping[str, Sent], after: Mapping[str, Sent]
 ) -> tuple[OutputChange, ...]:
-    """Output by output, by name; where no name is the same and they are as many, by place."""
+    """The outputs compared by name; by position if no name is the same and their number is."""
     if not before.keys() & after.keys() and len(before) == len(after):
         pairs = zip(before.items(), after.items(), strict=True)
         return tuple(
@@ -48,7 +48,7 @@ def _measure(name: str, before: Array, after: Array) -> OutputChange:
     kind = np.complex128 if before.dtype.kind == "c" else np.float64
     old, new = before.astype(kind), after.astype(kind)
     finite = np.isfinite(old) & np.isfinite(new)
-    # The same infinity on both sides is no difference, and what is no number on both is none.
+    # The same infinity on both sides is no difference, and neither is NaN on both sides.
     same = (old == new) | (np.isnan(old) & np.isnan(new))
     if not bool(np.all(finite | same)):
         count = int(np.count_nonzero(~(finite | same)))

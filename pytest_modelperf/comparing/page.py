@@ -1,4 +1,4 @@
-"""A comparison as a page: what it says without JavaScript."""
+"""A comparison as an HTML page, as it looks without JavaScript."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def render_comparison_page(
     machine: MachineFacts | None = None,
     made: dt.datetime | None = None,
 ) -> str:
-    """The machine is that which both models ran on, where it is known."""
+    """The whole page; `machine` is the one that both models ran on, where it is known."""
     return render_page(comparison_data(comparison), comparison_overview(comparison, machine, made))
 
 

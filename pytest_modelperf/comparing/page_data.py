@@ -1,4 +1,4 @@
-"""A comparison as the data that the scripts of a page draw."""
+"""The data of a comparison for the scripts of a page."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def engine_of_runs(runs: Iterable[SideRun | None]) -> str:
 
 
 class ShownComparison(Struct, frozen=True):
-    """A comparison as it is shown: under which id and name, and what was told of it alone."""
+    """A comparison with its id and name on the page, and what is known of the model now."""
 
     id: str
     name: str
@@ -66,12 +66,13 @@ class ShownComparison(Struct, frozen=True):
     counted: Mapping[str, LayerType] | None = None
 
     @property
-    def told(self) -> tuple[RanFigures | None, RanFigures | None]:
-        return _told(self.compared.before), _told(self.compared.after) or self.alone
+    def figures(self) -> tuple[RanFigures | None, RanFigures | None]:
+        """The measured figures of both sides."""
+        return _figures(self.compared.before), _figures(self.compared.after) or self.alone
 
     @property
     def has_before(self) -> bool:
-        """Whether anything is known of the side before."""
+        """Whether anything is known about the side before."""
         case = self.compared
         return (
             case.before is not None
@@ -81,7 +82,7 @@ class ShownComparison(Struct, frozen=True):
 
     @property
     def change(self) -> Entry | None:
-        """The ratios that the table of the case shows."""
+        """The ratios in the table of the case."""
         median, p95 = self._ratio(_P50), self._ratio(_P95)
         return None if median is None else change_entry(median, p95=p95)
 
@@ -96,9 +97,9 @@ class ShownComparison(Struct, frozen=True):
         case = self.compared
         before, after = (
             None
-            if told is None and case.failure is None
-            else point_entry(self.id, case.case, told, reason=None if told else case.failure)
-            for told in self.told
+            if figures is None and case.failure is None
+            else point_entry(self.id, case.case, figures, reason=None if figures else case.failure)
+            for figures in self.figures
         )
         return before, after
 
@@ -109,12 +110,12 @@ def shown_comparisons(comparison: Comparison) -> list[ShownComparison]:
     ]
 
 
-def _told(run: SideRun | None) -> RanFigures | None:
+def _figures(run: SideRun | None) -> RanFigures | None:
     return None if run is None else RanFigures(latency=run.latency, rounds=run.rounds)
 
 
 def compared_model(name: str, sides: Sequence[Entry], shown: Sequence[ShownComparison]) -> Entry:
-    """A model with as many sides as are given; of one, it is the one of now."""
+    """A model with its sides; a single side is the model now."""
     count = len(sides)
     points = [each.points()[-count:] for each in shown]
     found = [[p for p in side if p is not None] for side in zip(*points, strict=True)]
@@ -136,7 +137,7 @@ def compared_case(each: ShownComparison, sides: int) -> Entry:
         each.name,
         each.compared.case,
         word=each.word,
-        told=each.told[-sides:],
+        told=each.figures[-sides:],
         types=comparison_types(each.compared, sides, each.counted),
         layers=comparison_layers(each.compared) if sides > 1 else [],
     )

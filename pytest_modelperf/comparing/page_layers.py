@@ -1,4 +1,4 @@
-"""Layers and layer types of two sides as the scripts of a page read them."""
+"""Layers and layer types of two sides as data for the scripts of a page."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NS_PER_MS = 1e6
 def comparison_types(
     case: CaseComparison, sides: int, counted: Mapping[str, LayerType] | None = None
 ) -> list[Entry]:
-    """The same of the last so many sides, what explains most first.
+    """The layer types of the last `sides` sides, what explains most first.
 
-    Where there was nothing to compare with, it is what is counted of the model now.
+    If there was no side before, these are the `counted` types of the model now.
     """
     changes = case.layer_types or [
         LayerTypeChange(op, None, kind) for op, kind in (counted or {}).items()
@@ -52,7 +52,7 @@ def comparison_types(
 
 
 def comparison_layers(case: CaseComparison) -> list[Entry]:
-    """Each layer that has a time on either side in graph order, then the times of none."""
+    """Each layer that has a time on either side in graph order, then the times of no layer."""
     sides = [
         SideLayers.of([row for row in rows if row is not None], "not there")
         for rows in ([c.before for c in case.layers], [c.after for c in case.layers])
@@ -75,7 +75,7 @@ def _change_entry(time: TimeChange | None) -> Entry:
 
 
 class _Place(Struct, frozen=True, order=True):
-    """Where a layer comes: at a layer of now, or after it, in the order of before."""
+    """The position of a layer: at a layer of the graph now, or after it in the order before."""
 
     now: float
     is_gone: bool
@@ -83,7 +83,7 @@ class _Place(Struct, frozen=True, order=True):
 
 
 def _in_graph_order(changes: Sequence[LayerChange]) -> list[LayerChange]:
-    """The layers in the order of the graph now; one that is gone follows what was before it."""
+    """The layers in the order of the graph now; a removed one follows its predecessor before."""
     old_heads = _heads(change.before for change in changes)
     new_heads = _heads(change.after for change in changes)
     indexes = [
@@ -105,7 +105,7 @@ def _in_graph_order(changes: Sequence[LayerChange]) -> list[LayerChange]:
 
 
 def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
-    """The place in its graph of each layer that a time is shown at, by its id."""
+    """The index in its graph of each layer that a time is shown at, by its id."""
     return {
         row.static.id: row.time.layer
         for row in rows
@@ -115,7 +115,7 @@ def _heads(rows: Iterable[LayerRow | None]) -> Mapping[str, int]:
 
 
 def _index(row: LayerRow | None, heads: Mapping[str, int]) -> int | None:
-    """The place of a layer in its graph, or of the one that it runs in."""
+    """The index in its graph of a layer, or of the layer whose kernel runs it."""
     if row is None or row.static is None:
         return None
     return heads.get(row.static.id if row.time is not None else row.runs_in or "")

@@ -1,4 +1,4 @@
-"""The records of a comparison: metrics with their verdicts, what changed by layer, and why."""
+"""The records of a comparison: metrics with their verdicts, changes by layer, and reasons."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_modelperf.profiler.records import Case, LayerRow, LayerType, ModelFa
 
 
 class Verdict(str, Enum):
-    """What a comparison says of a metric, a case, or a whole run."""
+    """The verdict on a metric, a case, or a whole run."""
 
     PASSED = "passed"
     IMPROVED = "improved"
@@ -23,7 +23,7 @@ class Verdict(str, Enum):
     UNCHANGED = "unchanged"
 
 
-# The first of these that is among several decides what they are together.
+# Several verdicts are together the first of these that is among them.
 VERDICT_ORDER = (
     Verdict.REGRESSED,
     Verdict.OVER_BUDGET,
@@ -36,16 +36,17 @@ VERDICT_ORDER = (
 
 
 class Metric(Struct, frozen=True):
-    """One figure on both sides; one that is not `gated` is shown, and decides nothing.
+    """One figure on both sides; it decides nothing unless it is `gated`.
 
-    One that is gated and not `awaited` can fail a case, but leaves none open: where it is
-    inconclusive, the other figures decide.
+    A gated metric that is not `awaited` can fail a case but does not leave one open: while it is
+    inconclusive, the other metrics decide.
 
-    `interval` and `detectable` are of the ratio: from where to where it may be, and the increase
-    that would have been seen. `allowed` is the relative increase that is, `limit` an absolute one,
-    to which `after_interval` is that of the figure itself. A figure that is exact has no interval.
-    `confidence` is that of the interval. `rounds_needed` is about how many rounds would decide a
-    figure that is open, `samples_needed` how many inferences a side, where that is what it lacks.
+    `interval` and `detectable` belong to the ratio: its bounds, and the smallest increase that
+    would have been seen. `allowed` is the allowed relative increase. `limit` is an absolute limit
+    of the figure, and `after_interval` are the bounds of the figure itself. An exact figure has no
+    interval. `confidence` is the confidence of the interval. `rounds_needed` estimates how many
+    rounds would decide an open metric, and `samples_needed` how many inferences of each side it
+    lacks.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Metric(Struct, frozen=True):
 
     @property
     def decides(self) -> bool:
-        """Whether the verdict of the case follows from this figure."""
+        """Whether the verdict of the case depends on this metric."""
         return self.gated and (self.awaited or not self.is_open)
 
     @property
@@ -75,7 +76,7 @@ class Metric(Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """After over before; of times that were measured in turn, the ratio of the pairs."""
+        """After over before; for times measured in turn, the ratio of the pairs."""
         if self.measured_ratio is not None:
             return self.measured_ratio
         if self.before is None or self.after is None or self.before == 0:
@@ -86,7 +87,7 @@ class Metric(Struct, frozen=True):
 class TimeChange(Struct, frozen=True, kw_only=True):
     """How much longer something takes now, with its interval.
 
-    `share` is that of the whole difference; None where there is none to speak of.
+    `share` is its share of the whole difference; None if that is within the noise.
     """
 
     ns: float
@@ -96,18 +97,18 @@ class TimeChange(Struct, frozen=True, kw_only=True):
 
     @property
     def is_within_noise(self) -> bool:
-        """Whether the interval holds 0; where there is none, nothing says so."""
+        """Whether the interval holds 0; False without an interval."""
         if self.low_ns is None or self.high_ns is None:
             return False
         return self.low_ns <= 0.0 <= self.high_ns
 
     def explains(self, least: float) -> bool:
-        """Whether it is a cause: so large a share of the difference, and more than noise."""
+        """Whether it is at least this share of the difference and more than noise."""
         return self.share is not None and self.share >= least and not self.is_within_noise
 
 
 class LayerTypeChange(Struct, frozen=True):
-    """All layers of one operator on both sides; None on a side that has none."""
+    """All layers of one operator on both sides; None for a side without any."""
 
     op: str
     before: LayerType | None
@@ -128,9 +129,9 @@ class LayerTypeChange(Struct, frozen=True):
 
 
 class LayerChange(Struct, frozen=True):
-    """One layer on both sides; None on a side that does not have it.
+    """One layer on both sides; None for a side without it.
 
-    On a side where it runs inside the kernel of another layer its row has no time.
+    Its row has no time on a side where it runs inside the kernel of another layer.
     """
 
     before: LayerRow | None
@@ -141,7 +142,7 @@ class LayerChange(Struct, frozen=True):
 class OutputChange(Struct, frozen=True, kw_only=True):
     """One output of both models on the same inputs.
 
-    `difference` says in words why they cannot be compared; then there are no figures.
+    `difference` is the reason why they cannot be compared; there are no figures then.
     """
 
     name: str
@@ -152,12 +153,11 @@ class OutputChange(Struct, frozen=True, kw_only=True):
 
 
 class CaseComparison(Struct, frozen=True):
-    """One case of two models, side by side; `reasons` say in words what changed and why.
+    """One case of two models, side by side; `reasons` are sentences on what changed and why.
 
-    `outcome` is the verdict where none follows from metrics, a case that is unchanged or new,
-    unless a budget says something else.
-    In a duet both sides ran in turn in each of the `rounds`; else only the new one ran.
-    `before` and `after` are what each side told as it ran, None for one that did not.
+    `outcome` is the verdict of a case that is unchanged or new, unless a budget overrules it. In a
+    duet both sides ran in turn in each of the `rounds`; otherwise only the new one ran. `before`
+    and `after` are the measurements of the sides; None for a side that did not run.
     """
 
     case: Case
@@ -188,7 +188,7 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def regressed(self) -> tuple[Metric, ...]:
-        """The judged figures that are worse than before by more than is allowed."""
+        """The judged metrics that are worse than before by more than is allowed."""
         return tuple(
             m for m in self.metrics
             if m.gated and m.limit is None and m.verdict is Verdict.REGRESSED
@@ -196,13 +196,13 @@ class CaseComparison(Struct, frozen=True):
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engine of each side that ran, once where both are the same."""
+        """The engines of the sides that ran, once if they are the same."""
         sides = [side.engine.label for side in (self.before, self.after) if side is not None]
         return tuple(dict.fromkeys(sides))
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured, and nothing that is known without is worse."""
+        """Whether it could not be measured and no known figure is worse."""
         is_worse = self.verdict in (Verdict.REGRESSED, Verdict.OVER_BUDGET)
         return self.failure is not None and not is_worse
 
@@ -210,8 +210,8 @@ class CaseComparison(Struct, frozen=True):
 class Comparison(Struct, frozen=True):
     """Two models compared at the same cases.
 
-    `confidence` is that of each gated metric, `tolerance` the relative increase that is allowed;
-    both are None where only what is exact was compared.
+    `confidence` is the confidence of each gated metric, and `tolerance` is the allowed relative
+    increase; both are None where only exact figures were compared.
     """
 
     before: ModelFacts
@@ -239,7 +239,7 @@ class Comparison(Struct, frozen=True):
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict of several together: one that regressed decides, then one that is unclear."""
+    """The verdict of several together: the first of them in `VERDICT_ORDER`."""
     return min(verdicts, key=VERDICT_ORDER.index, default=Verdict.PASSED)
 
 
@@ -251,5 +251,5 @@ def _ops_of(kind: LayerType | None) -> int:
     return (kind.elementwise_ops or 0) if kind is not None else 0
 
 
-# The word of a case that became the new baseline.
+# The word for a case that became the new baseline.
 RECORDED = "recorded"

@@ -1,4 +1,4 @@
-"""The report of a comparison that a terminal shows."""
+"""The report of a comparison on a terminal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 def render_comparison(comparison: Comparison, style: TextStyle) -> str:
-    """The whole report of a comparison: the verdict first, then what it rests on.
+    """The whole report of a comparison: the verdict first, then its evidence.
 
-    Of several cases those that only passed are a row of the first table, and no more.
+    Among several cases, those that only passed are just a row of the first table.
     """
     page = Page(style)
     before, after = printable(comparison.before.name), printable(comparison.after.name)
@@ -35,7 +35,7 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
 def _write_comparison(
     page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
 ) -> None:
-    """One case: its verdict, unless the report has begun with all of it, and what it rests on."""
+    """One case: its verdict, unless the report began with it, and its evidence."""
     is_run = is_measured(case) or case.outcome is not None or case.failure is not None
     if not is_one:
         page.line("")

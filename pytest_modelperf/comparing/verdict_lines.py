@@ -1,4 +1,4 @@
-"""What a comparison says in sentences: the verdict of a case, how sure it is, how it was found."""
+"""Sentences about a comparison: the verdict of a case, its confidence, how it was measured."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pytest_modelperf.comparing.records import (
 from pytest_modelperf.text.escaping import printable
 
 FAILED = "failed"
-# Of these a line in the summary says enough.
+# Cases with these verdicts need no more than a line in the summary.
 _QUIET = frozenset({Verdict.PASSED, Verdict.UNCHANGED})
 
 
 def verdict_word(case: CaseComparison) -> str:
-    """The verdict; that it failed where there is none."""
+    """The verdict, or `failed`."""
     return FAILED if case.has_failed else case.verdict.value
 
 
@@ -57,8 +57,7 @@ def describe_verdict(
 ) -> str:
     """`regressed: p50 latency +11.8 % (99 % interval +10.2 … +13.1 %), allowed +3 %`.
 
-    Where two engines ran, it names both. Where it is to be short, it leaves out the interval and
-    what else was decided so.
+    Two different engines are both named. A short sentence has no interval and one figure only.
     """
     word = verdict_word(case)
     if case.has_failed:
@@ -86,7 +85,7 @@ def titles(metrics: Sequence[Metric]) -> str:
 
 
 def describe_metric(metric: Metric, confidence: float | None, *, has_interval: bool = True) -> str:
-    """A figure, how it changed, how sure that is, and what is allowed."""
+    """A figure with its change, its interval, and what is allowed."""
     title = metric_title(metric.name)
     if metric.before is None and metric.after is None and metric.ratio is None:
         text = f"too few samples for the {title}" if is_time(metric.name) else f"{title} unknown"
@@ -106,7 +105,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
 
 
 class OptionNames(Struct, frozen=True):
-    """What the options of a face are called that reports give as advice."""
+    """The options of one face that reports name in their advice."""
 
     more_time: str
     everything: str
@@ -122,12 +121,12 @@ _ONLY_SCALARS = (
 
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
-    """The judged tails that nobody waited for and that the samples do not show."""
+    """The judged tails that were not awaited and that stayed open."""
     return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
-def tells_of_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
-    """A line for each judged tail that was neither shown worse nor shown not worse.
+def describe_open_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
+    """A line for each judged tail that stayed open.
 
     `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
     """
@@ -163,7 +162,7 @@ def describe_method(case: CaseComparison) -> str | None:
 
 
 def is_against_stored_times(case: CaseComparison) -> bool:
-    """Whether its latency was held against what was measured when the baseline was recorded."""
+    """Whether its latency was compared with the times that were stored with the baseline."""
     has_before = any(m.name.startswith(LATENCY) and m.before is not None for m in case.metrics)
     return case.rounds is not None and has_before and not case.is_duet
 
@@ -171,7 +170,7 @@ def is_against_stored_times(case: CaseComparison) -> bool:
 def describe_facts(
     case: CaseComparison, options: OptionNames = OF_COMMAND
 ) -> Iterator[tuple[str, str]]:
-    """How it was measured, what no figure says of the outputs, what was noted: word and text."""
+    """Pairs of word and text: how it was measured, facts about outputs and tails, and notes."""
     method = describe_method(case)
     if method is not None:
         yield "how", method
@@ -182,7 +181,7 @@ def describe_facts(
     for output in case.outputs:
         if output.difference is not None:
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
-    for line in tells_of_tails(case, options):
+    for line in describe_open_tails(case, options):
         yield "tail", line
     if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
         yield "params", _ONLY_SCALARS
@@ -191,12 +190,12 @@ def describe_facts(
 
 
 def is_equal(output: OutputChange) -> bool:
-    """Whether both models gave out the same to the bit."""
+    """Whether the output of both models is equal to the bit."""
     return output.difference is None and output.max_absolute == 0
 
 
 def failure_lines(case: CaseComparison) -> Sequence[str]:
-    """Why it could not be measured, a line each, with nothing in it that a terminal obeys."""
+    """Why it could not be measured, as escaped lines."""
     return [] if case.failure is None else [printable(x) for x in case.failure.splitlines() if x]
 
 
@@ -204,7 +203,7 @@ def _level(confidence: float | None) -> str:
     return "" if confidence is None else f"{100 * confidence:.4g} % "
 
 
-# What a reader wants to see first, worst first.
+# The order in which cases are shown: worst first.
 SEVERITY = (
     Verdict.REGRESSED.value,
     Verdict.OVER_BUDGET.value,
@@ -219,14 +218,14 @@ SEVERITY = (
 
 
 class Rank(Struct, frozen=True, order=True):
-    """How bad a case is; the least is the worst."""
+    """The rank of a case by how bad it is; the smallest rank is the worst case."""
 
     severity: int
     benefit: float
 
 
 def rank_case(word: str, case: CaseComparison) -> Rank:
-    """By what is said of it, then by how much worse it is."""
+    """The rank by the verdict, then by how much worse the figures are."""
     excess = [
         abs(math.log(part))
         for metric in case.metrics

@@ -1,13 +1,13 @@
 """The path of a model as the name of a folder, and back.
 
-Two models never share a folder, also where a file system does not tell `a` from `A`, and no name
-leads out of the baselines:
+Two models never share a folder, even if the file system does not distinguish `a` from `A`, and no
+name leads out of the baselines:
 
 - `models/encoder.onnx` is `models--encoder`: a slash is two hyphens, the suffix is left out;
 - a path without that suffix ends in `+`: `encoder.ort` is `encoder.ort+`;
 - a capital is its small letter after a plus sign: `ResNet.onnx` is `+res+net`;
-- any other character is its bytes in UTF-8 as `%c3%a9`, as are those that a file system or a
-  shell could take amiss where they stand.
+- any other character is its bytes in UTF-8 as `%c3%a9`, and so are those that have a meaning for a
+  file system or a shell at their position.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _NO_SUFFIX = "+"
 _SLASH = "--"
 _PLAIN = re.compile(r"[a-z0-9._-]", re.ASCII)
 _TOKEN = re.compile(r"--|%([0-9a-f]{2})|\+([a-z])|([a-z0-9._-])", re.ASCII)
-# What a folder may be called at all: the alphabet above, and nothing that starts with a dot.
+# The names that a folder may have: the alphabet above, without a dot at the start.
 _SAFE = re.compile(r"(?!\.)[a-z0-9._+%-]*[a-z0-9_+%-]", re.ASCII)
-# Windows opens devices by these names, whatever suffix they have.
+# Windows opens devices by these names, with any suffix.
 _DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|\Z)", re.ASCII)
-# Some file systems allow 143 bytes. Of a longer name the end becomes a digest.
+# Some file systems allow 143 bytes. The end of a longer name becomes a digest.
 MAX_LENGTH = 140
 _DIGEST = "%--"
 _DIGEST_LENGTH = 32
 
 
 def folder_name(model: str) -> str:
-    """The folder of the model at this path, with slashes and relative to the project."""
+    """The folder of the model at this path, which has slashes and is relative to the project."""
     path = posixpath.normpath(model) if model else ""
     if not path or path == "." or path.startswith("/") or "\0" in path:
         raise UsageError(
@@ -43,7 +43,7 @@ def folder_name(model: str) -> str:
             "give the path of the model relative to the project."
         )
     body = path.removesuffix(_SUFFIX)
-    # A file that is called `.onnx` has no stem that could stand for it.
+    # A file named `.onnx` has no stem that could stand for it.
     has_suffix = body != path and bool(posixpath.basename(body))
     parts = (path[: -len(_SUFFIX)] if has_suffix else path).split("/")
     name = _SLASH.join(map(_escaped, parts)) + ("" if has_suffix else _NO_SUFFIX)
@@ -56,7 +56,7 @@ def folder_name(model: str) -> str:
 
 
 def model_path(name: str) -> str | None:
-    """The path that a folder stands for; None where the name was too long, or is none of ours."""
+    """The path of the model of a folder; None if its name is a digest, or not a `folder_name`."""
     has_suffix = not name.endswith(_NO_SUFFIX)
     rest = name if has_suffix else name[: -len(_NO_SUFFIX)]
     found = bytearray()
@@ -79,12 +79,12 @@ def model_path(name: str) -> str | None:
 
 
 def is_safe_name(name: str) -> bool:
-    """Whether it is one that `folder_name` could have made: it stays inside of its folder."""
+    """Whether `folder_name` could have made this name, so that it stays in its folder."""
     return len(name) <= MAX_LENGTH and _SAFE.fullmatch(name) is not None
 
 
 def _escaped(part: str) -> str:
-    """A part of a path, without the sequences that mean something in a folder's name."""
+    """A part of a path, without the sequences that have a meaning in a folder's name."""
     text = ""
     for index, char in enumerate(part):
         is_edge = index in {0, len(part) - 1}

@@ -1,8 +1,8 @@
-"""Where results are written: files in one step, pipes and devices as they are, standard output.
+"""Writing results: to files in one step, to pipes and devices, to standard output.
 
-A file is written beside its place and then takes it, so that nobody finds half a result. A pipe or
-a device cannot be replaced: it is opened once, and written into. Files that are open already, such
-as /dev/stdout or the /dev/fd/63 of a shell, go on where they are.
+A file is written beside its place and then moved there, so that nobody finds half a result. A pipe
+or a device cannot be replaced: it is opened once and written to. Files that are open already, such
+as /dev/stdout or the /dev/fd/63 of a shell, are continued where they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Target: TypeAlias = str | os.PathLike[str]
 
 STDOUT = "-"
 _STDOUT_NUMBER = 1
-# Linux follows no more links than these.
+# The most links that Linux follows.
 _MOST_LINKS = 40
 _STDOUT_NAME = "standard output"
 _CLOSED = "it is closed"
@@ -35,11 +35,11 @@ _CLOSED = "it is closed"
 
 @contextmanager
 def written_text(target: Target) -> Iterator[TextIO]:
-    """A text that is written anew; OutputError where it cannot be. Half of it replaces no file."""
+    """A stream for a new text, of which half replaces no file; OutputError if that fails."""
     if is_stdout(target):
         with _naming(target):
             yield _open_stdout()
-            # What it does not take is said here, and not as the program ends.
+            # Flushed here, so that an error is reported here and not at the end of the program.
             sys.stdout.flush()
         return
     with written_bytes(target) as file:
@@ -50,7 +50,7 @@ def written_text(target: Target) -> Iterator[TextIO]:
             with suppress(OSError):
                 text.detach()
             raise
-        # The file is closed by who opened it.
+        # Whoever opened the file closes it.
         text.detach()
 
 
@@ -76,10 +76,11 @@ def written_bytes(target: Target) -> Iterator[BinaryIO]:
 
 
 def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) -> bool:
-    """Whether none of the targets, by their options, is standard output: a report can go there.
+    """Whether a report can go to standard output, because none of the targets does.
 
-    UsageError where several of them are, or are the same file, or one of the files that are read.
-    OutputError where one could not be written, before there is anything to write.
+    `targets` are named by their options. UsageError if two of them are standard output or the same
+    file, or if one is a file that is read. OutputError if one cannot be written, before there is
+    anything to write.
     """
     given = {option: target for option, target in targets.items() if target is not None}
     wanting = [option for option, target in given.items() if is_stdout(target)]
@@ -111,9 +112,9 @@ def check_outputs(targets: Mapping[str, Target | None], *inputs: Target | None) 
 
 
 def check_output(target: Target) -> None:
-    """Raise OutputError where nothing could be written, before there is anything to write.
+    """Raises OutputError if a target cannot be written, before there is anything to write.
 
-    A pipe is not opened: whoever reads it would take that for the whole result.
+    A pipe is not opened: its reader would take that for the whole result.
     """
     with _naming(target):
         if is_stdout(target):
@@ -143,12 +144,12 @@ def check_output(target: Target) -> None:
 
 
 def is_stdout(target: Target) -> bool:
-    """Whether it is standard output, by any of its names."""
+    """Whether the target is standard output, by any of its names."""
     return target == STDOUT or _number_of_open_file(target) == _STDOUT_NUMBER
 
 
 def has_folder(target: Target) -> bool:
-    """Whether it is a file, or will be one, beside which others can lie."""
+    """Whether the target is or will be a file, beside which others can lie."""
     if target == STDOUT or _number_of_open_file(target) is not None:
         return False
     path = Path(target)
@@ -156,12 +157,12 @@ def has_folder(target: Target) -> bool:
 
 
 def cannot_write(name: str, error: OSError) -> OutputError:
-    """What to say of a target, or of another file, that could not be written."""
+    """The error for a target, or another file, that cannot be written."""
     return OutputError(f"cannot write {printable(name)}: {error.strerror or error}.")
 
 
 def _takes_several(target: Target) -> bool:
-    """Whether it takes one result after another, such as /dev/null; a pipe ends with the first."""
+    """Whether the target takes several results, as /dev/null does; a pipe ends with the first."""
     if _number_of_open_file(target) is not None:
         return True
     try:
@@ -191,7 +192,7 @@ def _shown(target: Target) -> str:
 
 @contextmanager
 def _naming(target: Target) -> Iterator[None]:
-    """An error of the system as one that names the target."""
+    """Turns an error of the system into one that names the target."""
     try:
         yield
     except OSError as error:
@@ -204,7 +205,7 @@ def _naming(target: Target) -> Iterator[None]:
 
 
 def _open_stdout() -> TextIO:
-    # Python has none where it is closed.
+    # `sys.stdout` is None if standard output is closed.
     found: TextIO | None = sys.stdout
     if found is None:
         raise OSError(errno.EBADF, _CLOSED)
@@ -212,7 +213,7 @@ def _open_stdout() -> TextIO:
 
 
 def _number_of_open_file(target: Target) -> int | None:
-    """The number of an open file of this process, which such a path as /dev/fd/63 names."""
+    """The number of an open file of this process, from a path such as /dev/fd/63."""
     place = Path(target).absolute()
     own = {os.path.realpath("/dev/fd"), f"/proc/{os.getpid()}/fd"}
     for _ in range(_MOST_LINKS):
@@ -226,7 +227,7 @@ def _number_of_open_file(target: Target) -> int | None:
 
 
 def _is_file_or_missing(path: Path) -> bool:
-    """Whether there is a file, or could be one; OSError for a folder."""
+    """Whether there is a file or nothing yet; OSError for a folder."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -242,7 +243,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _can_be_replaced(place: Path) -> bool:
-    """Whether another file can take its place; OSError where it may not be written at all."""
+    """Whether another file can take its place; OSError if it cannot be written at all."""
     if not place.exists():
         return True
     _require_writable(place)
@@ -251,13 +252,13 @@ def _can_be_replaced(place: Path) -> bool:
 
 @contextmanager
 def _replaced(place: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the place at its end; of what does not come there nothing is left."""
+    """A new file that is moved to the place at the end; after an error nothing is left of it."""
     if not _can_be_replaced(place):
         try:
             with place.open("wb") as file:
                 yield file
         except BaseException:
-            # Half a result could be taken for a whole one.
+            # Half a result could be mistaken for a whole one.
             os.truncate(place, 0)
             raise
         return
@@ -275,7 +276,7 @@ def _replaced(place: Path) -> Iterator[BinaryIO]:
 
 
 def _temporary_beside(place: Path) -> Path:
-    # Without the name of the file: with more letters it could be too long.
+    # The name of the file is left out: with more letters it could be too long.
     return place.with_name(f".modelperf-{secrets.token_hex(4)}.tmp")
 
 
@@ -285,6 +286,6 @@ def _move(temporary: Path, place: Path) -> None:
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
-        # A file that a container mounts keeps its place, and takes other content alone.
+        # A file mounted into a container cannot be replaced; only its content can change.
         shutil.copyfile(temporary, place)
         temporary.unlink()

@@ -1,4 +1,4 @@
-"""Files that are read without waiting for anyone."""
+"""Reading files without waiting for other programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def require_file(path: Path) -> int:
-    """The size of a file; OSError where there is none, or something else.
+    """The size of a file; OSError if there is none, or if it is no regular file.
 
-    To open a pipe is to wait for its other end, which may never come, and it is read only once.
+    Opening a pipe waits for its other end, which may never come, and its content is read only once.
     """
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):

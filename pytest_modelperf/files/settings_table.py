@@ -13,13 +13,13 @@ from pytest_modelperf.text.units import format_bytes
 from pytest_modelperf.text.words import shown
 
 _TABLE = "modelperf"
-# Far more than anyone writes.
+# Far more than anybody writes.
 _MAX_TOML_BYTES = 16 << 20
 
 
 def read_table(pyproject: Path) -> Mapping[str, object] | None:
-    """What a file has as `[tool.modelperf]`; None without that table, or without the file."""
-    # Imported here: pytest has read the file already, and most runs do not ask for ours.
+    """The content of `[tool.modelperf]`; None without that table, or without the file."""
+    # Imported here: most pytest runs do not read this table.
     if sys.version_info >= (3, 11):
         import tomllib
     else:

@@ -1,7 +1,7 @@
-"""Files that are either as they were or as they shall be, whenever a writer is killed.
+"""Writing files so that each is the old or the new one, even if the writer is killed.
 
 A file is written beside its place, flushed to the disk, and renamed. Writers take turns by a lock
-that the kernel lets go when its holder dies.
+that the kernel releases when its holder dies.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _POLL_SECONDS = 0.01
 _READ_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{8}\.tmp", re.ASCII)
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-# Opening a pipe that somebody put in the place of a file must not wait for its other end.
+# Opening a pipe at the place of a file must not wait for its other end.
 _READ_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> bytes | None:
-    """The content of a regular file, None where there is none; BaselineError where it is not one.
+    """The content of a regular file; None if there is none. BaselineError if it is something else.
 
-    A link is refused: a baseline that comes with somebody's change must not show other files.
+    Links are refused: a baseline in somebody's pull request must not reveal other files.
     """
     name = printable(str(path))
     try:
@@ -54,8 +54,8 @@ def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> 
             raise BaselineError(f"{name} is not a file. {advice}")
         if found.st_size > most_bytes:
             raise BaselineError(
-                f"{name} has {format_bytes(found.st_size)}, of which no more than "
-                f"{format_bytes(most_bytes)} would be read. {advice}"
+                f"{name} has {format_bytes(found.st_size)}, and at most "
+                f"{format_bytes(most_bytes)} are read. {advice}"
             )
         parts = []
         while part := os.read(handle, _READ_BYTES):
@@ -68,7 +68,7 @@ def read_file(path: Path, most_bytes: int, advice: str = OF_BASELINE.broken) -> 
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put a file in its place, on the disk, in one step. Nothing is left of a failed attempt."""
+    """Writes a file to its place on the disk in one step; a failed attempt leaves nothing."""
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         handle = os.open(temporary, _NEW_FILE, 0o666)
@@ -88,7 +88,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk, where its file system can."""
+    """Flushes the names in a folder to the disk, if its file system can."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -100,14 +100,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a writer that was killed left of unfinished files; the lock must be held."""
+    """Removes unfinished files of a killed writer; the caller holds the lock."""
     for path in list(folder.iterdir()):
         if _TEMPORARY.fullmatch(path.name):
             path.unlink()
 
 
 def has_leftovers(root: Path, folder: Path) -> bool:
-    """Whether a lock or unfinished files are there: a writer is at work, or was killed at it."""
+    """Whether there is a lock or an unfinished file: of a writer at work, or of a killed one."""
     if (root / LOCK_NAME).exists():
         return True
     try:
@@ -118,10 +118,10 @@ def has_leftovers(root: Path, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Hold the lock of a folder; OutputError where another process does not let go of it.
+    """Holds the lock of a folder; OutputError if another process does not release it.
 
-    The lock file is removed at the end, so that nothing is left to be committed. Whoever waited
-    for it meanwhile finds that the name is gone, or another file's, and starts over.
+    The lock file is removed at the end, so that nobody commits it. A process that waited for it
+    then finds that the name is gone or belongs to another file, and starts over.
     """
     path = folder / LOCK_NAME
     give_up = time.monotonic() + seconds
@@ -157,7 +157,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether an open file is the one that has this name now."""
+    """Whether the open file still has this name."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -168,5 +168,5 @@ def _unreadable(name: str, error: OSError) -> BaselineError:
     reason = error.strerror or str(error)
     advice = "Make it a file that you may read."
     if isinstance(error, NotADirectoryError):
-        advice = "Give a folder that is one, or that is not there yet."
+        advice = "Give a folder, or a path where nothing is yet."
     return BaselineError(f"{name} cannot be read: {reason}. {advice}")

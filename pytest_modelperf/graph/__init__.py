@@ -1,1 +1,1 @@
-"""Reading an ONNX file without its weights, and binding its shapes."""
+"""Everything about an ONNX file: read without its weights, bound, twinned, rewritten."""

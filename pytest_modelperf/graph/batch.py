@@ -1,8 +1,8 @@
-"""Run a model at another batch size than the one written into it, or say what forbids it.
+"""Run a model at another batch size than the stored one, or say what prevents it.
 
-Old exporters fix the batch in the input and again in the target of every Reshape. Where such a
-target leads with the old batch and its data does too, it is made to follow; whatever else holds
-on to the old size is found by comparing the shapes of both sizes, and named.
+Old exporters fix the batch in the input and again in the target of every Reshape. If such a target
+and its data both start with the old batch, the target is changed. Every other node that keeps the
+old size is found by comparing the shapes at both sizes, and named.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> tuple[str, ...]:
-    """Make the Reshape targets of `proto` follow the new batch; the names of those changed."""
+    """Change the Reshape targets of `proto` to the new batch; returns the names of those nodes."""
     import numpy as np
 
     factor = _factor(before, bound)
@@ -45,7 +45,7 @@ def follow_batch(proto: onnx.ModelProto, before: Graph, bound: BoundInputs) -> t
 
 
 def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) -> None:
-    """Raise BindingError where the graph holds on to its own batch size."""
+    """Raise BindingError if the graph keeps its own batch size."""
     known = {t.name: t.shape for node in before.nodes for t in node.outputs if t is not None}
     known.update((tensor.name, tensor.shape) for tensor in before.inputs)
     for node in after.nodes:
@@ -67,9 +67,9 @@ def verify_rebound(before: Graph, after: Graph, bound: BoundInputs, model: str) 
 
 
 def find_misfits(graph: Graph) -> Iterator[str]:
-    """What an engine refuses, though shapes can be told: where a Reshape loses or adds elements.
+    """Describe each Reshape that would lose or add elements: an engine refuses it.
 
-    So it is where a size was written into the graph, and another is given.
+    This happens if a size is stored in the graph and another one is given.
     """
     wrong = [node for node in graph.nodes if not _keeps_elements(node)]
     if wrong:
@@ -84,7 +84,7 @@ def find_misfits(graph: Graph) -> Iterator[str]:
 
 
 def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
-    """The error that says what holds on to the model's own sizes."""
+    """The error that names what keeps the model's own sizes."""
     if bound.changed_inputs:
         name = bound.changed_inputs[0]
         return BindingError(
@@ -103,7 +103,7 @@ def _named(node: Node) -> str:
 
 
 def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
-    """The model's own leading size and the new one."""
+    """Returns the model's own leading size and the new one."""
     for tensor in before.inputs:
         shape = bound.shapes.get(tensor.name)
         if shape and tensor.shape and tensor.shape[0] is not None and tensor.shape[0] != shape[0]:
@@ -112,7 +112,7 @@ def _factor(before: Graph, bound: BoundInputs) -> tuple[int, int] | None:
 
 
 def _followed(node: Node, old: int, new: int) -> Sequence[int] | None:
-    """The target of a Reshape with its leading size scaled; None where it need not be."""
+    """The target of a Reshape with its leading size scaled; None if nothing has to change."""
     data = node.optional_input(0)
     if data is None or data.is_constant or not data.shape:
         return None
@@ -161,9 +161,9 @@ def _keeps_elements(node: Node) -> bool:
 
 
 def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
-    """Whether a Reshape of data that leads with the batch still leads with it.
+    """Whether the result of a Reshape still starts with the batch, as its data does.
 
-    Its -1 would else take the images up into their elements: the model would run, and mix them.
+    Otherwise its -1 would take in the batch: the model would run and mix the images.
     """
     data, result = node.optional_input(0), node.outputs[0] if node.outputs else None
     if node.op_type != "Reshape" or data is None or result is None:
@@ -175,7 +175,7 @@ def _keeps_leading(node: Node, before: Mapping[str, Shape | None]) -> bool:
 
 
 def _keeps_states(node: Node) -> bool:
-    """Whether the initial states of a recurrent operator have the batch of its data.
+    """Whether the initial states of a recurrent operator have the batch size of its data.
 
     onnx's inference does not compare them.
     """

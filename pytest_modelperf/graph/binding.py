@@ -23,9 +23,9 @@ from pytest_modelperf.text.words import shorten_list
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
 
-# The largest input that is believed: 2**40 elements are 4 TiB of float32.
+# The largest accepted input: 2**40 elements are 4 TiB of float32.
 MAX_ELEMENTS = 2**40
-# Of names that there are, a message tells so many.
+# A message lists at most this many of the existing names.
 _MOST_NAMED = 10
 
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b", "none"})
@@ -38,7 +38,7 @@ _SHORT_DTYPES: Mapping[str, str] = {
     "str": "string",
 }
 _DTYPES = frozenset(BITS) | {"string"}
-# Longer numbers are no sizes, and Python refuses to convert the longest.
+# Longer numbers cannot be sizes, and Python refuses to convert very long ones.
 _SIZE = re.compile(r"[0-9]{1,18}")
 _INPUT = re.compile(
     r"(?P<name>.+?):(?P<dtype>[a-z][a-z0-9]*):(?P<shape>(?:\d{1,18}(?:x\d{1,18})*)?)(?::(?P<value>.*))?",
@@ -47,7 +47,7 @@ _INPUT = re.compile(
 
 
 class DeclaredInput(Struct, frozen=True):
-    """An input as the model declares it; `dims` is None where not even the rank is said."""
+    """An input as the model declares it; `dims` is None if not even the rank is declared."""
 
     name: str
     dtype: str | None
@@ -55,7 +55,7 @@ class DeclaredInput(Struct, frozen=True):
 
 
 class InputSpec(Struct, frozen=True):
-    """A whole input as the user gives it: one value fills it, several are its elements."""
+    """An input that the user gives: a single value fills it, several values are its elements."""
 
     name: str
     dtype: str
@@ -64,7 +64,7 @@ class InputSpec(Struct, frozen=True):
 
 
 class Binding(Struct, frozen=True):
-    """What the user says of a model's dimensions; a batch size of None leaves it to the model."""
+    """The dimensions that the user gives; a batch size of None means the model's own."""
 
     batch_size: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Binding(Struct, frozen=True):
 class BoundInputs(Struct, frozen=True):
     """Every input with its shape.
 
-    `rebound` says that a dimension which the model fixes was given another value: whatever
-    else the model declares of its shapes is then no longer to be believed. `changed_inputs` are
-    those where it is not the batch that was changed.
+    `rebound`: a dimension that the model fixes was given another value, so the other shapes that
+    the model declares are no longer valid. `changed_inputs` are the inputs whose changed dimension
+    is not the batch.
     """
 
     batch_size: int
@@ -88,7 +88,7 @@ class BoundInputs(Struct, frozen=True):
 
 
 class BatchDim(Struct, frozen=True):
-    """Where the batch stands in the inputs, as (input, axis), and its fixed size if it has one."""
+    """The batch axes of the inputs, as (input, axis), and the fixed batch size if there is one."""
 
     name: str | None
     places: tuple[tuple[str, int], ...]
@@ -135,7 +135,7 @@ def parse_dim(text: str) -> tuple[str, int]:
 
 
 def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
-    """What `--dim` can give a size to."""
+    """The dimensions that `--dim` can set."""
     return frozenset(
         name
         for declared in inputs
@@ -145,7 +145,7 @@ def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
 
 
 def find_batch(inputs: Sequence[DeclaredInput]) -> BatchDim | None:
-    """The batch dimension: a name that the inputs share, else the leading size that they share."""
+    """The batch dimension: a name that all inputs share, or else their common leading size."""
     shaped = [i for i in inputs if i.dims]
     if not shaped:
         return None
@@ -176,7 +176,7 @@ def _batch_name(shaped: Sequence[DeclaredInput]) -> str | None:
     by_name = [d for d in [*shared, *leading] if d.lower() in _BATCH_NAMES]
     if by_name:
         return by_name[0]
-    # Without a telling name the batch must lead: a shared "seq" on axis 1 is not a batch.
+    # A name that does not say batch must be on axis 0: a shared "seq" on axis 1 is no batch.
     if leading:
         return max(leading, key=lambda d: (seen[d], -leading.index(d)))
     return None
@@ -247,7 +247,7 @@ class _Binder:
                 )
 
     def sizes_from_specs(self) -> None:
-        """Named dimensions take their sizes from inputs that are given whole."""
+        """Set named dimensions from the shapes of the given inputs."""
         for declared in self.inputs:
             spec = self.specs.get(declared.name)
             if spec is None:
@@ -255,7 +255,7 @@ class _Binder:
             if declared.dtype is not None and spec.dtype != declared.dtype:
                 raise BindingError(
                     f"the input {printable(declared.name)!r} of {self.model} is {declared.dtype}, "
-                    f"not {spec.dtype}: give it as that."
+                    f"not {spec.dtype}: give it with that type."
                 )
             if declared.dims is None:
                 continue
@@ -278,7 +278,7 @@ class _Binder:
                     )
 
     def change(self, declared: DeclaredInput, axis: int, *, is_other: bool) -> None:
-        """Note that a fixed dimension is given, and whether as another size than its own."""
+        """Record that a fixed dimension was given, and whether with another size."""
         self.rebound |= is_other
         is_batch = self.batch is not None and (declared.name, axis) in self.batch.places
         if is_other and not is_batch:
@@ -306,7 +306,7 @@ class _Binder:
             self.sizes[batch.name] = self.batch_size
 
     def given_batch(self, batch: BatchDim) -> int | None:
-        """The batch size that follows from `--dim` or from a whole input."""
+        """The batch size that follows from `--dim` or from a given input."""
         if batch.name is not None and batch.name in self.sizes:
             return self.sizes[batch.name]
         sizes = {
@@ -385,7 +385,7 @@ class _Binder:
 
 
 def _dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
-    """How `--dim` calls a dimension; a nameless one is called by its place, `x.1`."""
+    """The name of a dimension for `--dim`; one without a name is called by its position, `x.1`."""
     if isinstance(dim, int):
         return None
     return dim if dim is not None else f"{declared.name}.{axis}"

@@ -1,7 +1,7 @@
 """From a protobuf graph with bound inputs to the records of `structure`.
 
-One walk in execution order, so that what is found out about a node reaches those behind it.
-What depends on constants alone is folded away, as every engine does when it loads a model.
+One walk in execution order, so that each node benefits from what is known of earlier nodes. Nodes
+that depend on constants alone are folded, as every engine does when it loads a model.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
-    Block,
     Call,
+    ParsedGraph,
     constant_tensor,
     read_type,
 )
@@ -29,7 +29,7 @@ from pytest_modelperf.graph.model_file import (
     check_dims,
     dtype_name,
 )
-from pytest_modelperf.graph.observation import Observation, Place
+from pytest_modelperf.graph.observation import NodePlace, Observation
 from pytest_modelperf.graph.parameters import count_params, find_zero_point
 from pytest_modelperf.graph.resolve import Resolver, refined
 from pytest_modelperf.graph.scope import Scope
@@ -51,21 +51,21 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# Operators whose result differs from run to run: no engine folds them, whatever they take.
+# Operators whose result differs from run to run: no engine folds them, even on constants.
 _RANDOM = frozenset({
     "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike",
 })  # fmt: skip
 
-# Constants whose values shapes and counters ask for: integers, and small vectors of any type.
+# Constants whose values are kept for shapes and counters: integers, and small vectors of any type.
 _VALUE_DTYPES = frozenset({"int64", "int32", "bool"})
 _SMALL = 8
 
 
 class BuiltGraph(Struct, frozen=True):
-    """The graph, all of its tensors by name, constants included, and where its weights are.
+    """The graph, all of its tensors by name, constants included, and its stored weights.
 
-    `stored` has, for each weight that is stored, the protobuf that says where its bytes lie.
+    `stored` maps each stored weight to the protobuf message that locates its bytes.
     """
 
     graph: Graph
@@ -74,10 +74,10 @@ class BuiltGraph(Struct, frozen=True):
 
 
 class TypeSources(Struct, frozen=True):
-    """Where types come from: onnx's inference over the whole graph, and the model's own word.
+    """The sources of types: onnx's inference over the whole graph, and the model's declarations.
 
-    Where `declared` is None the model's word is not to be taken, in bodies neither. `values` are
-    those of inputs that the user gave.
+    If `declared` is None, the model's declarations are ignored, in bodies too. `values` are the
+    values of inputs that the user gave.
     """
 
     inferred: Mapping[str, TypeProto]
@@ -87,12 +87,12 @@ class TypeSources(Struct, frozen=True):
 
 def build_graph(
     file: ModelFile,
-    block: Block,
+    block: ParsedGraph,
     types: TypeSources,
     resolver: Resolver,
     observation: Observation | None = None,
 ) -> BuiltGraph:
-    """The records of a model whose inputs are bound; `observation` is what a run of it saw."""
+    """The records of a model whose inputs are bound; `observation` comes from a run of it."""
     builder = _Builder(
         file, resolver, observation or Observation(), trusts_bodies=types.declared is not None
     )
@@ -136,8 +136,8 @@ class _Weights(Struct):
         }
 
     def count_uses(self, node: Node, *, runs: bool) -> None:
-        """Note what a node does with its constants; one that does not run is folded."""
-        # What folding makes of a weight has another type; there, only the dequantizer decides
+        """Record what a node does with its constants; a folded node does not run."""
+        # Folding changes the type of a weight. For a folded node, only the dequantizer decides
         # whether integers are parameters.
         decides = runs or node.op_type == "DequantizeLinear"
         for index, tensor in enumerate(node.inputs):
@@ -178,7 +178,7 @@ class _Builder:
         self.weights = _Weights()
         self.nodes_left = MAX_NODES
 
-    def build(self, block: Block, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
+    def build(self, block: ParsedGraph, scope: Scope, given: Sequence[Tensor] = ()) -> Graph:
         """The records of `block`; `given` are the types of a body's inputs."""
         proto = block.proto
         for initializer in proto.initializer:
@@ -204,13 +204,13 @@ class _Builder:
         tensor = scope.find(name)
         if tensor is None:
             raise ModelError(
-                f"{self.file.name} gives out the tensor {printable(name)!r}, but nothing makes "
+                f"{self.file.name} has the output {printable(name)!r}, but nothing makes "
                 "it. The file is damaged: export the model again."
             )
         self.weights.used.update(tensor.weights)
         return tensor
 
-    # -- weights: those of a body are named by the path to it
+    # -- weights: the name of a weight in a body starts with the path to the body
 
     def add_weight(self, scope: Scope, name: str, tensor: TensorProto, origin: str) -> None:
         dtype = dtype_name(tensor.data_type) or ""
@@ -262,7 +262,7 @@ class _Builder:
     # -- nodes
 
     def add_node(self, scope: Scope, call: Call) -> Node | None:
-        """The node's record; None where it is folded away into a constant."""
+        """The node's record; None if it is folded into a constant."""
         if call.op_type == "Constant" and not call.domain:
             self.add_constant(scope, call)
             return None
@@ -298,7 +298,7 @@ class _Builder:
     def observed(
         self, scope: Scope, call: Call, outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...]:
-        """`outputs` with what a run saw where nothing else tells their shapes."""
+        """`outputs`, with unknown shapes taken from a run."""
         seen = self.observation.nodes.get(_place(scope, call))
         if seen is None:
             return outputs
@@ -319,7 +319,7 @@ class _Builder:
         return tensor
 
     def folded_outputs(self, scope: Scope, node: Node) -> tuple[Tensor | None, ...]:
-        """What a node of constants makes is constant, and a weight where it comes from nothing."""
+        """The constant outputs of a folded node; they are weights if the node has no inputs."""
         found = self.weights.found
         sources = tuple(dict.fromkeys(n for t in node.inputs if t is not None for n in t.weights))
         derived = node.op_type == "DequantizeLinear" or any(
@@ -361,13 +361,18 @@ class _Builder:
             body = self.body(scope, node, (*place, "body"), bodies["body"], scanned.given)
             return replace(node, bodies={"body": body}, trips=self.trips(place, scanned.trips))
         built = {n: self.body(scope, node, (*place, n), b) for n, b in bodies.items()}
-        # FlexAttention applies each body to all scores at once. A SequenceMap runs as often as
-        # its sequence is long, a custom operator as it likes.
+        # FlexAttention applies each body to all scores at once. A SequenceMap runs its body once
+        # for each element of the sequence; for a custom operator the number is unknown.
         once = node.qualified_op == "ai.onnx.preview::FlexAttention"
         return replace(node, bodies=built, trips=self.trips(place, 1 if once else None))
 
     def body(
-        self, scope: Scope, node: Node, place: Place, block: Block, given: Sequence[Tensor] = ()
+        self,
+        scope: Scope,
+        node: Node,
+        place: NodePlace,
+        block: ParsedGraph,
+        given: Sequence[Tensor] = (),
     ) -> Graph:
         path = f"{scope.path}{node.name or node.id}/{place[-1]}/"
         inner = Scope(scope, path, scope.opset, place)
@@ -382,18 +387,18 @@ class _Builder:
         trips = self.trips(place, self.loop_trips(scope, call))
         given = control_flow.loop_inputs(node)
         body = self.body(scope, node, inside, block, given)
-        # A value that a trip changes the shape of has no one shape: know only what stays.
+        # If a trip changes the shape of a value, only the unchanged dimensions are known.
         stable = control_flow.stable_inputs(given, body.outputs)
         if trips != 1 and any(a.shape != b.shape for a, b in zip(given, stable, strict=False)):
             body = self.body(scope, node, inside, block, stable)
         return replace(node, bodies={"body": body}, trips=trips)
 
-    def trips(self, place: Place, stated: int | None) -> int | None:
-        """How often a body runs: what the graph says, else what a run saw."""
+    def trips(self, place: NodePlace, stated: int | None) -> int | None:
+        """How often a body runs, from the graph or else from an observed run."""
         return self.observation.trips.get(place) if stated is None else stated
 
     def loop_trips(self, scope: Scope, call: Call) -> int | None:
-        """How often a Loop runs: its trip count, unless a condition may end it before."""
+        """How often a Loop runs: its trip count, unless a condition may end it earlier."""
         limit = scope.value_of(call.inputs[0]) if call.inputs[0] else None
         start = call.inputs[1] if len(call.inputs) > 1 else ""
         condition = scope.value_of(start) if start else None
@@ -410,12 +415,12 @@ class _Builder:
         return prod(tensor.dims) == 1 and bool(self.file.read_tensor(tensor).reshape(-1)[0])
 
 
-def _place(scope: Scope, call: Call) -> Place:
+def _place(scope: Scope, call: Call) -> NodePlace:
     return (*scope.place, next((name for name in call.outputs if name), call.proto.name))
 
 
 def _add_inputs(proto: GraphProto, scope: Scope, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The inputs that no initializer fills, with what the caller of a body knows of them."""
+    """Add the inputs that no initializer fills; `given` has the types that a caller knows."""
     inputs = []
     for index, info in enumerate(proto.input):
         if info.name in scope.tensors:

@@ -1,4 +1,4 @@
-"""Whether random values decide how much a graph computes: two runs of it may differ then."""
+"""Whether random values decide how much a graph computes. Then two runs may differ."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _RANDOM = frozenset(
         *("RandomUniform", "RandomUniformLike"),
     }
 )
-# These decide by the values of their inputs how large their outputs are.
+# The values of their inputs decide how large their outputs are.
 _SIZED_BY_VALUES = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def find_chance(graph: Graph) -> str | None:
     """The operator whose random values decide a shape, a branch or a trip count: `RandomUniform`.
 
-    None where there is none. What an operator makes of random values counts as random.
+    None if there is none. Values computed from random values count as random.
     """
     return _find(graph, {})
 
 
 def _find(graph: Graph, random: dict[str, str]) -> str | None:
-    """As above; `random` has the source of each random tensor that is known so far, by name."""
+    """Like `find_chance`; `random` maps each random tensor found so far to its source."""
     for node in graph.nodes:
         source = _source(node.inputs, random)
         if node.op_type in _RANDOM:
@@ -50,7 +50,7 @@ def _find(graph: Graph, random: dict[str, str]) -> str | None:
 
 
 def _deciding_source(node: Node, random: dict[str, str]) -> str | None:
-    """The random values by which a node decides how much is computed."""
+    """The operator whose random values decide how much this node computes; None if none do."""
     if node.op_type == "If":
         return _source(node.inputs[:1], random) if len(node.bodies) > 1 else None
     if node.op_type == "Loop":

@@ -1,8 +1,8 @@
 """The shape rules of the operators that ONNX Runtime adds and onnx knows nothing of.
 
-Onnx's shape inference stops at them. The rules follow ONNX Runtime's operator documentation
-(https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md) and, where that is
-silent, what its kernels return.
+onnx's shape inference stops at these operators. The rules follow ONNX Runtime's operator
+documentation (https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md) and
+otherwise what its kernels return.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What control flow does to shapes: inputs of bodies, trip counts, stacked and merged outputs."""
+"""Shapes of control flow: inputs of bodies, trip counts, stacked and merged outputs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import AttributeProto, TensorProto
 
-from pytest_modelperf.graph.convert import Block, Call
+from pytest_modelperf.graph.convert import Call, ParsedGraph
 from pytest_modelperf.graph.shape_rule import OutputType
 from pytest_modelperf.graph.structure import Node, Shape, Tensor
 
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 _UNNAMED = Tensor("")
-# What a Loop gives its body before the carried values: the iteration and the condition.
+# The inputs of a Loop body before the carried values: the iteration and the condition.
 _LOOP_HEAD = (Tensor("", "int64", ()), Tensor("", "bool", ()))
 
 
 class ScanInputs(Struct, frozen=True):
-    """What the body of a Scan gets, and how often it runs."""
+    """The inputs of a Scan body, and how often it runs."""
 
     given: tuple[Tensor, ...]
     trips: int | None
@@ -32,7 +32,7 @@ def loop_inputs(node: Node) -> tuple[Tensor, ...]:
 
 
 def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`given` with only the dimensions that a trip, which makes `body`, leaves as they are."""
+    """`given` with only the dimensions that a trip of `body` leaves unchanged."""
     carried = given[len(_LOOP_HEAD) :]
     after = body[1 : 1 + len(carried)]
     stable = [
@@ -43,7 +43,7 @@ def stable_inputs(given: Sequence[Tensor], body: Sequence[Tensor]) -> tuple[Tens
 
 
 def scan_inputs(node: Node) -> ScanInputs:
-    """States as they are, scanned inputs without the axis that is scanned."""
+    """The inputs of a Scan body: states unchanged, scanned inputs without the scanned axis."""
     count = node.attr_int("num_scan_inputs", 0)
     axes = node.attr_ints("scan_input_axes")
     first = len(node.inputs) - count
@@ -65,8 +65,8 @@ def scan_inputs(node: Node) -> ScanInputs:
     return ScanInputs(tuple(given), trips)
 
 
-def condition_stays(body: Block, is_true: Callable[[TensorProto], bool]) -> bool:
-    """Whether a Loop's body hands its condition on unchanged, or sets it to true.
+def condition_stays(body: ParsedGraph, is_true: Callable[[TensorProto], bool]) -> bool:
+    """Whether a Loop's body returns its condition unchanged, or sets it to true.
 
     `is_true` reads a stored constant.
     """
@@ -94,7 +94,7 @@ def _constant_value(call: Call) -> TensorProto | None:
 
 
 def output_types(node: Node) -> Sequence[OutputType | None]:
-    """The outputs of a node with bodies, as far as the bodies' outputs tell them."""
+    """The outputs of a node with bodies, as far as they follow from the bodies' outputs."""
     bodies = tuple(node.bodies.values())
     if not bodies:
         return ()
@@ -116,7 +116,7 @@ def output_types(node: Node) -> Sequence[OutputType | None]:
 
 
 def _from_outside(tensor: Tensor | None) -> Tensor:
-    """What a body knows of a value that is given to it: its type, but no constant value."""
+    """A value as the body that receives it sees it: with its type, but without a constant value."""
     return _UNNAMED if tensor is None else Tensor("", tensor.dtype, tensor.shape)
 
 

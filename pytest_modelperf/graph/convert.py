@@ -1,4 +1,4 @@
-"""From onnx's protobuf messages to plain values: calls, attributes, types.
+"""Protobuf messages of onnx as plain values: calls, attributes, types.
 
 Reading a field of a message costs as much as a dozen Python operations, so each is read once.
 """
@@ -27,7 +27,7 @@ MAX_NODES = 200_000
 
 
 class Call(Struct, frozen=True, eq=False):
-    """One NodeProto, read: names instead of tensors, attributes apart from bodies.
+    """A NodeProto as plain values: names of tensors, attributes, and bodies.
 
     `kinds` has the type of every attribute, tensors and bodies included.
     """
@@ -39,16 +39,16 @@ class Call(Struct, frozen=True, eq=False):
     outputs: tuple[str, ...]
     kinds: Mapping[str, int]
     attributes: Mapping[str, Attribute]
-    bodies: Mapping[str, Block]
+    bodies: Mapping[str, ParsedGraph]
 
 
-class Block(Struct, frozen=True, eq=False):
+class ParsedGraph(Struct, frozen=True, eq=False):
     """A graph, or the body of a control flow operator, with its nodes read."""
 
     proto: GraphProto
     calls: tuple[Call, ...]
 
-    def walk(self) -> Iterator[Block]:
+    def walk(self) -> Iterator[ParsedGraph]:
         """The block itself and all bodies in it."""
         yield self
         for call in self.calls:
@@ -56,13 +56,13 @@ class Block(Struct, frozen=True, eq=False):
                 yield from body.walk()
 
 
-def read_block(graph: GraphProto, model: str) -> Block:
+def read_graph(graph: GraphProto, model: str) -> ParsedGraph:
     """The nodes of a graph and of all bodies in it."""
-    return Block(graph, read_calls(graph.node, model))
+    return ParsedGraph(graph, read_calls(graph.node, model))
 
 
 def read_calls(nodes: Sequence[NodeProto], model: str, depth: int = 0) -> tuple[Call, ...]:
-    # Said before they are read, which takes a kilobyte for each.
+    # Checked before the nodes are read, because each takes a kilobyte.
     if len(nodes) > MAX_NODES:
         raise ModelError(
             f"{model} has {len(nodes):,} nodes in a graph; {MAX_NODES:,} is the limit."
@@ -78,7 +78,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
     check_text(model, node.name, op_type, domain, *inputs, *outputs)
     kinds: Mapping[str, int] = _NOTHING
     plain: Mapping[str, Attribute] = _NOTHING
-    bodies: Mapping[str, Block] = _NOTHING
+    bodies: Mapping[str, ParsedGraph] = _NOTHING
     attributes = node.attribute
     if attributes:
         kinds = {a.name: a.type for a in attributes}
@@ -92,7 +92,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
         # Graphs, like tensors, have no plain value.
         if len(plain) < len(kinds):
             bodies = {
-                a.name: Block(a.g, read_calls(a.g.node, model, depth + 1))
+                a.name: ParsedGraph(a.g, read_calls(a.g.node, model, depth + 1))
                 for a in attributes
                 if a.type == AttributeProto.GRAPH
             }
@@ -101,7 +101,7 @@ def _read_call(node: NodeProto, model: str, depth: int) -> Call:
 
 
 def check_text(model: str, *names: object) -> None:
-    """Raise ModelError where a name is no text: protobuf hands such a one out as bytes."""
+    """Raise ModelError if a name is not text: protobuf returns such a name as bytes."""
     for name in names:
         if not isinstance(name, str):
             raise ModelError(
@@ -131,7 +131,7 @@ _READERS: Mapping[int, Callable[[AttributeProto], Attribute]] = {
 
 
 def read_type(proto: TypeProto | None) -> OutputType:
-    """The dtype and shape in a type; both unknown for one that is no tensor's."""
+    """The dtype and shape in a type; both are unknown if it is not the type of a tensor."""
     if proto is None or not proto.HasField("tensor_type"):
         return UNKNOWN_TYPE
     tensor = proto.tensor_type
@@ -141,8 +141,7 @@ def read_type(proto: TypeProto | None) -> OutputType:
     shape: Shape = tuple([dim.dim_value for dim in tensor.shape.dim])
     if all(size > 0 for size in shape if size is not None):
         return OutputType(dtype, shape)
-    # 0 is also what an unset size reads as. And a negative size is one that onnx's inference
-    # computed wrongly: it does not check for overflow.
+    # An unset size reads as 0, too. A negative size comes from an overflow in onnx's inference.
     return OutputType(
         dtype,
         tuple(
@@ -156,7 +155,7 @@ UNKNOWN_TYPE = OutputType(None, None)
 
 
 def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
-    """A Constant's value_int, value_floats and so on as the tensor that it means."""
+    """The tensor that a Constant's value_int, value_floats and so on describe."""
     value = attribute_value(attribute)
     kinds = {"int": TensorProto.INT64, "float": TensorProto.FLOAT, "string": TensorProto.STRING}
     kind = kinds.get(attribute.name.removeprefix("value_").removesuffix("s"))
@@ -167,5 +166,5 @@ def constant_tensor(attribute: AttributeProto) -> TensorProto | None:
     try:
         return helper.make_tensor("", kind, shape, values)
     except (TypeError, ValueError):
-        # A value of another type than the attribute's name says.
+        # The value has another type than the name of the attribute implies.
         return None

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 
 from pytest_modelperf.graph.structure import Graph, Node, Tensor
 
-# How much these compute, or how long it takes, follows from values.
+# Values decide how much these compute, or how long it takes.
 _BY_VALUE = frozenset(
     {"Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "TopK", "Unique"}
 )
 # These read memory in the order of their second input.
 _BY_INDEX = frozenset({"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"})
-# These give the shape of their input, whatever its values are.
+# These return the shape of their input, which does not depend on its values.
 _OF_SHAPE = frozenset({"Shape", "Size"})
 
 
 def find_data_dependence(graph: Graph) -> str | None:
-    """The operator whose work depends on data, if there is one: `TopK`.
+    """The operator whose work depends on data: `TopK`.
 
-    An index that is an input of the model, a constant, or made of shapes is not data: two models
-    that differ by their weights alone compute the same one.
+    None if there is none. An index that is an input of the model, a constant, or computed from
+    shapes is not data: it is the same in two models that differ only in their weights.
     """
     producers = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
     for node in graph.nodes:
@@ -37,7 +37,7 @@ def find_data_dependence(graph: Graph) -> str | None:
 
 
 def _follows_from_floats(index: Tensor, producers: Mapping[str, Node]) -> bool:
-    """Whether any number with a fraction takes part in an index."""
+    """Whether an index is computed from floats."""
     seen: set[str] = set()
     waiting = [index]
     while waiting:

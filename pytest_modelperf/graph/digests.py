@@ -15,11 +15,11 @@ from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# Takes the name of a step that lasts.
+# A function that is told the name of a long step.
 Tell: TypeAlias = Callable[[str], None]
 Clock: TypeAlias = Callable[[], float]
 
-# A step that is over sooner is not worth a word.
+# A shorter step is not shown.
 _QUIET_SECONDS = 1.0
 # Large enough that calls cost nothing, and small enough to stay in the cache of a core.
 _PIECE_BYTES = 1 << 18
@@ -31,7 +31,7 @@ _known: dict[tuple[SeenFile, str], bytes] = {}
 def digest_model(
     graph: SeenFile, beside: Mapping[str, SeenFile], tell: Tell, clock: Clock = time.monotonic
 ) -> str:
-    """64 hexadecimal digits, which differ wherever a byte of these files differs.
+    """The digest as 64 hexadecimal digits, which change with any byte of these files.
 
     A model in one file has the SHA-256 of that file. Otherwise it is the BLAKE3 of one entry for
     each file, in the order of their names: the length of its name, its name as the graph has it,
@@ -50,7 +50,7 @@ def digest_model(
 
 
 class _Progress(Struct):
-    """Tells a step once, when it has lasted for a while."""
+    """Reports a step once, when it has taken a while."""
 
     step: str
     tell: Tell
@@ -65,18 +65,18 @@ class _Progress(Struct):
 
 
 def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
-    """The digest of a whole file, read once in a process as long as the file stays the same."""
+    """The digest of a whole file; a process reads a file once while it stays the same."""
     key = seen, algorithm
     if key in _known:
         seen.require_unchanged()
         return _known[key]
-    # One thread: more would take cores from a measurement that runs beside.
+    # One thread: more would take cores from a measurement that runs at the same time.
     digest = hashlib.sha256() if algorithm == "sha256" else blake3()
     piece = memoryview(bytearray(_PIECE_BYTES))
     try:
         with seen.open() as file:
-            # Read, not mapped: mapped pages count as memory of this process, and to touch one of
-            # a file that was cut off ends it.
+            # Read, not mapped: mapped pages count as memory of this process, and touching a page of
+            # a truncated file ends the process.
             while count := file.readinto(piece):
                 digest.update(piece[:count])
                 progress.update()

@@ -1,4 +1,4 @@
-"""The values of small constants that shapes depend on, computed as the model would compute them."""
+"""Compute small constants that shapes depend on, with the same results as the model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_modelperf.graph.convert import Call
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Tensor, Value
 
-# Larger values than this are no shapes.
+# Larger values are not shapes.
 MAX_ELEMENTS = 8192
 
-# What shape computations are made of: cheap, and none makes more than it takes without
-# the shape of its output being known before.
+# The operators of shape computations. They are cheap, and the size of a larger output is always
+# known beforehand.
 FOLDABLE = frozenset({
     "Abs", "Add", "And", "Cast", "Ceil", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div",
     "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater",
@@ -28,7 +28,7 @@ FOLDABLE = frozenset({
 
 
 def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[Value, ...] | None:
-    """The outputs of `node` on these inputs; None where they cannot be computed."""
+    """The outputs of `node` on these inputs; None if they cannot be computed."""
     # Imported late: most models need no folding, and this takes as long as onnx itself.
     import numpy as np
     from onnx.reference import ReferenceEvaluator
@@ -47,7 +47,7 @@ def fold(node: NodeProto, inputs: Sequence[Value | None], opset: int) -> tuple[V
 
 
 def shape_value(call: Call, tensor: Tensor | None) -> Value | None:
-    """What Shape or Size gives for a tensor; None where its shape is not known well enough."""
+    """The result of Shape or Size for a tensor; None if too little of its shape is known."""
     import numpy as np
 
     if tensor is None or tensor.shape is None:

@@ -1,22 +1,22 @@
-"""The graph that an engine made of a model, read from the ONNX file that it saves it as."""
+"""The plan of an engine, read from the ONNX file of its optimized graph."""
 
 from __future__ import annotations
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
-from pytest_modelperf.graph.convert import Block, read_block
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.structure import Plan, PlanNode
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.text.escaping import printable
 
 
-def read_plan(data: bytes) -> Plan:
-    """The plan in the bytes of an ONNX file; the data of its weights need not be there."""
+def read_plan(data: bytes) -> PlanGraph:
+    """The plan in the bytes of an ONNX file; the data of its weights may be missing."""
     file = open_model(data)
-    return _plan(read_block(file.proto.graph, "the plan of the engine"))
+    return _plan(read_graph(file.proto.graph, "the plan of the engine"))
 
 
-def _plan(block: Block) -> Plan:
+def _plan(block: ParsedGraph) -> PlanGraph:
     graph = block.proto
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -29,14 +29,14 @@ def _plan(block: Block) -> Plan:
         nodes.append(
             PlanNode(call.proto.name, call.op_type, call.domain, call.inputs, call.outputs, bodies)
         )
-    return Plan(tuple(nodes), frozenset(constants))
+    return PlanGraph(tuple(nodes), frozenset(constants))
 
 
 def find_plan_difference(first: bytes, second: bytes) -> str | None:
-    """Where two plans of an engine part: `step 17 is a Conv here and a FusedConv there`.
+    """The first difference of two plans: `step 17 is a Conv here and a FusedConv there`.
 
-    None where both have the same kernels, in the same order, on tensors of the same types and
-    shapes. Weights may have other values, and an engine numbers its own tensors as it likes.
+    None if both have the same kernels, in the same order, on tensors of the same types and shapes.
+    Values of weights and the names that an engine gives to tensors may differ.
     """
     here, there = (_Steps(open_model(data).proto.graph) for data in (first, second))
     for number, (one, other) in enumerate(zip(here.graph.node, there.graph.node, strict=False), 1):
@@ -54,7 +54,7 @@ def _op(node: NodeProto) -> str:
 
 
 class _Steps:
-    """The steps of a plan, its tensors told apart by where they first appear."""
+    """The steps of a plan; its tensors are numbered by their first appearance."""
 
     def __init__(self, graph: GraphProto, outer: _Steps | None = None) -> None:
         self.graph = graph
@@ -69,7 +69,7 @@ class _Steps:
         }
 
     def describe(self, node: NodeProto) -> object:
-        """What a step does, in terms that another plan of the same kind shares."""
+        """A description of a step that is equal in another plan if the step is the same."""
         return (
             node.domain,
             tuple(map(self._describe_tensor, node.input)),

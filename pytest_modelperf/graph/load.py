@@ -1,4 +1,4 @@
-"""One model, its dimensions bound and its shapes known: what every profile starts from."""
+"""Load a model with bound dimensions and known shapes, as every profile needs it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import (
     bind_inputs,
 )
 from pytest_modelperf.graph.build import BuiltGraph, TypeSources, build_graph
-from pytest_modelperf.graph.convert import Block, read_block
+from pytest_modelperf.graph.convert import ParsedGraph, read_graph
 from pytest_modelperf.graph.folding import MAX_ELEMENTS
 from pytest_modelperf.graph.model_file import ModelFile, dtype_name
 from pytest_modelperf.graph.observation import Observation
@@ -40,7 +40,7 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# Types that numpy has itself; shapes, conditions and counts come in these.
+# numpy's own types: shapes, conditions and counts have these.
 _NUMPY_DTYPES = frozenset({
     "bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
     "uint16", "uint32", "uint64",
@@ -50,9 +50,9 @@ _NUMPY_DTYPES = frozenset({
 class BoundModel(Struct, frozen=True, eq=False):
     """A model at one set of dimensions.
 
-    `proto` is the model as it has to run at these dimensions, its weights still in the file.
-    `rewritten` names the nodes that had to be changed for another batch size than the model's
-    own. `notes` say what is to be known of its shapes.
+    `proto` is the model as it has to run at these dimensions; its weights stay in the file.
+    `rewritten` names the nodes that had to be changed for another batch size than the model's own.
+    `notes` are remarks on its shapes.
     """
 
     file: ModelFile
@@ -93,8 +93,8 @@ def load_model(
 ) -> BoundModel:
     """The model in `file` with every input bound as `binding` says.
 
-    `shape_rules` are those of plugins, by `domain::Op`; they go before ours. `observation` is
-    what a run of this very model saw.
+    `shape_rules` are the rules of plugins, by `domain::Op`; they take precedence. `observation`
+    comes from a run of the same model.
     """
     binding = binding or Binding()
     rules = shape_rules or {}
@@ -112,7 +112,7 @@ def load_model(
     if bound.rebound:
         before = build(proto, block, None).graph
         rewritten = follow_batch(proto, before, bound)
-        block = read_block(proto.graph, file.name)
+        block = read_graph(proto.graph, file.name)
     _bind(proto.graph, bound)
     try:
         built = build(proto, block, declared)
@@ -123,7 +123,7 @@ def load_model(
     if before is not None:
         verify_rebound(before, built.graph, bound, file.name)
     if observation is not None:
-        # Once more, because what a batch does to shapes was verified without it.
+        # Build again, because the batch was verified without the observation.
         built = build(proto, block, declared, observation)
     return BoundModel(
         file, proto, bound, built.graph, built.tensors, built.stored, rewritten,
@@ -159,9 +159,9 @@ def _declared_type(kind: TypeProto) -> tuple[str | None, tuple[Dim, ...] | None]
 
 
 def _is_open(dim: onnx.TensorShapeProto.Dimension) -> bool:
-    """Whether nothing is said of a size.
+    """Whether a size is unknown.
 
-    Some exporters write `?` or -1 for each that they do not know, so that two need not be equal.
+    Some exporters write `?` or -1 for each unknown size, so two of them need not be equal.
     """
     return dim.dim_value == -1 if dim.HasField("dim_value") else dim.dim_param in {"", "?"}
 
@@ -170,7 +170,7 @@ class _Unfolded(Struct, frozen=True, eq=False):
     """A copy of the model that may be changed: checked, with its local functions unfolded."""
 
     proto: onnx.ModelProto
-    block: Block
+    block: ParsedGraph
     opsets: Mapping[str, int]
 
 
@@ -181,7 +181,7 @@ def _unfolded(file: ModelFile) -> _Unfolded:
     if proto.functions:
         proto = _without_functions(file, proto)
         opsets.update((unified_domain(e.domain), e.version) for e in proto.opset_import)
-    block = read_block(proto.graph, file.name)
+    block = read_graph(proto.graph, file.name)
     for inner in block.walk():
         check_stored_tensors(inner, file)
         check_calls(inner.calls, opsets, file)
@@ -190,7 +190,7 @@ def _unfolded(file: ModelFile) -> _Unfolded:
 
 
 def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
-    read_block(proto.graph, file.name)
+    read_graph(proto.graph, file.name)
     check_functions(file)
     try:
         return inliner.inline_local_functions(proto, convert_version=True)
@@ -200,8 +200,8 @@ def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelPro
         ) from error
 
 
-def _spell_domains(proto: onnx.ModelProto, block: Block) -> None:
-    """Leave the name of the standard domain out everywhere: onnx takes it for another."""
+def _spell_domains(proto: onnx.ModelProto, block: ParsedGraph) -> None:
+    """Remove the name of the standard domain everywhere: onnx takes it for another domain."""
     for entry in proto.opset_import:
         if entry.domain == "ai.onnx":
             entry.domain = ""
@@ -212,7 +212,7 @@ def _spell_domains(proto: onnx.ModelProto, block: Block) -> None:
 
 
 def _declared_types(proto: onnx.ModelProto, bound: BoundInputs) -> dict[str, TypeProto]:
-    """What the model says of its own tensors, with the bound dimensions put in."""
+    """The types that the model declares, with the bound dimensions filled in."""
     declared: dict[str, TypeProto] = {}
     for info in (*proto.graph.value_info, *proto.graph.output):
         kind = TypeProto()
@@ -239,7 +239,7 @@ def _bind(graph: onnx.GraphProto, bound: BoundInputs) -> None:
 
 
 def _forget_shapes(graph: onnx.GraphProto) -> None:
-    """Leave no shape but those of inputs and weights: others are of the model's own sizes."""
+    """Remove all shapes but those of inputs and weights: they have the model's own sizes."""
     del graph.value_info[:]
     for output in graph.output:
         if output.type.HasField("tensor_type"):
@@ -258,7 +258,7 @@ def _given_values(bound: BoundInputs) -> dict[str, Value]:
 
 
 class _Build(Struct, frozen=True, eq=False):
-    """What the graphs of one model are built with, whatever their shapes."""
+    """Everything that building a graph of one model needs, for any shapes."""
 
     file: ModelFile
     resolver: Resolver
@@ -267,7 +267,7 @@ class _Build(Struct, frozen=True, eq=False):
     def __call__(
         self,
         proto: onnx.ModelProto,
-        block: Block,
+        block: ParsedGraph,
         declared: Mapping[str, TypeProto] | None,
         observation: Observation | None = None,
     ) -> BuiltGraph:
@@ -276,11 +276,11 @@ class _Build(Struct, frozen=True, eq=False):
         return build_graph(self.file, block, types, self.resolver, observation)
 
 
-def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
-    """The model with the operators hidden whose inference crashes on an input of unknown type.
+def _without_traps(proto: onnx.ModelProto, block: ParsedGraph) -> onnx.ModelProto:
+    """A copy without the operators whose inference crashes on an input of unknown type.
 
-    The copy names them as of a domain that onnx does not know; each is asked for on its own
-    later, when its inputs are known.
+    The copy gives them a domain that onnx does not know. Each is inferred on its own later, when
+    its inputs are known.
     """
     if not any(call.op_type in CRASHING for inner in block.walk() for call in inner.calls):
         return proto
@@ -288,7 +288,7 @@ def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     copy.opset_import.add(domain=hidden, version=1)
-    for inner in read_block(copy.graph, "").walk():
+    for inner in read_graph(copy.graph, "").walk():
         for call in inner.calls:
             if call.op_type in CRASHING:
                 call.proto.domain = hidden
@@ -296,10 +296,10 @@ def _without_traps(proto: onnx.ModelProto, block: Block) -> onnx.ModelProto:
 
 
 def _inferred_types(file: ModelFile, proto: onnx.ModelProto) -> dict[str, TypeProto]:
-    """What onnx's own inference over the whole graph finds.
+    """The types from onnx's inference over the whole graph.
 
-    Its data propagation stays off: it takes every vector apart, element by element, and what it
-    would find is found node by node later, where it is needed.
+    Its data propagation is off, because it handles every vector element by element. The values that
+    it would find are computed later, for the nodes that need them.
     """
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph

@@ -1,4 +1,4 @@
-"""One ONNX model on disk or in memory: its graph at once, the bytes of a weight when asked for."""
+"""One ONNX model on disk or in memory: its graph is read at once, its weights on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pytest_modelperf.graph.digests import Tell, digest_model
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, Skipped, give_back, slim_model
+from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, SkippedData, give_back, slim_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.text.words import shorten_list
@@ -34,19 +34,19 @@ from pytest_modelperf.text.words import shorten_list
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# What a model can be given as: its path, its bytes, or the message itself.
+# A model given as a path, as bytes, or as the message itself.
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
 # protobuf cannot hold a message that is larger.
 MAX_PROTO_BYTES = 2**31 - 1
 
-# numpy has no array of more dimensions; and what has more elements cannot be addressed.
+# numpy has no arrays of more dimensions, and more elements cannot be addressed.
 MAX_RANK = 64
 _MOST_ELEMENTS = 2**63 - 1
 
-# Of the models beside a path that has none, a message names so many.
+# A message about a missing model names at most this many of the models beside it.
 _MOST_NAMED = 5
-# What of a file tells whether it is a text.
+# The start of a file, which shows whether it is text.
 _HEAD_BYTES = 1024
 
 _OTHER_FORMATS: Mapping[bytes, str] = {
@@ -63,7 +63,7 @@ _OTHER_FORMATS: Mapping[bytes, str] = {
 
 
 def dtype_name(data_type: int) -> str | None:
-    """Our name of a TensorProto.DataType: `float32`; None for one that is not known."""
+    """Our name of a TensorProto.DataType: `float32`; None for an unknown one."""
     return _DTYPES.get(data_type)
 
 
@@ -83,9 +83,9 @@ DATA_TYPES: Mapping[str, int] = {name: value for value, name in _DTYPES.items()}
 class ModelFile(Struct, frozen=True, eq=False):
     """A model whose graph is in memory and whose weights are not.
 
-    `name` is what messages call it. `proto` is the model without the data of its large tensors.
-    `folder` is where external data may lie; it is None for a model that came as bytes, and so is
-    `seen`.
+    `name` is its name in messages. `proto` is the model without the data of its large tensors.
+    `folder` is the folder of external data. `folder` and `seen` are None for a model given as
+    bytes.
     """
 
     name: str
@@ -93,7 +93,7 @@ class ModelFile(Struct, frozen=True, eq=False):
     proto: onnx.ModelProto
     data: Buffer
     seen: SeenFile | None = None
-    # Each is empty until it is asked for.
+    # Each is empty until it is needed.
     _digest: list[str] = field(default_factory=list)
     _beside: list[Mapping[str, SeenFile]] = field(default_factory=list)
 
@@ -107,14 +107,14 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @property
     def producer(self) -> str:
-        """What wrote the model, as far as that is text."""
+        """The program that wrote the model; empty if its name is not text."""
         parts = (self.proto.producer_name, self.proto.producer_version)
         return " ".join(part for part in parts if part and isinstance(part, str))
 
     def sha256(self, tell: Tell = lambda _: None) -> str:
-        """The digest of all bytes of the model, those of its external data included.
+        """The digest of all bytes of the model, including its external data.
 
-        ModelError where external data cannot be read. A step that lasts is told.
+        Raises ModelError if external data cannot be read. A long step is reported.
         """
         if not self._digest:
             beside = self.beside()
@@ -125,13 +125,13 @@ class ModelFile(Struct, frozen=True, eq=False):
         return self._digest[0]
 
     def beside(self) -> Mapping[str, SeenFile]:
-        """The files with external data as they were at the first look, by their names in the model.
+        """The files with external data as they were when first used, by their names in the model.
 
-        ModelError where one is not there or must not be read.
+        Raises ModelError if one is missing or must not be read.
         """
         if not self._beside:
             tensors = filter(is_external, (stored.tensor for stored in walk_stored(self.proto)))
-            # One for each file: to check a place takes longer than to find it.
+            # One for each file: checking a location takes longer than finding it.
             by_location = {_entries(tensor).get("location"): tensor for tensor in tensors}
             found = [external_location(self, tensor) for tensor in by_location.values()]
             self._beside.append({at.place: SeenFile.of(at.path, at.path.stat()) for at in found})
@@ -139,9 +139,9 @@ class ModelFile(Struct, frozen=True, eq=False):
 
     @contextmanager
     def open_bytes(self) -> Iterator[BinaryIO]:
-        """The model's file to read from end to end; ChangedModelError where it is another one.
+        """The model's file, opened; raises ChangedModelError if it was replaced.
 
-        Not through the mapping: all pages of it would count as this process's memory.
+        Reading the mapping would count all of its pages as memory of this process.
         """
         if self.seen is None:
             yield BytesIO(self.data)
@@ -150,14 +150,14 @@ class ModelFile(Struct, frozen=True, eq=False):
             yield file
 
     def require_unchanged(self) -> None:
-        """ChangedModelError where the file is not the one any more whose graph is here."""
+        """Raise ChangedModelError if the file is no longer the one that the graph was read from."""
         if self.seen is not None:
             self.seen.require_unchanged()
 
     def piece(self, start: int, stop: int) -> bytes:
-        """Bytes of the file; the pages that they were mapped to are given back at once.
+        """Bytes of the file; their mapped pages are released at once.
 
-        To touch a page that the file has no more, for someone cut it off, would end this process.
+        Touching a page after the file was truncated would end this process.
         """
         self.require_unchanged()
         piece = self.data[start:stop]
@@ -165,7 +165,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         return piece
 
     def read_tensor(self, tensor: TensorProto) -> npt.NDArray[np.generic]:
-        """The values of a tensor of this model, from wherever they lie."""
+        """The values of a tensor of this model, in the file or beside it."""
         full = tensor
         if tensor.data_location == TensorProto.EXTERNAL:
             full = TensorProto()
@@ -182,7 +182,7 @@ class ModelFile(Struct, frozen=True, eq=False):
         try:
             is_listed = bool(tensor.int64_data) and not full.HasField("raw_data")
             if tensor.data_type == TensorProto.INT64 and is_listed:
-                # What shapes come as; several times as fast as the general way.
+                # The type of shapes; this is several times as fast as the general way.
                 return np.array(tensor.int64_data, np.int64).reshape(tuple(tensor.dims))
             # onnx types the result as the union of all that numpy can hold.
             values: npt.NDArray[np.generic] = numpy_helper.to_array(full)
@@ -207,9 +207,9 @@ class ModelFile(Struct, frozen=True, eq=False):
 
 
 class ExternalLocation(Struct, frozen=True):
-    """Where one weight lies outside of the model file, checked to be inside its folder.
+    """The location of one weight outside the model file, checked to be inside its folder.
 
-    `place` is the path as the model names it, relative to its folder.
+    `place` is the path in the model, relative to its folder.
     """
 
     place: str
@@ -254,7 +254,7 @@ def _map(path: Path, name: str) -> tuple[Buffer, SeenFile]:
 
 
 def _hint(path: Path) -> str:
-    """Which model a path may mean: the one whose name is most like it, or some of those there."""
+    """A hint at the model that a path may mean: the most similar name, or some of those there."""
     if not path.parent.is_dir():
         return ""
     there = {p.stem: printable(str(p)) for p in sorted(path.parent.glob("*.onnx"))}
@@ -303,17 +303,17 @@ def _read_proto(data: Buffer, name: str) -> onnx.ModelProto:
 
 
 def _is_text(head: bytes) -> bool:
-    """Whether it has no byte that texts do without. A small message can be such a text too."""
+    """Whether the bytes contain only characters of texts. A small message can be text, too."""
     return all(byte >= ord(" ") or byte in b"\t\n\r" for byte in head)
 
 
 def printable_name(tensor: TensorProto) -> str:
-    """The name of a tensor as it can be shown: protobuf hands out one that is no text as bytes."""
+    """The printable name of a tensor: protobuf returns a name that is not text as bytes."""
     return printable(str(tensor.name))
 
 
 def check_dims(dims: Sequence[int | None], what: str) -> None:
-    """Raise ModelError where no tensor can have these dimensions: figures would be made of them."""
+    """Raise ModelError if no tensor can have these dimensions: they would be counted."""
     if len(dims) > MAX_RANK:
         raise ModelError(f"{what} has {len(dims):,} dimensions; there can be {MAX_RANK}.")
     known = [dim for dim in dims if dim is not None]
@@ -330,7 +330,7 @@ def check_dims(dims: Sequence[int | None], what: str) -> None:
 
 
 def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
-    """Raise ModelError where a tensor claims more, or other, data than it has."""
+    """Raise ModelError if a tensor claims more data than it has, or other data."""
     dims = tuple(tensor.dims)
     dtype = dtype_name(tensor.data_type)
     check_dims(dims, f"{what} {printable_name(tensor)!r} of {file.name}")
@@ -356,7 +356,7 @@ def check_stored_size(file: ModelFile, tensor: TensorProto, what: str) -> None:
 
 
 def _stored_bytes(tensor: TensorProto) -> int | None:
-    """The bytes of a tensor's raw data; None where its data is typed, or not there."""
+    """The bytes of a tensor's raw data; None if its data is typed or missing."""
     if tensor.data_location == TensorProto.EXTERNAL:
         skipped = _skipped(tensor)
         if skipped is None or skipped.raw is None:
@@ -366,16 +366,16 @@ def _stored_bytes(tensor: TensorProto) -> int | None:
 
 
 def _has_elements(tensor: TensorProto, elements: int) -> bool:
-    """Whether typed data can be that of so many elements.
+    """Whether typed data can have this many elements.
 
-    A number in a typed field is one element, or half a complex one, or up to eight packed ones.
+    A number in a typed field is one element, half a complex one, or up to eight packed ones.
     """
     if tensor.data_location == TensorProto.EXTERNAL:
         # Skipped typed data; its numbers have a varying width, so only a bound is known.
         skipped = _skipped(tensor)
         spans = () if skipped is None else skipped.spans
         return 8 * sum(stop - start for start, stop in spans) >= elements
-    # The first field that holds anything: a tensor has no more than one.
+    # The first field that is not empty: a tensor has at most one.
     stored = 0
     for name in _TYPED_DATA_FIELDS:
         stored = len(getattr(tensor, name))
@@ -389,11 +389,11 @@ _TYPED_DATA_FIELDS = (
 )  # fmt: skip
 
 
-def _skipped(tensor: TensorProto) -> Skipped | None:
+def _skipped(tensor: TensorProto) -> SkippedData | None:
     for entry in tensor.external_data:
         if entry.key == WEIGHT_KEY:
             try:
-                return Skipped.decode(entry.value)
+                return SkippedData.decode(entry.value)
             except ValueError:
                 raise ModelError(
                     f"the weight {printable_name(tensor)!r} has external data of an unknown form. "
@@ -403,17 +403,17 @@ def _skipped(tensor: TensorProto) -> Skipped | None:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """Whether the data lies in another file than the model."""
+    """Whether the data is in another file than the model."""
     return tensor.data_location == TensorProto.EXTERNAL and _skipped(tensor) is None
 
 
 def _entries(tensor: TensorProto) -> dict[str, Any]:
-    """What a tensor says of where its data lies."""
+    """The entries of a tensor that locate its data."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
-    """Where the data of an external tensor lies; refuses a path out of the model's folder."""
+    """The location of an external tensor's data; refuses a path outside the model's folder."""
     name = printable_name(tensor)
     entries = _entries(tensor)
     location = str(entries.get("location", ""))
@@ -464,9 +464,9 @@ def external_location(file: ModelFile, tensor: TensorProto) -> ExternalLocation:
 
 
 def external_files(file: ModelFile) -> dict[str, Path]:
-    """The files beside the model in which some of its data lies, by how the model names them.
+    """The files with external data of the model, by their names in the model.
 
-    ModelError where one is not there or must not be read: an engine opens them by itself.
+    Raises ModelError if one is missing or must not be read, because an engine opens them itself.
     """
     tensors = (stored.tensor for stored in walk_stored(file.proto))
     found = (external_location(file, tensor) for tensor in tensors if is_external(tensor))
@@ -474,8 +474,8 @@ def external_files(file: ModelFile) -> dict[str, Path]:
 
 
 def _folders(path: Path) -> set[Path]:
-    """Where the data of a model may lie: beside it, and beside what it is a link to.
+    """The folders that may hold the data of a model: its own, and that of the file it links to.
 
-    A cache of downloads has links to files that lie together elsewhere.
+    A cache of downloads consists of links to files in another folder.
     """
     return {path.parent.resolve(), path.resolve().parent}

@@ -1,7 +1,7 @@
-"""Which operands of an operator are multiplied and summed: where the weights of a model are.
+"""Which operands of an operator are multiplied and summed: the weights of a model.
 
-An operand that is only added, looked up or scaled with is none of them: biases, norms, tables
-that a Gather reads.
+Operands that are only added, looked up or used as scales do not count: biases, norms, tables that a
+Gather reads.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MULTIPLIED: Mapping[str, tuple[int, ...]] = {
     "com.microsoft::WordConvEmbedding": _SECOND,
 }
 
-# The same of operators whose weights are integers, or packed.
+# The same for operators whose weights are integers or packed.
 INTEGER: Mapping[str, tuple[int, ...]] = {
     "ConvInteger": _SECOND,
     "MatMulInteger": _BOTH,
@@ -72,7 +72,7 @@ INTEGER: Mapping[str, tuple[int, ...]] = {
 
 
 def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
-    """The indexes of the inputs, of so many, that the operator `op` multiplies."""
+    """The indexes of the inputs that the operator `op` multiplies, if it has this many inputs."""
     if op == "Einsum":
         return tuple(range(inputs)) if inputs > 1 else ()
     operands = MULTIPLIED.get(op) or INTEGER.get(op, ())
@@ -80,12 +80,12 @@ def multiplied_operands(op: str, inputs: int) -> tuple[int, ...]:
 
 
 def fan_in(node: Node, index: int, shape: tuple[int, ...]) -> int:
-    """How many products one element of the result sums, for a weight of this shape at `index`."""
+    """The number of products that one element of the result sums, for a weight of this shape."""
     if len(shape) < 2:
         return prod(shape)
     op = node.op_type
     if op == "ConvTranspose":
-        # Each input element meets the kernel; of a stride not all of it meets in one place.
+        # Each input element meets the whole kernel, but with a stride only a part in one output.
         return max(1, shape[0] // node.attr_int("group", 1))
     if "Conv" in op:
         return prod(shape[1:])

@@ -1,7 +1,7 @@
-"""The elements of a tensor as the unsigned integers that hold their bits, and the numbers they are.
+"""Codes: the elements of a tensor as unsigned integers with the same bits, and their numbers.
 
-numpy has no bfloat16, no floats of 8 bits and nothing of 4 bits or less. A number's code has them
-all in common: it can be packed, unpacked and compared without knowing what number it is.
+numpy has no bfloat16, no floats of 8 bits and no numbers of 4 bits or less. Numbers of all types
+have codes, which can be packed, unpacked and compared without their number.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pytest_modelperf.graph.structure import BITS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    # One to an element, whatever its width in the file.
+    # One for each element, whatever its width in the file.
     Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
     Numbers: TypeAlias = npt.NDArray[Any]
 
 
 class _Layout(Struct, frozen=True):
-    """How a float is put together: exponent, mantissa, bias of the exponent."""
+    """The layout of a float: exponent, mantissa, bias of the exponent."""
 
     exponent_bits: int
     mantissa_bits: int
@@ -49,7 +49,7 @@ _COMPONENTS: Mapping[str, str] = {"complex64": "float32", "complex128": "float64
 
 
 class NumberType(Struct, frozen=True):
-    """One type of number. A complex one is told by its components, two to an element."""
+    """A type of numbers. A complex number has two components of this type."""
 
     name: str
     components: int = 1
@@ -64,15 +64,15 @@ class NumberType(Struct, frozen=True):
 
     @property
     def smallest_normal(self) -> float:
-        """The smallest positive number with a full mantissa; 0 for integers."""
+        """The smallest positive number with a full mantissa; 1 for integers."""
         if self.name == _SCALE:
             return float(2.0**-_SCALE_BIAS)
         layout = _LAYOUTS.get(self.name)
-        return 0.0 if layout is None else float(2.0 ** (1 - layout.bias))
+        return 1.0 if layout is None else float(2.0 ** (1 - layout.bias))
 
     @property
     def subnormal_steps(self) -> int:
-        """How many subnormal numbers lie between two normal ones, plus one: 1 where none do."""
+        """The number of positive subnormal numbers plus one: 1 if there are none."""
         layout = _LAYOUTS.get(self.name)
         return 1 if layout is None else 1 << layout.mantissa_bits
 
@@ -96,6 +96,10 @@ class NumberType(Struct, frozen=True):
             return 1
         return (1 << (self.bits if self.name[0] == "u" else self.bits - 1)) - 1
 
+    def shape(self, dims: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape in which a tensor of these dimensions holds its numbers."""
+        return dims if self.components == 1 else (*dims, self.components)
+
     def decode(self, codes: Codes) -> Numbers:
         """The numbers that the codes stand for, in a type that numpy has."""
         if self.name == "bfloat16":
@@ -112,7 +116,7 @@ class NumberType(Struct, frozen=True):
     def encode(self, numbers: Numbers) -> Codes:
         """The codes of the nearest numbers; `numbers` are finite and not out of range."""
         if self.name == "bfloat16":
-            # Half of what is cut off, to the even neighbour where it lies in the middle.
+            # Round to nearest, ties to even.
             bits = numbers.astype(np.float32).view(np.uint32)
             rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
             return np.asarray(rounded, np.uint16)
@@ -124,23 +128,11 @@ class NumberType(Struct, frozen=True):
             return finite.codes[np.searchsorted(middles, numbers)]
         whole = np.rint(numbers) if numbers.dtype.kind == "f" else numbers
         if self.bits == 64:
-            # The highest numbers of 64 bits become floats that are one too high.
+            # As floats, the highest numbers of 64 bits would be one too high.
             whole = np.clip(whole, self.lowest, float(self.highest) - 2048)
             return whole.astype(np.uint64 if self.name[0] == "u" else np.int64).view(np.uint64)
         codes = whole.astype(np.int64).astype(_code_dtype(self.bits))
         return codes if self.bits >= 8 else codes & np.uint8((1 << self.bits) - 1)
-
-    def special(self, name: str) -> int | None:
-        """The code of `nan`, `inf` or `-inf`; None where the type has no such number."""
-        if not self.is_float:
-            return None
-        if self.bits <= 8:
-            table = _table(self.name)
-            found = np.flatnonzero(np.isnan(table) if name == "nan" else table == float(name))
-            return int(found[0]) if found.size else None
-        if self.name == "bfloat16":
-            return int(np.float32(name).view(np.uint32)) >> 16
-        return int(np.dtype(self.name).type(name).view(_code_dtype(self.bits)))
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Codes:
         """The codes in packed bytes; of 4 or 2 bits, padding included."""
@@ -167,17 +159,17 @@ class NumberType(Struct, frozen=True):
 
 
 def number_type(dtype: str) -> NumberType | None:
-    """The type of a tensor's numbers by our name of it; None for text and types not known."""
+    """The number type with this dtype; None for text and unknown types."""
     if dtype in _COMPONENTS:
         return NumberType(_COMPONENTS[dtype], 2)
     return NumberType(dtype) if dtype in BITS else None
 
 
 def codes_of(values: Numbers, number: NumberType) -> Codes:
-    """The codes of an array as onnx makes it, whatever package its type is of."""
+    """The codes of an array from onnx, whose type may be from numpy or ml_dtypes."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if number.bits < 8:
-        # ml_dtypes has one to a byte, and leaves the upper bits as it likes.
+        # ml_dtypes stores one in each byte, with arbitrary upper bits.
         return flat.view(np.uint8) & np.uint8((1 << number.bits) - 1)
     return flat.view(_code_dtype(number.bits))
 

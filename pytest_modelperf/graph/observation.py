@@ -9,14 +9,15 @@ from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Shape
 
-# Where a node stands: the ids of the nodes around it, each with the name of its body, and its own.
-Place: TypeAlias = "tuple[str, ...]"
+# The path to a node: the ids of the nodes around it, each with the name of its body, and its own
+# id.
+NodePlace: TypeAlias = "tuple[str, ...]"
 
 
 class SeenNode(Struct, frozen=True):
-    """How often a node ran, and the shapes of its outputs, as far as they were the same each time.
+    """How often a node ran, and the output shapes as far as they were the same each time.
 
-    `varies` says that they were not.
+    `varies`: they were not all the same.
     """
 
     calls: int
@@ -25,12 +26,12 @@ class SeenNode(Struct, frozen=True):
 
 
 class Observation(Struct, frozen=True):
-    """What a run saw, by the place of the node.
+    """The observations of a run, by the place of the node.
 
-    `trips` is how often the body of a node runs each time, where that is a whole number;
-    `branches` is which body of an If ran, where it was always the same.
+    `trips` is how often the body of a node runs each time, if that is a whole number. `branches` is
+    the body of an If that ran, if it was always the same.
     """
 
-    nodes: Mapping[Place, SeenNode] = field(default_factory=dict)
-    trips: Mapping[Place, int] = field(default_factory=dict)
-    branches: Mapping[Place, str] = field(default_factory=dict)
+    nodes: Mapping[NodePlace, SeenNode] = field(default_factory=dict)
+    trips: Mapping[NodePlace, int] = field(default_factory=dict)
+    branches: Mapping[NodePlace, str] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A model completed by what one run of it saw, where the graph alone does not tell its shapes.
+"""Complete a model with the observations of a run, if the graph alone does not tell its shapes.
 
-What the graph does tell stays, also where a run saw something else: it holds for all inputs, and a
-profile is not to depend on whether there was a reason for a run. The difference is noted.
+Facts from the graph take precedence over the run: they hold for all inputs, and a profile must not
+depend on whether there was a run. Differences are noted.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from msgspec.structs import replace
 
 from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
-from pytest_modelperf.graph.observation import Observation, Place, SeenNode
+from pytest_modelperf.graph.observation import NodePlace, Observation, SeenNode
 from pytest_modelperf.graph.runnable import nodes_by_name
 from pytest_modelperf.graph.shape_rule import ShapeRule
 from pytest_modelperf.graph.structure import Graph, Node, Shape, Tensor
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
-# In these only a sequence, an optional or a map is without a type.
+# With these operators, an output without a type is a sequence, an optional or a map.
 _TYPED_DOMAINS = frozenset({"", "ai.onnx.ml"})
-# ONNX Runtime unfolds operators that are defined by others, and names what was in them so.
+# The names that ONNX Runtime gives to the nodes of an unfolded operator.
 _UNFOLDED = re.compile(r"_inlfunc_[A-Za-z0-9]+_(.+)", re.DOTALL)
-# More differences than this are one and the same.
+# A note names at most this many differences.
 _MAX_NOTES = 3
 
 
 def needs_observation(graph: Graph) -> bool:
-    """Whether a run of the model can tell more of it than the graph does.
+    """Whether a run of the model can tell more than the graph.
 
-    What nobody takes, such as the mask of a Dropout, need not be known.
+    Unused outputs, such as the mask of a Dropout, need not be known.
     """
     taken = {tensor for node in graph.walk() for tensor in node.inputs if tensor is not None}
     for each in (graph, *(body for node in graph.walk() for body in node.bodies.values())):
@@ -58,11 +58,11 @@ def complete_model(
     binding: Binding | None = None,
     shape_rules: Mapping[str, ShapeRule] | None = None,
 ) -> BoundModel:
-    """The model `bound`, loaded again with what a run of it saw.
+    """The model `bound`, loaded again with the observations of a run.
 
-    `seen` has a `name` and `calls` for each node that ran, as `Engine.observe_shapes` gives them;
-    the other arguments are those that it was loaded with. The notes of the result say what comes
-    from the run.
+    `seen` has a `name` and `calls` for each node that ran, as `Engine.observe_shapes` returns them.
+    The other arguments are those of its first loading. The notes of the result say what comes from
+    the run.
     """
     observation = read_observation(seen, nodes_by_name(bound), bound.graph)
     completed = load_model(bound.file, binding, shape_rules, observation)
@@ -77,7 +77,7 @@ def complete_model(
 def read_observation(
     seen: Sequence[Mapping[str, Any]], names: Mapping[str, Node], graph: Graph
 ) -> Observation:
-    """What a run saw, by the places of the nodes that have these names."""
+    """The observations of a run, by the places of the nodes with these names."""
     calls: dict[Node, list[Sequence[Sequence[int] | None]]] = {}
     for each in seen:
         node = _named(each["name"], names)
@@ -100,12 +100,12 @@ class _Reader(Struct):
     """Counts and shapes of the calls of each node, while a graph is walked."""
 
     calls: Mapping[Node, Sequence[Sequence[Sequence[int] | None]]]
-    nodes: dict[Place, SeenNode] = field(default_factory=dict)
-    trips: dict[Place, int] = field(default_factory=dict)
-    branches: dict[Place, str] = field(default_factory=dict)
+    nodes: dict[NodePlace, SeenNode] = field(default_factory=dict)
+    trips: dict[NodePlace, int] = field(default_factory=dict)
+    branches: dict[NodePlace, str] = field(default_factory=dict)
 
-    def enter(self, graph: Graph, around: Place, runs: int) -> None:
-        """Read the nodes of a graph that ran so often."""
+    def enter(self, graph: Graph, around: NodePlace, runs: int) -> None:
+        """Read the nodes of a graph that ran this often."""
         for node in graph.nodes:
             place = (*around, node.id)
             calls = self.calls.get(node, ())
@@ -113,42 +113,42 @@ class _Reader(Struct):
                 self.nodes[place] = _merged(node, calls)
             if not node.bodies:
                 continue
-            # A SequenceMap is unfolded into a Loop that has none of the names of the model.
+            # A SequenceMap is unfolded into a Loop whose nodes do not have the names of the model.
             times = runs if node.op_type == "SequenceMap" else len(calls)
             self.read_bodies(node, place, times)
             for name, body in node.bodies.items():
                 self.enter(body, (*place, name), self.runs(body) or 0)
 
-    def read_bodies(self, node: Node, place: Place, times: int) -> None:
-        """How often the bodies of a node ran, which itself ran so many times."""
+    def read_bodies(self, node: Node, place: NodePlace, times: int) -> None:
+        """Read how often the bodies of a node ran, if the node itself ran this many times."""
         runs = {name: self.runs(body) for name, body in node.bodies.items()}
         if not times:
             return
         if node.op_type == "If":
             ran = [name for name, count in runs.items() if count]
-            # Where no branch is seen to run, it is one that has nothing to run.
+            # If no branch was seen, the branch that ran has no nodes.
             ran = ran or [name for name, count in runs.items() if count is None][:1]
             if len(ran) == 1:
                 self.branches[place] = ran[0]
             return
         (count,) = runs.values() if len(runs) == 1 else (None,)
         if count is None:
-            # Nothing in the body is counted, so once is as good as any number.
+            # Nothing in the body is counted, so the number does not matter.
             self.trips[place] = 1
         elif count == 0 and node.op_type == "SequenceMap":
-            # More likely are its nodes called otherwise than that a sequence is empty.
+            # It is more likely that its nodes have other names than that a sequence is empty.
             return
         elif count % times == 0:
             self.trips[place] = count // times
 
     def runs(self, body: Graph) -> int | None:
-        """How often a body ran: as often as each of its nodes. None for one without nodes."""
+        """How often a body ran: as often as each of its nodes. None if it has no nodes."""
         counts = [len(self.calls.get(node, ())) for node in body.nodes]
         return max(counts, default=None)
 
 
 def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> SeenNode:
-    """The shapes that all calls have in common."""
+    """The dimensions that all calls have in common."""
     first, *others = [_aligned(node, shapes) for shapes in calls]
     merged = list(first)
     for shapes in others:
@@ -161,7 +161,7 @@ def _merged(node: Node, calls: Sequence[Sequence[Sequence[int] | None]]) -> Seen
 
 
 def _aligned(node: Node, shapes: Sequence[Sequence[int] | None]) -> list[Shape | None]:
-    """One shape for each output; engines leave out what is left out, and what is no tensor."""
+    """One shape for each output; engines omit absent outputs and outputs that are no tensors."""
     outputs = node.outputs
     present = [index for index, tensor in enumerate(outputs) if tensor is not None]
     typed = [index for index in present if outputs[index].dtype is not None]  # type: ignore[union-attr]  # present
@@ -184,7 +184,7 @@ def _is_open(tensor: Tensor | None) -> bool:
     return tensor is not None and (tensor.shape is None or None in tensor.shape)
 
 
-# -- what is said of it
+# -- notes
 
 
 def _completions(before: Graph, after: Graph) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _completions(before: Graph, after: Graph) -> Iterator[str]:
         if number
     ]
     if parts:
-        yield f"only a run could tell {' and '.join(parts)}: other inputs may give others"
+        yield f"only a run could tell {' and '.join(parts)}: other inputs may give other values"
 
 
 def _counted(number: int, what: str) -> str:
@@ -221,8 +221,8 @@ def _contradictions(graph: Graph, observation: Observation) -> Iterator[str]:
         for tensor, shape in zip(node.outputs, () if seen is None else seen.outputs, strict=False):
             if tensor is not None and _differ(tensor.shape, shape):
                 found.append(
-                    f"a run saw {format_shape(shape)} come out of {_shown(node)}, where the graph "
-                    f"says {format_shape(tensor.shape)}: the graph's word is counted"
+                    f"a run saw the output shape {format_shape(shape)} of {_shown(node)}, but the "
+                    f"graph says {format_shape(tensor.shape)}: that is counted"
                 )
     yield from found[:_MAX_NOTES]
     if len(found) > _MAX_NOTES:
@@ -238,7 +238,7 @@ def _differ(stated: Shape | None, seen: Shape | None) -> bool:
 
 
 def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
-    """What differs from call to call, and so has no one count."""
+    """The nodes whose work differs from call to call, so that no single count exists."""
     for place, node in _places(graph):
         seen = observation.nodes.get(place)
         if node.trips is None and seen is not None:
@@ -260,12 +260,12 @@ def _changes(graph: Graph, observation: Observation) -> Iterator[str]:
                 yield (
                     f"in the body of {_shown(node)} the shapes of {len(varying)} of "
                     f"{len(body.nodes)} layers change from trip to trip, first of "
-                    f"{_shown(varying[0])}: what depends on them has no one count"
+                    f"{_shown(varying[0])}: dependent counts are unknown"
                 )
 
 
-def _inside(node: Node, place: Place, observation: Observation) -> Iterator[SeenNode]:
-    """What ran directly in the bodies of a node."""
+def _inside(node: Node, place: NodePlace, observation: Observation) -> Iterator[SeenNode]:
+    """The nodes that ran directly in the bodies of a node."""
     for name, body in node.bodies.items():
         for inner in body.nodes:
             seen = observation.nodes.get((*place, name, inner.id))
@@ -273,7 +273,7 @@ def _inside(node: Node, place: Place, observation: Observation) -> Iterator[Seen
                 yield seen
 
 
-def _places(graph: Graph, around: Place = ()) -> Iterator[tuple[Place, Node]]:
+def _places(graph: Graph, around: NodePlace = ()) -> Iterator[tuple[NodePlace, Node]]:
     for node in graph.nodes:
         place = (*around, node.id)
         yield place, node

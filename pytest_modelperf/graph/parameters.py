@@ -1,9 +1,9 @@
-"""Which stored constants are parameters, how many each holds, and what is zero in them.
+"""Which stored constants are parameters, how many each holds, and which number is their zero.
 
-A parameter is a number that training found. A constant that only tells an operator how to work
-is none: integers used as shapes, axes or indices, and operands that older operator sets kept as
-attributes (the scales of a Resize, the bounds of a Clip), for a newer opset must not change the
-count. Packed weights count what they stand for: a byte of MatMulNBits holds two.
+A parameter is a number that training found. Settings of operators are none: integers used as
+shapes, axes or indices, and operands that are attributes in older opsets (the scales of a Resize,
+the bounds of a Clip), because a newer opset must not change the count. Packed weights count by
+their content: a byte of MatMulNBits holds two.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
 
 _NEVER = frozenset({"bool", "string", "int64", "uint64", "uint32"})
 
-# Where a 32-bit integer is a quantized bias or a weight to be dequantized.
+# Operands that are quantized biases, or weights to be dequantized, if they are 32-bit integers.
 _INTEGER_WEIGHTS: Mapping[str, frozenset[int]] = {
     "DequantizeLinear": frozenset({0}),
     "QLinearConv": frozenset({8}),
     "QGemm": frozenset({6}),
 }
 
-# Operators whose byte tensors pack several weights, with the operands that do.
+# Operands whose bytes pack several weights, by operator.
 _PACKED: Mapping[str, frozenset[int]] = {
     "MatMulNBits": frozenset({1, 3}),
     "MatMulNBitsMlp": frozenset({1, 2, 4, 5, 7, 8}),
@@ -45,7 +45,7 @@ _PACKED: Mapping[str, frozenset[int]] = {
     "QMoE": frozenset({2, 5, 8}),
 }
 
-# Quantized operands, with the operand that is their zero point and the axis that it goes along.
+# Quantized operands, with the operand that is their zero point and its axis.
 _ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
     "DequantizeLinear": {0: (2, 1)},
     "ConvInteger": {1: (3, 0)},
@@ -62,7 +62,7 @@ _ZERO_POINTS: Mapping[str, Mapping[int, tuple[int, int]]] = {
 
 
 def find_zero_point(node: Node, index: int) -> ZeroPoint | None:
-    """What stands for zero in the stored constant that `node` takes at `index`."""
+    """The zero point of the stored constant that `node` takes at `index`."""
     place = _ZERO_POINTS.get(node.op_type, {}).get(index)
     tensor = None if place is None else node.optional_input(place[0])
     if place is None or tensor is None or len(tensor.weights) != 1:

@@ -1,7 +1,6 @@
-"""The little models that a machine's peaks are measured with: products, and sums in memory.
+"""Small models to measure the peaks of a machine: matrix products, and sums of large tensors.
 
-Of each all is known but how fast it runs, so what an engine makes of it is about the most that it
-makes of anything of the kind.
+An engine reaches about its highest speed on them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# What a product is written in. An engine may compute it in something else, or not at all.
+# The types of products. An engine may compute them in another type, or not support them.
 PRODUCTS = ("float32", "int8", "float16", "bfloat16")
 
 _OPSET = 21
@@ -24,7 +23,7 @@ _TYPES = {
     "float16": TensorProto.FLOAT16,
     "bfloat16": TensorProto.BFLOAT16,
 }
-# So many different numbers are drawn, and repeated: no engine looks for that.
+# The number of different values drawn, which are then repeated: no engine detects that.
 _POOL = 4093
 _COLUMNS = 1024
 # The tensors of the sum: two operands and a result.
@@ -44,9 +43,9 @@ def product_model(size: int, precision: str) -> onnx.ModelProto:
 
 
 def memory_model(nbytes: int) -> onnx.ModelProto:
-    """Two tensors added, and the largest of each row: the sum moves so many bytes in all.
+    """The largest of each row of the sum of two tensors; the sum moves this many bytes in all.
 
-    Its inputs are one row each and its outputs a column, so that next to nothing is sent.
+    Each input is one row and the output is a column, so that almost nothing is sent.
     """
     rows = max(1, round(nbytes / (_TENSORS * _COLUMNS * _FLOAT_BYTES)))
     nodes = [
@@ -62,7 +61,7 @@ def memory_model(nbytes: int) -> onnx.ModelProto:
 
 
 def _quantized_product() -> list[onnx.NodeProto]:
-    """In the form that tools give to models: whatever is multiplied was quantized before."""
+    """A quantized product in the usual form: both factors are quantized before."""
     return [
         helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["xq"], "quantize"),
         helper.make_node("DequantizeLinear", ["xq", "x_scale", "x_zero"], ["xf"], "matrix"),
@@ -74,7 +73,7 @@ def _quantized_product() -> list[onnx.NodeProto]:
 
 
 def _quantized_weights(size: int) -> list[onnx.TensorProto]:
-    """Scales that standard normal inputs fill, and what is stored of the matrix."""
+    """Scales for standard normal inputs, and the stored matrix."""
     values = np.clip(np.rint(_drawn(size * size) * 32), -127, 127).astype(np.int8)
     stored: Mapping[str, npt.NDArray[np.generic] | np.generic] = {
         "w": values.reshape(size, size),

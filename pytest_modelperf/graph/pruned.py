@@ -1,8 +1,8 @@
 """A model with a share of each of its weights set to zero, the smallest magnitudes first.
 
-What is pruned is what a contraction multiplies with, as far as it is floats: no bias, no norm, no
-table that is only looked up. Zeros that a weight has already count. A weight that the model does
-not store but has a ConstantOfShape fill has no magnitudes: it is stored, with seeded numbers.
+Only float weights that contractions multiply are pruned, not biases, norms or lookup tables.
+Existing zeros count. A weight that a ConstantOfShape generates has no magnitudes: it is stored with
+seeded random numbers.
 """
 
 from __future__ import annotations
@@ -32,47 +32,47 @@ from pytest_modelperf.graph.number_codes import NumberType
 from pytest_modelperf.graph.replaced import Replacement, write_replaced
 from pytest_modelperf.graph.runnable import as_it_runs
 from pytest_modelperf.graph.structure import Node, Tensor, Weight
-from pytest_modelperf.graph.weight_notes import Spread, Statistics
+from pytest_modelperf.graph.weight_notes import Statistics
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_number
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
 
-    # A repeated field of messages that have a name.
+    # A repeated field of named messages.
     _Named: TypeAlias = MutableSequence[Any]
     _Read: TypeAlias = Callable[[], Iterator[Codes]]
     _Make: TypeAlias = Callable[[], Iterator[bytes]]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-# The node that weights without values come from.
+# The node that generates weights without values.
 _FILLER = "ConstantOfShape"
-# Deviations: no number that is made lies further out, so that no single one decides a range.
+# In deviations: no generated number is further from zero, so that no outlier decides a range.
 _WIDEST = 4.0
-# Before, all weights had to be among the inputs too.
+# Before this version, all weights had to be inputs, too.
 _FIRST_IR_WITHOUT_WEIGHT_INPUTS = 4
-# How many operators, or weights, a message names.
+# The most operators, or weights, in a message.
 _NAMED = 6
 
 
-class Spared(Struct, frozen=True):
-    """A weight that is multiplied with and was left as it is."""
+class UnprunedWeight(Struct, frozen=True):
+    """A multiplied weight that was not pruned, and why."""
 
     weight: str
     reason: str
 
 
 class Pruned(Struct, frozen=True):
-    """What became of a model: the weights that were pruned, and how many zeros they have now.
+    """The result of pruning: the number of pruned weights, and of their elements and zeros.
 
-    `generated` of them were not stored before.
+    `generated` of the weights were not stored before.
     """
 
     weights: int
     elements: int
     zeros: int
     generated: int
-    skipped: tuple[Spared, ...] = ()
+    skipped: tuple[UnprunedWeight, ...] = ()
 
 
 def write_pruned(
@@ -85,8 +85,8 @@ def write_pruned(
 ) -> Pruned:
     """Write the model with this share of every prunable weight zero.
 
-    A share of 0 sets nothing to zero, and stores what was not stored. Weights in external data
-    are taken into the file, or, where that would be too large, beside it.
+    A share of 0 sets nothing to zero, but stores generated weights. Weights in external data are
+    put into the file or, if it would be too large, beside it.
     """
     if not 0 <= share < 1:
         raise UsageError(
@@ -110,7 +110,7 @@ def write_pruned(
 
 
 def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
-    """Write the model with every weight that is multiplied with stored; how many were not before.
+    """Write the model with all multiplied weights stored; returns how many were generated before.
 
     They have the same numbers as in `write_pruned` with this seed.
     """
@@ -121,32 +121,32 @@ def write_stored(bound: BoundModel, path: Path, seed: int = 0) -> int:
 
 
 class _Prunable(Struct, frozen=True):
-    """A weight, and how many products an element of the result sums where it is used first."""
+    """A weight, and how many products an element of the result sums at its first use."""
 
     weight: Weight
     fan_in: int
 
 
 class _Found(Struct, frozen=True):
-    """The weights that are multiplied with: those that can be pruned, and those that cannot."""
+    """The multiplied weights: those that can be pruned, and those that cannot."""
 
     prunable: Mapping[str, _Prunable]
-    spared: tuple[Spared, ...]
+    spared: tuple[UnprunedWeight, ...]
 
 
 def _find(bound: BoundModel) -> _Found:
     prunable: dict[str, _Prunable] = {}
-    spared: dict[str, Spared] = {}
-    places = {place.name for place in _walk_places(bound.proto.graph)}
+    spared: dict[str, UnprunedWeight] = {}
+    stored = {each.name for each in _walk_tensors(bound.proto.graph)}
     for node in bound.graph.walk():
         for index in multiplied_operands(node.qualified_op, len(node.inputs)):
             tensor = node.optional_input(index)
             if tensor is None or not tensor.weights:
                 continue
             weight = _main_weight(bound, tensor)
-            reason = _why_not(bound, tensor, weight, places)
+            reason = _why_not(bound, tensor, weight, stored)
             if reason is not None:
-                spared[weight.name] = Spared(weight.name, reason)
+                spared[weight.name] = UnprunedWeight(weight.name, reason)
             elif weight.name not in prunable:
                 prunable[weight.name] = _Prunable(weight, _fan_in(node, index, tensor, weight))
     left = tuple(each for name, each in spared.items() if name not in prunable)
@@ -158,29 +158,29 @@ def _main_weight(bound: BoundModel, tensor: Tensor) -> Weight:
     return max((bound.graph.weights[name] for name in tensor.weights), key=lambda w: w.size)
 
 
-def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, places: set[str]) -> str | None:
-    """Why the weight of an operand cannot be pruned; None where it can."""
+def _why_not(bound: BoundModel, tensor: Tensor, weight: Weight, stored: set[str]) -> str | None:
+    """Why the weight of an operand cannot be pruned; None if it can."""
     alike = [n for n in tensor.weights if bound.graph.weights[n].size == weight.size]
     if weight.dtype not in _FLOATS:
         return f"it is stored as {weight.dtype}"
     if weight.nonzeros is not None:
         return "it is stored as a sparse tensor"
     if len(alike) > 1 or (tensor.is_complete and tensor.size != weight.size):
-        return "what is multiplied is computed from it, and has other elements"
+        return "the multiplied tensor is computed from it and has other elements"
     if weight.name not in bound.stored and weight.origin != _FILLER:
         return f"it is computed by a node of type {printable(weight.origin)}"
-    if weight.name in bound.stored and weight.name not in places:
+    if weight.name in bound.stored and weight.name not in stored:
         return "it is not stored as a tensor"
     return None
 
 
 def _fan_in(node: Node, index: int, tensor: Tensor, weight: Weight) -> int:
-    # As it is multiplied: it may be stored turned.
+    # The shape of the operand: the weight may be stored transposed.
     return fan_in(node, index, tensor.dims if tensor.is_complete else weight.shape)
 
 
-def _why(bound: BoundModel, spared: Sequence[Spared]) -> str:
-    """What a model without a prunable weight has instead."""
+def _why(bound: BoundModel, spared: Sequence[UnprunedWeight]) -> str:
+    """Why a model has no prunable weight: its other weights or operators."""
     if spared:
         shown = [f"{printable(each.weight)!r}: {each.reason}" for each in spared[:_NAMED]]
         return "; ".join(shown) + ("; ..." if len(spared) > _NAMED else "")
@@ -196,9 +196,9 @@ def _why(bound: BoundModel, spared: Sequence[Spared]) -> str:
 
 
 class _Writer(Struct):
-    """Writes a model with the weights that are given; without a share they are only stored.
+    """Writes a model with these weights pruned, or only stored if there is no share.
 
-    `zeros` are those of the pruned weights, as they were written.
+    `zeros` are the zeros of the written pruned weights.
     """
 
     bound: BoundModel
@@ -208,30 +208,30 @@ class _Writer(Struct):
     zeros: int = 0
 
     def write(self, path: Path, max_file_bytes: int = MAX_PROTO_BYTES) -> int:
-        """Write the model; how many weights were not stored before."""
+        """Write the model; returns how many weights were not stored before."""
         proto = as_it_runs(self.bound)
         generated = {n: p for n, p in self.prunable.items() if n not in self.bound.stored}
         _store_generated(proto, generated)
         replacements = [
-            Replacement(place.tensor, make, is_initializer=place.is_initializer)
-            for place in _walk_places(proto.graph)
-            if (make := self._make(place, generated.get(place.name))) is not None
+            Replacement(each.tensor, make, is_initializer=each.is_initializer)
+            for each in _walk_tensors(proto.graph)
+            if (make := self._make(each, generated.get(each.name))) is not None
         ]
         write_replaced(self.bound.file, proto, replacements, path, max_file_bytes=max_file_bytes)
         return len(generated)
 
-    def _make(self, place: _Place, generated: _Prunable | None) -> _Make | None:
-        """What makes the elements of a tensor; None where they stay as the file has them."""
-        name, tensor, number = place.name, place.tensor, stored_number(place.tensor)
+    def _make(self, named: _NamedTensor, generated: _Prunable | None) -> _Make | None:
+        """A function that makes the elements of a tensor; None if they stay unchanged."""
+        name, tensor, number = named.name, named.tensor, stored_number(named.tensor)
         is_pruned = self.share is not None and name in self.prunable
         if number is None or not (is_pruned or generated or is_external(tensor)):
             return None
         if generated is not None:
             read = partial(
-                self.drawer.draw_codes, _spread(generated), number, tuple(tensor.dims), name
+                self.drawer.draw_codes, _distribution(generated), number, tuple(tensor.dims), name
             )
         else:
-            # What is written in its place forgets where the elements lie.
+            # A copy, because the replaced tensor loses the location of its elements.
             source = TensorProto()
             source.CopyFrom(tensor)
             read = partial(read_codes, self.bound.file, source, number)
@@ -250,7 +250,7 @@ class _Writer(Struct):
     def _prune(self, codes: Codes, number: NumberType, name: str) -> Codes:
         """Set the smallest magnitudes among the codes to zero, in place.
 
-        Without its sign, the code of a float is the larger the larger its magnitude is.
+        Without the sign bit, the codes of floats have the order of their magnitudes.
         """
         unsigned = codes.dtype.type((1 << (number.bits - 1)) - 1)
         magnitudes = codes & unsigned
@@ -259,7 +259,7 @@ class _Writer(Struct):
         self.zeros += max(wanted, present)
         if wanted <= present:
             return codes
-        # Sorted in place, and then made anew: a weight may be as large as half the memory.
+        # Partitioned in place and then computed again: a weight may take half of the memory.
         magnitudes.partition(wanted - 1)
         limit = magnitudes[wanted - 1]
         np.bitwise_and(codes, unsigned, out=magnitudes)
@@ -271,37 +271,37 @@ class _Writer(Struct):
         return codes
 
 
-def _spread(generated: _Prunable) -> Statistics:
-    """What keeps activations in their range behind a ReLU.
+def _distribution(generated: _Prunable) -> Statistics:
+    """A distribution that keeps the range of activations behind a ReLU.
 
     https://arxiv.org/abs/1502.01852, equation 10.
     """
     deviation = math.sqrt(2 / max(1, generated.fan_in))
-    return Statistics(Spread(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation))
+    return Statistics(0.0, deviation, -_WIDEST * deviation, _WIDEST * deviation)
 
 
-class _Place(Struct, frozen=True, eq=False):
-    """A stored tensor by the name that it has in our graph, the path of bodies before it."""
+class _NamedTensor(Struct, frozen=True, eq=False):
+    """A stored tensor with its name in our graph, which starts with the path of its body."""
 
     name: str
     tensor: TensorProto
     is_initializer: bool
 
 
-def _walk_places(graph: GraphProto, path: str = "") -> Iterator[_Place]:
+def _walk_tensors(graph: GraphProto, path: str = "") -> Iterator[_NamedTensor]:
     for tensor in graph.initializer:
-        yield _Place(path + tensor.name, tensor, is_initializer=True)
+        yield _NamedTensor(path + tensor.name, tensor, is_initializer=True)
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
             for attribute in node.attribute:
                 if attribute.name == "value":
-                    yield _Place(path + node.output[0], attribute.t, is_initializer=False)
+                    yield _NamedTensor(path + node.output[0], attribute.t, is_initializer=False)
         for inner, body in _bodies(node, path):
-            yield from _walk_places(body, inner)
+            yield from _walk_tensors(body, inner)
 
 
 def _bodies(node: NodeProto, path: str) -> Iterator[tuple[str, GraphProto]]:
-    """The bodies of a node, each with the path to it."""
+    """The bodies of a node, each with its path."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             name = node.name or next(filter(None, node.output), "")
@@ -309,7 +309,7 @@ def _bodies(node: NodeProto, path: str) -> Iterator[tuple[str, GraphProto]]:
 
 
 def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> None:
-    """Put an initializer, yet without its elements, in place of each node that fills a weight."""
+    """Replace each node that generates a weight by an initializer without elements."""
     if proto.ir_version < _FIRST_IR_WITHOUT_WEIGHT_INPUTS:
         _separate_weights(proto)
     shapes = _store_in(proto.graph, generated, "")
@@ -318,13 +318,13 @@ def _store_generated(proto: ModelProto, generated: Mapping[str, _Prunable]) -> N
 
 
 def _separate_weights(proto: ModelProto) -> None:
-    """Take the weights out of the inputs. They were constants, and are."""
+    """Remove the weights from the inputs. They stay constants."""
     _remove(proto.graph.input, {tensor.name for tensor in proto.graph.initializer})
     proto.ir_version = _FIRST_IR_WITHOUT_WEIGHT_INPUTS
 
 
 def _store_in(graph: GraphProto, generated: Mapping[str, _Prunable], path: str) -> set[str]:
-    """The same in one graph and its bodies; what the nodes took that are gone."""
+    """Do so in one graph and its bodies; returns the inputs of the removed nodes."""
     taken: set[str] = set()
     gone: set[str] = set()
     for index in reversed(range(len(graph.node))):
@@ -358,7 +358,7 @@ def _names_needed(graph: GraphProto) -> Iterator[str]:
 
 
 def _remove(entries: _Named, names: set[str]) -> None:
-    """Take those of these names out of a repeated field."""
+    """Remove the messages with these names from a repeated field."""
     for index in reversed(range(len(entries))):
         if entries[index].name in names:
             del entries[index]

@@ -1,4 +1,4 @@
-"""What a model multiplies, floats or integers, as far as its nodes alone tell."""
+"""Whether the nodes of a model multiply floats or integers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from pytest_modelperf.graph.stored_tensors import walk_stored
 _STANDARD = ("", "ai.onnx")
 
 
-class Products(Struct, frozen=True):
-    """The nodes that multiply: how many take integers, and of each type how many take floats.
+class ProductCounts(Struct, frozen=True):
+    """The nodes that multiply: how many take integers, and how many of each type take floats.
 
-    A node takes integers if its weights are such, or if what it multiplies comes out of
-    DequantizeLinear: an engine makes one kernel of both. `is_large` is a model that had better
-    not be copied into one file.
+    A node takes integers if its weights are integers, or if its factors come from DequantizeLinear:
+    an engine makes one kernel of both. `is_large`: the model should not be copied into one file.
     """
 
     opset: int
@@ -30,8 +29,8 @@ class Products(Struct, frozen=True):
     is_large: bool
 
 
-def read_products(path: Path) -> Products:
-    """The products of the model at `path`, those in bodies and functions included."""
+def read_products(path: Path) -> ProductCounts:
+    """Count the products of the model at `path`, in bodies and functions too."""
     file = open_model(path)
     proto = file.proto
     floats: Counter[str] = Counter()
@@ -53,7 +52,7 @@ def read_products(path: Path) -> Products:
             elif operands:
                 floats[op] += 1
     has_external = any(is_external(stored.tensor) for stored in walk_stored(proto))
-    return Products(
+    return ProductCounts(
         opset=max((e.version for e in proto.opset_import if e.domain in _STANDARD), default=0),
         of_integers=integers,
         of_floats=dict(floats.most_common()),

@@ -1,4 +1,4 @@
-"""From a twin to a model that runs: its weights are drawn, and written as they are drawn."""
+"""Rebuild a model that runs from a twin: its weights are drawn and written piece by piece."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from onnx import ModelProto, TensorProto
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
-from pytest_modelperf.graph.stored_tensors import Place
-from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOut, Twin, left_out
+from pytest_modelperf.graph.stored_tensors import StorageKind
+from pytest_modelperf.graph.twin import MAX_MODEL_BYTES, TWIN_KEY, LeftOutWeight, Twin, left_out
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
-    Skipped,
+    SkippedData,
     chunk_size,
     encode_varint,
     restore_model,
@@ -26,9 +26,9 @@ from pytest_modelperf.graph.wire import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# The key of the metadata that says of a rebuilt model what it is.
+# The metadata key that marks a rebuilt model.
 REBUILT_KEY = "modelperf.rebuilt"
-# What follows the name of the model in that of its external data.
+# The name of external data is the name of the model and this suffix.
 DATA_SUFFIX = ".data"
 
 # The tag of TensorProto.raw_data: field 9, with a length.
@@ -38,9 +38,9 @@ _ALIGNMENT = 4096
 
 
 class _Hole(Struct, frozen=True, eq=False):
-    """A weight to be written into the model at the place that says `start`."""
+    """A weight to be written into the model; `start` identifies its place."""
 
-    weight: LeftOut
+    weight: LeftOutWeight
     head: bytes
     start: int
 
@@ -59,8 +59,9 @@ def rebuild(
 ) -> Path:
     """Write a model that runs as the twin's did, its weights drawn by `seed`; returns `path`.
 
-    A model that would be larger than `max_file_bytes` has its weights in a file beside it. One of
-    more than `max_bytes` in all, or than fits on the disk, is refused before anything is written.
+    If the model would be larger than `max_file_bytes`, its weights are in a file beside it. A model
+    of more than `max_bytes` in all, or too large for the disk, is refused before anything is
+    written.
     """
     proto = ModelProto()
     proto.CopyFrom(twin.proto)
@@ -69,9 +70,9 @@ def rebuild(
     size = proto.ByteSize() + sum(weight.nbytes for weight in weights)
     _check_room(twin, path, size, max_bytes)
     drawer = Drawer(seed)
-    # A kilobyte for each weight is more than what the notes become.
+    # The notes are replaced by entries that take less than a kilobyte for each weight.
     is_split = size + 1024 * len(weights) > max_file_bytes
-    outside = tuple(w for w in weights if is_split and w.stored.place is Place.INITIALIZER)
+    outside = tuple(w for w in weights if is_split and w.stored.kind is StorageKind.INITIALIZER)
     data_path = path.with_name(path.name + DATA_SUFFIX)
     _point_outside(outside, data_path.name)
     holes = _make_holes(tuple(w for w in weights if w not in outside))
@@ -130,7 +131,7 @@ def _clear(tensor: TensorProto) -> None:
     tensor.ClearField("data_location")
 
 
-def _point_outside(weights: tuple[LeftOut, ...], location: str) -> None:
+def _point_outside(weights: tuple[LeftOutWeight, ...], location: str) -> None:
     offset = 0
     for weight in weights:
         tensor = weight.tensor
@@ -145,8 +146,8 @@ def _point_outside(weights: tuple[LeftOut, ...], location: str) -> None:
         offset += weight.nbytes + -weight.nbytes % _ALIGNMENT
 
 
-def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
-    """Leave a place for each weight where `restore_model` finds it."""
+def _make_holes(weights: tuple[LeftOutWeight, ...]) -> Mapping[int, _Hole]:
+    """Mark the place of each weight so that `restore_model` finds it."""
     holes: dict[int, _Hole] = {}
     start = 0
     for weight in weights:
@@ -154,7 +155,7 @@ def _make_holes(weights: tuple[LeftOut, ...]) -> Mapping[int, _Hole]:
         tensor = weight.tensor
         _clear(tensor)
         tensor.data_location = TensorProto.EXTERNAL
-        place = Skipped(((hole.start, hole.stop),), None)
+        place = SkippedData(((hole.start, hole.stop),), None)
         tensor.external_data.add(key=WEIGHT_KEY, value=place.encode())
         holes[start] = hole
         start = hole.stop
@@ -173,13 +174,13 @@ def _pieces(
             yield from _drawn(hole.weight, drawer)
 
 
-def _outside_pieces(weights: tuple[LeftOut, ...], drawer: Drawer) -> Iterator[bytes]:
+def _outside_pieces(weights: tuple[LeftOutWeight, ...], drawer: Drawer) -> Iterator[bytes]:
     for weight in weights:
         yield from _drawn(weight, drawer)
         yield bytes(-weight.nbytes % _ALIGNMENT)
 
 
-def _drawn(weight: LeftOut, drawer: Drawer) -> Iterator[bytes]:
+def _drawn(weight: LeftOutWeight, drawer: Drawer) -> Iterator[bytes]:
     return drawer.draw(
         weight.note, weight.number, weight.dims, weight.key, weight.stored.dense_shape
     )

@@ -1,7 +1,7 @@
-"""A model written with some of its weights replaced: each is made as it is written.
+"""Write a model with some of its weights replaced, each made while it is written.
 
-All others stream from the file that the model was read from. A model that is too large for one
-file has the replaced weights in another beside it.
+All others stream from the original file. If the model is too large for one file, the replaced
+weights are in another file beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_modelperf.graph.weight_pieces import stored_bytes
 from pytest_modelperf.graph.wire import (
     WEIGHT_KEY,
     Chunk,
-    Skipped,
+    SkippedData,
     chunk_size,
     encode_varint,
     restore_model,
@@ -27,7 +27,7 @@ from pytest_modelperf.graph.wire import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# What follows the name of the model in that of its external data.
+# The name of external data is the name of the model and this suffix.
 DATA_SUFFIX = ".data"
 
 # The tag of TensorProto.raw_data: field 9, with a length.
@@ -42,9 +42,9 @@ _DATA_FIELDS = (
 
 
 class Replacement(Struct, frozen=True, eq=False):
-    """A tensor of the model to be written, and what makes its packed elements, piece by piece.
+    """A tensor of the model to be written, and the function that makes its packed elements.
 
-    Only an initializer can lie in another file.
+    Only an initializer can be in another file.
     """
 
     tensor: TensorProto
@@ -64,7 +64,7 @@ def write_replaced(
     *,
     max_file_bytes: int = MAX_PROTO_BYTES,
 ) -> None:
-    """Write `proto`, which was made of `file`; the tensors to be replaced are tensors of it."""
+    """Write `proto`, which was made from `file`; the replaced tensors are tensors of `proto`."""
     holes = _cut_holes(file, replacements)
     chunks = restore_model(proto.SerializeToString(), file.name)
     outside: tuple[Replacement, ...] = ()
@@ -95,7 +95,7 @@ def write_replaced(
 
 
 def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[int, Replacement]:
-    """Leave a place for each where `restore_model` finds it: behind the end of the file."""
+    """Mark the place of each so that `restore_model` finds it: behind the end of the file."""
     holes: dict[int, Replacement] = {}
     start = file.size_bytes
     for each in replacements:
@@ -103,7 +103,7 @@ def _cut_holes(file: ModelFile, replacements: Sequence[Replacement]) -> Mapping[
         _clear(each.tensor)
         each.tensor.data_location = TensorProto.EXTERNAL
         each.tensor.external_data.add(
-            key=WEIGHT_KEY, value=Skipped(((start, stop),), None).encode()
+            key=WEIGHT_KEY, value=SkippedData(((start, stop),), None).encode()
         )
         holes[start] = each
         start = stop

@@ -1,8 +1,8 @@
-"""The types of one node's outputs, where inference over the whole graph could not tell them.
+"""Find the types of one node's outputs if inference over the whole graph could not.
 
-Asked in turn: a rule for the operator (a plugin's, or ours for `com.microsoft`), onnx's inference
-for this one node with the values of its small inputs, the bodies of control flow, and what the
-model declares. Each adds what those before it did not know.
+The sources, in this order: a rule for the operator (of a plugin, or ours for `com.microsoft`),
+onnx's inference for this node with the values of its small inputs, the bodies of control flow, and
+the model's declarations. Each adds only facts that are still unknown.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pytest_modelperf.graph.validity import describe
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_shape
 
-# Operators whose inference in onnx 1.23 reads the type of an input that has none, and with it
-# memory that is not its own. With known inputs all but the last are safe.
+# Operators whose inference in onnx 1.23 reads the missing type of an input, which is invalid
+# memory. With known inputs all but the last are safe.
 CRASHING = frozenset({
     "DictVectorizer", "EyeLike", "LabelEncoder", "RegexFullMatch", "TreeEnsemble",
 })  # fmt: skip
 _ALWAYS_CRASHING = frozenset({"LabelEncoder"})
 
 
-# Operators of the standard domain that we have a rule for.
+# Operators of the standard domain for which we have a rule.
 _RULED = frozenset({"Reshape", "SimplifiedLayerNormalization"})
 
 
 class Resolver(Struct, frozen=True):
-    """What is the same for all nodes of a model."""
+    """Finds output types; holds everything that all nodes of a model share."""
 
     model: str
     opsets: Mapping[str, int]
@@ -47,7 +47,7 @@ class Resolver(Struct, frozen=True):
     rules: Mapping[str, ShapeRule]
 
     def outputs(self, node: Node, call: Call, scope: Scope) -> tuple[Tensor | None, ...]:
-        """The node's outputs with all that can be known of their types."""
+        """The node's outputs with their types as far as they can be known."""
         tensors = node.outputs
         for answer in (
             self._by_rule,
@@ -134,7 +134,7 @@ class Resolver(Struct, frozen=True):
         return control_flow.output_types(node)
 
     def _by_elements(self, node: Node, call: Call, scope: Scope) -> Sequence[OutputType | None]:
-        """What a sequence that was listed element by element joins to."""
+        """The shape of the concatenation of a sequence whose elements are known."""
         source = scope.producers.get(call.inputs[0]) if call.inputs else None
         if node.op_type != "ConcatFromSequence" or source is None:
             return ()
@@ -168,7 +168,7 @@ def _find_rule(op: str) -> ShapeRule | None:
 
 
 def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
-    """The values that inference may ask for, as far as they are known."""
+    """The values that inference may need, as far as they are known."""
     values = {name: scope.value_of(name) for name in names}
     return {
         name: numpy_helper.from_array(value, name)
@@ -178,7 +178,7 @@ def _small_values(names: Sequence[str], scope: Scope) -> dict[str, TensorProto]:
 
 
 def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
-    """`tensor` with what `more` knows in addition; what is known already stays."""
+    """`tensor` with additional facts from `more`; known facts stay."""
     if more is None:
         return tensor
     shape = tensor.shape
@@ -190,7 +190,7 @@ def refined(tensor: Tensor, more: Tensor | OutputType | None) -> Tensor:
 
 
 def _require_output_types(types: Sequence[object], node: Node) -> None:
-    """ExtensionError where a registered shape rule returned anything else."""
+    """Raise ExtensionError if a registered shape rule returned anything else."""
     for found in types:
         if found is None or (isinstance(found, OutputType) and _is_type(found)):
             continue
@@ -210,7 +210,7 @@ def _is_type(found: OutputType) -> bool:
 
 
 def _is_size(size: object) -> bool:
-    """Whether it is a whole number, which may be one of numpy's: the value of an input."""
+    """Whether a value is a whole number, possibly of a numpy type, as values of inputs are."""
     return isinstance(size, Integral) and int(size) >= 0
 
 

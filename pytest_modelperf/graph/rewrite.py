@@ -22,10 +22,10 @@ from pytest_modelperf.graph.structure import Shape, Tensor
 from pytest_modelperf.text.escaping import printable
 
 
-class Written(Struct, frozen=True):
-    """What a written model holds: tensors, those without a complete shape, and outputs added.
+class ShapedModel(Struct, frozen=True):
+    """A written model: its number of tensors, those without a complete shape, and new outputs.
 
-    `left_beside` are the files of its weights that could not be put beside it.
+    `left_beside` are the files with weights that could not be copied beside it.
     """
 
     tensors: int
@@ -34,14 +34,14 @@ class Written(Struct, frozen=True):
     left_beside: tuple[str, ...]
 
 
-def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> Written:
+def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] = ()) -> ShapedModel:
     """Write the model with all known shapes, and the tensors `names` as further outputs."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     new_outputs = _add_outputs(bound, proto.graph, names)
     unknown = _add_shapes(bound, proto.graph)
     chunks = restored_chunks(proto, bound.file, "with its shapes")
-    # Nothing lies beside a pipe or a device.
+    # A pipe or a device has no folder for other files.
     left_beside = () if has_folder(target) else tuple(sorted(external_files(bound.file)))
     if not left_beside:
         try:
@@ -49,7 +49,7 @@ def write_shaped_model(bound: BoundModel, target: Target, names: Sequence[str] =
         except OSError as error:
             raise cannot_write(os.fspath(target), error) from error
     write_chunks(bound.file, target, chunks)
-    return Written(len(bound.tensors), unknown, new_outputs, left_beside)
+    return ShapedModel(len(bound.tensors), unknown, new_outputs, left_beside)
 
 
 def _add_outputs(
@@ -73,7 +73,7 @@ def _add_outputs(
 
 
 def _add_shapes(bound: BoundModel, graph: onnx.GraphProto) -> tuple[str, ...]:
-    """Give every tensor its shape; which have no complete one."""
+    """Give every tensor its shape; returns the names of tensors without a complete one."""
     declared = {info.name for info in (*graph.input, *graph.output)}
     stored = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     for output in graph.output:
@@ -97,7 +97,7 @@ def _value_info(tensor: Tensor) -> ValueInfoProto:
 
 
 def _copy_external_data(bound: BoundModel, path: Path) -> None:
-    """Put the external data beside the copy, where its locations then point."""
+    """Copy the external data to the places that the copy of the model refers to."""
     target = path.parent.resolve()
     for place, location in sorted(external_files(bound.file).items()):
         copy = target / place

@@ -1,7 +1,7 @@
-"""A copy of a model in which every node can be told by its name; weights stream from file to file.
+"""Write a copy of a model with a unique name for every node; weights stream from file to file.
 
-An engine tells what a kernel did by the name of its node. Nodes without a name are lost in its
-profile, those that share one cannot be told apart, and a name with a quote in it breaks the file.
+An engine reports the work of a kernel by the name of its node. In its profile, nodes without a name
+are lost, nodes with the same name cannot be distinguished, and a quote in a name breaks the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_modelperf.graph.structure import Graph, Node
 
 
 def needs_copy(bound: BoundModel) -> bool:
-    """Whether the model's own file does not do: names are missing, or it is another model."""
+    """Whether the model needs a copy: names are missing, or it differs from its file."""
     if bound.file.path is None or bound.inputs.rebound or bound.file.proto.functions:
         return True
     names = Counter(node.name for node in _walk(bound.file.proto.graph))
@@ -27,10 +27,9 @@ def needs_copy(bound: BoundModel) -> bool:
 
 
 def write_runnable(bound: BoundModel, path: Path) -> None:
-    """Write the model as it has to run, each of its nodes with a name of its own.
+    """Write the model as it has to run, each of its nodes with a unique name.
 
-    Names that are unique are kept. Weights in external data stay in the folder of the model, and
-    are looked for there.
+    Names that are unique are kept. Weights in external data stay in the folder of the model.
     """
     proto = as_it_runs(bound)
     _name_nodes(proto.graph)
@@ -39,7 +38,7 @@ def write_runnable(bound: BoundModel, path: Path) -> None:
 
 
 def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
-    """The nodes that run by their names in the copy; where none is needed these are their own."""
+    """The nodes that run, by their names in the copy, or their own names if no copy is needed."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
     _name_nodes(proto.graph)
@@ -47,10 +46,10 @@ def nodes_by_name(bound: BoundModel) -> dict[str, Node]:
 
 
 def as_it_runs(bound: BoundModel) -> onnx.ModelProto:
-    """The model, with no more said of its shapes than its file says.
+    """The model with only the shapes that its file declares.
 
-    What an engine makes of a model depends on which shapes it knows, and the copy is to run as
-    the file does. Where the batch was changed, what the file says of shapes is wrong.
+    The plan of an engine depends on the shapes that it knows, and the copy must run like the file.
+    If the batch was changed, the declared shapes are wrong and removed.
     """
     original = bound.file.proto
     proto = onnx.ModelProto()
@@ -87,7 +86,7 @@ def _bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 
 def _name_nodes(graph: GraphProto) -> None:
-    """Give a name to each node that has none of its own; the first of several keeps theirs."""
+    """Give a name to each node without a unique one; the first of several keeps its name."""
     nodes = list(_walk(graph))
     taken = {node.name for node in nodes}
     kept: set[str] = set()
@@ -107,12 +106,12 @@ def _name_nodes(graph: GraphProto) -> None:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether a name can stand in a profile: older versions of ONNX Runtime escape nothing."""
+    """Whether a name is safe in a profile: older versions of ONNX Runtime escape nothing."""
     return bool(name) and name.isprintable() and not {'"', "\\"} & set(name)
 
 
 def _pairs(proto: GraphProto, graph: Graph) -> Iterator[tuple[str, Node]]:
-    """The name and the record of each node that is in both."""
+    """The name and the record of each node that is in both graphs."""
     made = {tensor.name: node for node in graph.nodes for tensor in node.outputs if tensor}
     for call in proto.node:
         node = next((made[name] for name in call.output if name in made), None)

@@ -1,4 +1,4 @@
-"""A small convolutional network, to try a machine with where no model is named."""
+"""A small convolutional network, the default model to test a machine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# Channels of the layers one after the other; each but the first halves height and width.
+# Channels of the layers, in order; each layer but the first halves height and width.
 _CHANNELS = (3, 32, 64, 128, 128)
 _SIZE = 112
 _CLASSES = 100
 
 
 def sample_model() -> onnx.ModelProto:
-    """It has 155 M MACs: a few milliseconds on one core of most machines."""
+    """A model of 155 M MACs: a few milliseconds on one core of most machines."""
     random = np.random.RandomState(0)
     nodes, weights = [], []
 

@@ -1,6 +1,6 @@
-"""The names of one graph or body, their types and, where they follow from constants, their values.
+"""The names of one graph or body, their types, and their values if they follow from constants.
 
-A name that is not found in a body is asked of the graph around it.
+A name that is not found in a body is looked up in the graph around it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pytest_modelperf.graph.structure import Tensor
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# How long a chain of constants is followed; shape computations are a few dozen nodes long.
+# The longest chain of constants that is followed; shape computations have a few dozen nodes.
 MAX_FOLD_DEPTH = 100
 
 
 class Scope:
-    """One graph while it is read. Tensors are added as they are made, in execution order."""
+    """One graph while it is read. Tensors are added in execution order."""
 
     def __init__(
         self, outer: Scope | None, path: str, opset: int, place: tuple[str, ...] = ()
     ) -> None:
         self.outer = outer
         self.path = path
-        # Unlike the path, told by what no two nodes of a graph share.
+        # Unlike the path, made of ids, which are unique in a graph.
         self.place = place
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.opset = opset
         self.tensors: dict[str, Tensor] = {}
-        # What onnx's inference says, sequences and optionals included.
+        # The types from onnx's inference, sequences and optionals included.
         self.types: dict[str, TypeProto] = {}
-        # What the model itself says, asked only where nothing better is known.
+        # The types that the model declares, used only if nothing better is known.
         self.declared: Mapping[str, TypeProto] = {}
         # Most tensors share their type with many; comparing bytes is faster than reading fields.
         self.types_read: dict[bytes, OutputType] = {} if outer is None else outer.types_read
@@ -60,7 +60,7 @@ class Scope:
         return isinstance(name, str) and self.find(name) is not None
 
     def type_of(self, name: str) -> TypeProto | None:
-        """The type of a value as onnx wants it."""
+        """The type of a value in the form of onnx."""
         scope: Scope | None = self
         while scope is not None:
             tensor = scope.tensors.get(name)
@@ -72,7 +72,7 @@ class Scope:
         return None
 
     def inferred(self, name: str) -> Tensor:
-        """A tensor with the type that inference over the whole graph found for its name."""
+        """A tensor with the type that inference over the whole graph found."""
         kind = self.types.get(name)
         if kind is None:
             return Tensor(name)
@@ -88,20 +88,20 @@ class Scope:
         return kind is not None and kind.WhichOneof("value") not in (None, "tensor_type")
 
     def value_of(self, name: str, depth: int = 0) -> Value | None:
-        """The value of a small tensor, where it follows from constants and known shapes."""
+        """The value of a small tensor, if it follows from constants and known shapes."""
         scope: Scope | None = self
         while scope is not None and name not in scope.tensors:
             scope = scope.outer
         return None if scope is None else scope.own_value(name, depth)
 
     def own_value(self, name: str, depth: int) -> Value | None:
-        """The value of a tensor of this very scope, computed once."""
+        """The value of a tensor of this scope, computed once."""
         tensor = self.tensors[name]
         known = tensor.value if tensor.value is not None else self.given.get(name)
         if known is not None:
             return known
         if name not in self._values:
-            # Set before it is computed, so that no chain of names is followed in a circle.
+            # Set before it is computed, so that a cycle of names ends.
             self._values[name] = None
             if depth < MAX_FOLD_DEPTH:
                 self._values[name] = self._compute_value(tensor, depth)

@@ -1,4 +1,4 @@
-"""A file as it was when it was looked at, so that nobody takes what lies there later for it."""
+"""The state of a file when it was first read, to detect later changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 class SeenFile(Struct, frozen=True):
-    """A file as it was when it was looked at: which one lay at the path, and when it was written.
+    """The state of a file when it was first read: its identity, size and time of change.
 
-    A model is read several times, by us and by engines, and it may be written meanwhile.
+    A model is read several times, by us and by engines, and it may change in between.
     """
 
     path: Path
@@ -32,14 +32,14 @@ class SeenFile(Struct, frozen=True):
 
     @contextmanager
     def open(self) -> Iterator[BufferedReader]:
-        """The file to read from end to end; ChangedModelError where it is another one."""
+        """The opened file; raises ChangedModelError if it is another one."""
         self.require_unchanged()
         with self.path.open("rb") as file:
             yield file
         self.require_unchanged()
 
     def require_unchanged(self) -> None:
-        """ChangedModelError where the path has another file by now, or none, or it was written."""
+        """Raise ChangedModelError if the file was changed, replaced or removed."""
         name = printable(str(self.path))
         try:
             now = SeenFile.of(self.path, self.path.stat())

@@ -1,7 +1,7 @@
-"""Shapes from shapes: what operators do to dimensions, some of which may be unknown.
+"""Compute shapes from shapes, with dimensions that may be unknown.
 
-An unknown dimension is None, and so is a shape of unknown rank. Every function here takes both
-and returns what can still be told; what does not fit together gives None, never an error.
+An unknown dimension is None, as is a shape of unknown rank. Every function here accepts both and
+returns as much as is known. Shapes that do not fit together give None, never an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Dim: TypeAlias = "int | None"
 
 
 def dim(shape: Shape | None, axis: int) -> Dim:
-    """The dimension at `axis`, None where there is no such axis."""
+    """The dimension at `axis`; None if there is no such axis."""
     if shape is None or not -len(shape) <= axis < len(shape):
         return None
     return shape[axis]
@@ -33,7 +33,7 @@ def product(*dims: Dim) -> Dim:
 
 
 def quotient(dividend: Dim, divisor: Dim) -> Dim:
-    """Into equal parts; None where they would not be equal."""
+    """The size of equal parts; None if the division leaves a remainder."""
     if dividend is None or divisor is None or divisor <= 0 or dividend % divisor:
         return None
     return dividend // divisor
@@ -68,7 +68,7 @@ def transpose_matrix(shape: Shape | None) -> Shape | None:
 
 
 def matmul(left: Shape | None, right: Shape | None) -> Shape | None:
-    """numpy.matmul's rule, as ONNX's MatMul has it."""
+    """The shape of ONNX's MatMul, which follows numpy.matmul."""
     if not left or not right:
         return None
     batch = broadcast(left[:-2], right[:-2])
@@ -93,7 +93,7 @@ def concat(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
     rank = len(known[0])
     if any(len(shape) != rank for shape in known) or not -rank <= axis < rank:
         return None
-    # Off the axis all are equal, so that any one that is known tells it for the others.
+    # All other dimensions are equal, so one known dimension gives the others.
     merged = [_broadcast_dims(dims) for dims in zip(*known, strict=True)]
     along = [dim(shape, axis) for shape in shapes]
     merged[axis] = total(*along)
@@ -101,7 +101,7 @@ def concat(shapes: Sequence[Shape | None], axis: int) -> Shape | None:
 
 
 def reduce(shape: Shape | None, axes: Sequence[int], *, keeps_dims: bool) -> Shape | None:
-    """The shape after a reduction over `axes`, or over all where none is named."""
+    """The shape after a reduction over `axes`, or over all axes if none is given."""
     if shape is None:
         return None
     rank = len(shape)

@@ -1,6 +1,6 @@
-"""What a shape rule is: from what is known of a node's inputs to what its outputs will be.
+"""Shape rules: from a node's known inputs to the types of its outputs.
 
-Rules never fail: the readers here answer None for an input that is absent or unknown.
+Rules never fail: the readers here return None for an input that is absent or unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_modelperf.graph.structure import Node, Shape
 
 
 class OutputType(Struct, frozen=True):
-    """What is known of one output; None is what is not."""
+    """The known type and shape of one output; None stands for unknown."""
 
     dtype: str | None
     shape: Shape | None
@@ -38,24 +38,24 @@ def dtype_of(node: Node, index: int) -> str | None:
 
 
 def numbers_of(node: Node, index: int) -> tuple[float, ...] | None:
-    """The flattened value of a numeric input, where it is a known constant."""
+    """The flattened value of a numeric input, if it is a known constant."""
     return _values_of(node, index, kinds="iufb")
 
 
 def ints_of(node: Node, index: int) -> tuple[int, ...] | None:
-    """The flattened value of an integer or boolean input, where it is a known constant."""
+    """The flattened value of an integer or boolean input, if it is a known constant."""
     values = _values_of(node, index, kinds="iub")
     return None if values is None else tuple(map(int, values))
 
 
 def int_of(node: Node, index: int) -> int | None:
-    """The value of a one-element integer input, where it is a known constant."""
+    """The value of a one-element integer input, if it is a known constant."""
     values = ints_of(node, index)
     return values[0] if values is not None and len(values) == 1 else None
 
 
 def stated_size(node: Node, name: str) -> int | None:
-    """A size that is an attribute; zero is ONNX Runtime's way to say nothing."""
+    """A size that is an attribute; zero means that it is not set."""
     return node.attr_int(name, 0) or None
 
 
@@ -69,7 +69,7 @@ def like(*indexes: int) -> Callable[[Node], tuple[OutputType, ...]]:
 
 
 def one(dtype: str | None, shape: Shape | None) -> tuple[OutputType]:
-    """The answer for an operator with one output."""
+    """The result for an operator with one output."""
     return (OutputType(dtype, shape),)
 
 

@@ -1,6 +1,6 @@
-"""What a sliding window makes of the spatial dimensions: convolution, pooling, their transpose.
+"""Spatial dimensions after a sliding window: convolution, pooling, and their transposes.
 
-An unknown dimension is None. What does not fit together gives None, never an error.
+An unknown dimension is None. Shapes that do not fit together give None, never an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pytest_modelperf.graph.structure import Shape
 
 
 class Window(Struct, frozen=True):
-    """How a kernel moves over the spatial dimensions, in ONNX's terms.
+    """A kernel and its movement over the spatial dimensions, in ONNX's terms.
 
     `pads` holds all begins, then all ends. An empty tuple means ONNX's default.
     """
@@ -28,7 +28,7 @@ class Window(Struct, frozen=True):
 
 
 def slide(spatial: Shape, window: Window) -> Shape:
-    """Positions of a convolution's or a pooling's window, by ONNX's Conv and AveragePool."""
+    """The number of positions of the window, as in ONNX's Conv and AveragePool."""
     steps = _steps(len(spatial), window)
     if steps is None:
         return (None,) * len(spatial)
@@ -36,7 +36,7 @@ def slide(spatial: Shape, window: Window) -> Shape:
 
 
 def unslide(spatial: Shape, window: Window, output_padding: Sequence[int] = ()) -> Shape:
-    """What a transposed convolution writes, by ONNX's ConvTranspose.
+    """The output size of a transposed convolution, as in ONNX's ConvTranspose.
 
     stride * (size - 1) + output_padding + (kernel - 1) * dilation + 1 - begin - end
     """

@@ -1,4 +1,4 @@
-"""Every tensor that a model stores, wherever: in graphs, bodies, functions and attributes."""
+"""Every tensor that a model stores: in graphs, bodies, functions and attributes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from msgspec import Struct
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 
-class Place(Enum):
-    """What a stored tensor is to the model."""
+class StorageKind(Enum):
+    """The form in which a model stores a tensor; the value is its name in messages."""
 
     INITIALIZER = "the weight"
     CONSTANT = "the value of the Constant"
@@ -20,13 +20,13 @@ class Place(Enum):
 
 
 class StoredTensor(Struct, frozen=True, eq=False):
-    """One stored tensor, by the name of the value that it is in its graph.
+    """One stored tensor, with the name of its value in its graph.
 
-    `dense_shape` is the shape of the weight that sparse indices point into.
+    `dense_shape` is the shape of the weight that sparse indices refer to.
     """
 
     tensor: TensorProto
-    place: Place
+    kind: StorageKind
     name: str
     dense_shape: tuple[int, ...] = ()
 
@@ -67,18 +67,18 @@ def _bodies(attribute: AttributeProto) -> Iterator[GraphProto]:
 
 def _of_graph(graph: GraphProto) -> Iterator[StoredTensor]:
     for tensor in graph.initializer:
-        yield StoredTensor(tensor, Place.INITIALIZER, tensor.name)
+        yield StoredTensor(tensor, StorageKind.INITIALIZER, tensor.name)
     for sparse in graph.sparse_initializer:
         name, shape = sparse.values.name, tuple(sparse.dims)
-        yield StoredTensor(sparse.values, Place.SPARSE_VALUES, name)
-        yield StoredTensor(sparse.indices, Place.SPARSE_INDICES, name, shape)
+        yield StoredTensor(sparse.values, StorageKind.SPARSE_VALUES, name)
+        yield StoredTensor(sparse.indices, StorageKind.SPARSE_INDICES, name, shape)
     yield from _of_nodes(graph.node)
 
 
 def _of_nodes(nodes: Iterable[NodeProto]) -> Iterator[StoredTensor]:
     for node in nodes:
         name = next(iter(node.output), node.name)
-        # Tensors tell any other operator how to work: the thresholds and the shape of a tree.
+        # Tensors of other operators are settings, such as the thresholds of a tree.
         is_constant = node.op_type == "Constant" and node.domain in ("", "ai.onnx")
         for attribute in node.attribute:
             yield from _of_attribute(attribute, name, is_constant=is_constant)
@@ -92,17 +92,17 @@ def _of_defaults(function: FunctionProto) -> Iterator[StoredTensor]:
 def _of_attribute(
     attribute: AttributeProto, name: str, *, is_constant: bool
 ) -> Iterator[StoredTensor]:
-    place = Place.CONSTANT if is_constant else Place.ATTRIBUTE
+    kind = StorageKind.CONSTANT if is_constant else StorageKind.ATTRIBUTE
     if attribute.HasField("t"):
-        yield StoredTensor(attribute.t, place, name)
+        yield StoredTensor(attribute.t, kind, name)
     for tensor in attribute.tensors:
-        yield StoredTensor(tensor, Place.ATTRIBUTE, name)
+        yield StoredTensor(tensor, StorageKind.ATTRIBUTE, name)
     sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
     for item in (*sparse, *attribute.sparse_tensors):
         kinds = (
-            (Place.SPARSE_VALUES, Place.SPARSE_INDICES)
+            (StorageKind.SPARSE_VALUES, StorageKind.SPARSE_INDICES)
             if is_constant
-            else (Place.ATTRIBUTE, Place.ATTRIBUTE)
+            else (StorageKind.ATTRIBUTE, StorageKind.ATTRIBUTE)
         )
         yield StoredTensor(item.values, kinds[0], name)
         yield StoredTensor(item.indices, kinds[1], name, tuple(item.dims))

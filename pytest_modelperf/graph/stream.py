@@ -1,4 +1,4 @@
-"""A changed model as a file again: its weights stream there from the file that it was read from."""
+"""Write a changed model to a file; its weights stream from the original file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PIECE_BYTES = 1 << 20
 
 
 def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tuple[Chunk, ...]:
-    """What to write for `proto`, which was made from `file`; ModelError where it is too large.
+    """The chunks to write for `proto`, which was made from `file`; raises ModelError if too large.
 
-    `change` says what was done to it: "with its shapes".
+    `change` describes the change: "with its shapes".
     """
     chunks = restore_model(proto.SerializeToString(), file.name)
     size = sum(map(chunk_size, chunks))
@@ -32,14 +32,14 @@ def restored_chunks(proto: onnx.ModelProto, file: ModelFile, change: str) -> tup
 
 
 def write_chunks(file: ModelFile, target: Target, chunks: Sequence[Chunk]) -> None:
-    """Write them in one step, so that the model may be written over itself."""
+    """Write the chunks in one step, so that the model may replace its own file."""
     with written_bytes(target) as stream:
         for piece in _pieces(file, chunks):
             stream.write(piece)
 
 
 def _pieces(file: ModelFile, chunks: Sequence[Chunk]) -> Iterator[bytes]:
-    """The bytes to write, in pieces; those of weights as the model file has them."""
+    """The bytes to write, in pieces; weights are copied from the model file."""
     with file.open_bytes() as source:
         for chunk in chunks:
             if isinstance(chunk, bytes):

@@ -1,6 +1,6 @@
-"""What a graph is once its file is read and its dimensions are bound: plain immutable records.
+"""A graph as plain immutable records, once its file is read and its dimensions are bound.
 
-Nothing here knows protobuf. Counters, the memory model and the reports see only these.
+Nothing here knows protobuf. Counters, the memory model and the reports see only these records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Shape: TypeAlias = tuple[int | None, ...]
 Attribute: TypeAlias = "int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
 
-# Bits an element takes in memory. Strings have no fixed size and are absent on purpose.
+# The bits of an element in memory. Strings have no fixed size and are absent on purpose.
 BITS: Mapping[str, int] = {
     "float64": 64, "float32": 32, "float16": 16, "bfloat16": 16,
     "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8, "float8e5m2fnuz": 8,
@@ -32,7 +32,7 @@ BITS: Mapping[str, int] = {
 
 
 def byte_size(dtype: str, elements: int) -> int:
-    """Bytes that so many elements take when packed; 0 for strings, which have no size."""
+    """The bytes of this many packed elements; 0 for strings, which have no fixed size."""
     return (elements * BITS.get(dtype, 0) + 7) // 8
 
 
@@ -45,11 +45,11 @@ class UnknownShapeError(Exception):
 
 
 class Tensor(Struct, frozen=True, eq=False):
-    """One value that flows through the graph, with all that is known of it before a run.
+    """One value in the graph, with everything that is known of it before a run.
 
-    `shape` is None where even the rank is unknown; a None inside it is an unknown dimension.
-    `value` is there for small constants only. `weights` names the stored weights that a
-    constant tensor is made from; it is empty for anything that depends on an input.
+    `shape` is None if even the rank is unknown; a None inside it is an unknown dimension. Only
+    small constants have a `value`. `weights` names the stored weights that a constant tensor is
+    computed from; it is empty for a tensor that depends on an input.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Tensor(Struct, frozen=True, eq=False):
 
     @property
     def size(self) -> int:
-        """Number of elements; raises UnknownShapeError where a dimension is unknown."""
+        """Number of elements; raises UnknownShapeError if a dimension is unknown."""
         return prod(self.dims)
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes in memory; None where the shape or the element size is unknown."""
+        """Bytes in memory; None if the shape or the element size is unknown."""
         shape = self.shape
         if self.dtype is None or self.dtype not in BITS or shape is None or None in shape:
             return None
@@ -96,10 +96,11 @@ class Tensor(Struct, frozen=True, eq=False):
 
 
 class Node(Struct, frozen=True, eq=False):
-    """One operator call. An optional input or output that is left out is None.
+    """One operator call.
 
-    `trips` is how often the bodies run: the count of a Loop or Scan, None where only a run of
-    the model can tell. Of an If whose condition is constant only the taken branch is there.
+    An absent optional input or output is None. `trips` is how often the bodies run: the count of a
+    Loop or Scan, None if only a run of the model can tell. An If with a constant condition has only
+    the branch that is taken.
     """
 
     name: str
@@ -123,7 +124,7 @@ class Node(Struct, frozen=True, eq=False):
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def input(self, index: int) -> Tensor:
-        """The input at `index`; one that is absent has no known shape."""
+        """The input at `index`; raises UnknownShapeError if it is absent."""
         tensor = self.optional_input(index)
         if tensor is None:
             raise UnknownShapeError(f"{self.name or self.id} input {index}")
@@ -133,7 +134,7 @@ class Node(Struct, frozen=True, eq=False):
         return self.inputs[index] if index < len(self.inputs) else None
 
     def output(self, index: int = 0) -> Tensor:
-        """The output at `index`; one that is absent has no known shape."""
+        """The output at `index`; raises UnknownShapeError if it is absent."""
         tensor = self.outputs[index] if index < len(self.outputs) else None
         if tensor is None:
             raise UnknownShapeError(f"{self.name or self.id} output {index}")
@@ -157,7 +158,7 @@ class Node(Struct, frozen=True, eq=False):
 
 
 class ZeroPoint(Struct, frozen=True):
-    """What stands for zero in a quantized weight: the name of a stored constant, and its layout."""
+    """The zero point of a quantized weight: the name of a stored constant, and its layout."""
 
     weight: str
     axis: int | None = None
@@ -167,9 +168,9 @@ class ZeroPoint(Struct, frozen=True):
 class Weight(Struct, frozen=True, eq=False):
     """One stored constant of the model: an initializer, a Constant node, or a generated one.
 
-    `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is how
-    many parameters it holds: none where it only tells an operator how to work (see `parameters`).
-    `nonzeros` is how many elements a sparse weight stores, None for any other.
+    `origin` is "initializer", "sparse", or the type of the node that makes it. `params` is its
+    number of parameters: 0 for a setting of an operator (see `parameters`). `nonzeros` is the
+    number of elements that a sparse weight stores, None for any other.
     """
 
     name: str
@@ -189,8 +190,8 @@ class Weight(Struct, frozen=True, eq=False):
 class Graph(Struct, frozen=True, eq=False):
     """A model's graph, or the body of a Loop, Scan or If, in execution order.
 
-    `nodes` are those that run: what depends on constants alone is folded at load by every
-    engine and appears only as the constant tensor that it makes.
+    `nodes` are the nodes that run. Every engine folds nodes that depend on constants alone; they
+    appear only as the constant tensors that they make.
     """
 
     name: str
@@ -200,7 +201,7 @@ class Graph(Struct, frozen=True, eq=False):
     weights: Mapping[str, Weight]
 
     def walk(self) -> Iterator[Node]:
-        """Every node, those of bodies directly after the node that holds them."""
+        """Every node; the nodes of a body follow the node that has the body."""
         for node in self.nodes:
             yield node
             for body in node.bodies.values():
@@ -208,21 +209,20 @@ class Graph(Struct, frozen=True, eq=False):
 
 
 class PlanNode(Struct, frozen=True, eq=False):
-    """One step of an engine's plan. The name of an input or output that is left out is empty."""
+    """One step of an engine's plan. An absent input or output has an empty name."""
 
     name: str
     op_type: str
     domain: str = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    bodies: Mapping[str, Plan] = field(default_factory=dict)
+    bodies: Mapping[str, PlanGraph] = field(default_factory=dict)
 
 
-class Plan(Struct, frozen=True, eq=False):
-    """The graph that an engine made of a model, or of a body in it, and what it folded.
+class PlanGraph(Struct, frozen=True, eq=False):
+    """The graph that an engine made of a model or of a body, and what it folded.
 
-    `constants` are the names of the tensors that it stores, those among them that the model
-    computes.
+    `constants` are the names of its stored tensors. The model may compute some of them.
     """
 
     nodes: tuple[PlanNode, ...]
@@ -230,7 +230,7 @@ class Plan(Struct, frozen=True, eq=False):
 
 
 class TensorFacts(Struct, frozen=True):
-    """A tensor of a model: its type and shape, as far as they are known without a run.
+    """A tensor of a model, with its type and shape as far as they are known without a run.
 
     `role` is input, weight, hidden or output.
     """

@@ -1,14 +1,14 @@
-"""A model's twin: its graph without its weights, and of each weight a few statistics.
+"""A model's twin: its graph with a few statistics in place of each large weight.
 
 A twin is an ONNX file. Names, operators, opsets, functions and bodies are the model's own; text
-that no engine reads is left out. The data of a large weight is replaced by a note in the metadata
-of the tensor itself, and the data is said to lie in another file, which there is not. So the note
-goes wherever the tensor goes, tools that look at a model show its type and shape, the static
-profile is the model's own, and an engine refuses to run it, naming `LOCATION`. The same key,
-`TWIN_KEY`, in the metadata of the model says that the file is a twin, and of which schema.
+that no engine reads is left out. A note in the metadata of a tensor replaces the data of a large
+weight, and the data is marked as external, in a file that does not exist. So the note stays with
+the tensor, tools that show models show its type and shape, the static profile is the model's own,
+and an engine refuses to run it, naming `LOCATION`. The same key, `TWIN_KEY`, in the metadata of the
+model marks the file as a twin and holds its schema.
 
-What is small stays: integers as large as shapes and index tables get, other tensors of up to
-`KEEP_BYTES`, and of weights that no optimization looks into up to `KEEP_WEIGHT_BYTES`.
+Small tensors stay: integers up to the size of shapes and index tables, weights whose values no
+optimization reads up to `KEEP_WEIGHT_BYTES`, and others up to `KEEP_BYTES`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.convert import check_text
 from pytest_modelperf.graph.model_file import MAX_RANK, ModelFile, dtype_name, open_model
 from pytest_modelperf.graph.number_codes import NumberType
-from pytest_modelperf.graph.stored_tensors import Place, StoredTensor, walk_nodes, walk_stored
+from pytest_modelperf.graph.stored_tensors import StorageKind, StoredTensor, walk_nodes, walk_stored
 from pytest_modelperf.graph.weight_notes import (
     Indices,
     Note,
@@ -39,27 +39,27 @@ from pytest_modelperf.graph.weight_notes import (
     parse_note,
 )
 from pytest_modelperf.graph.weight_pieces import read_codes, stored_bytes, stored_number
-from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, Skipped
+from pytest_modelperf.graph.wire import KEEP_BYTES, KEEP_INTEGER_BYTES, WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
-# The key of metadata: the model's has the schema, a tensor's the note on it.
+# The metadata key: of a model, it holds the schema; of a tensor, its note.
 TWIN_KEY = "modelperf.twin"
 SCHEMA = 1
-# Where the data is said to lie: engines show it when they do not find it.
+# The location of the external data, which does not exist: engines show it in their error.
 LOCATION = "weights-left-out"
 
-# Weights that are only ever multiplied or added: engines see their shape, not their values.
+# For weights that are only multiplied or added: engines do not read their values.
 KEEP_WEIGHT_BYTES = 256
 
 # A twin comes with a pull request. Those of the largest models have some hundred kilobytes.
 MAX_TWIN_BYTES = 64 << 20
-# What the weights of one model may claim in all, and one of them.
+# The most bytes that one weight may claim, and all weights of a model together.
 MAX_MODEL_BYTES = 1 << 37
 
 # TensorProto.DataType: uint16, int16, int32, int64, uint32, uint64.
 _INTEGERS = frozenset({4, 5, 6, 7, 12, 13})
-# Operands that are weights whatever their size, by operator.
+# Operands that are weights at any size, by operator.
 _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
     "Conv": frozenset({1, 2}),
@@ -77,13 +77,13 @@ _WEIGHT_OPERANDS: Mapping[str, frozenset[int]] = {
 
 
 class Twin(Struct, frozen=True, eq=False):
-    """A model without its weights. `proto` is to be read, not changed."""
+    """A model without its weights. `proto` must not be changed."""
 
     name: str
     proto: ModelProto
 
 
-class LeftOut(Struct, frozen=True, eq=False):
+class LeftOutWeight(Struct, frozen=True, eq=False):
     """A weight whose data a twin does not have. `key` is its name, made unique in the model."""
 
     stored: StoredTensor
@@ -124,7 +124,7 @@ def make_twin(file: ModelFile) -> Twin:
 
 
 def twin_bytes(twin: Twin) -> bytes:
-    """The file that a twin is: the same bytes for the same model."""
+    """The file of a twin: the same bytes for the same model."""
     data: bytes = twin.proto.SerializeToString(deterministic=True)
     if len(data) > MAX_TWIN_BYTES:
         raise ModelError(
@@ -175,19 +175,19 @@ def read_twin(path: Path) -> Twin:
 
 
 def left_out_bytes(twin: Twin) -> int:
-    """What the weights take whose data a twin does not have."""
+    """The bytes of the weights whose data a twin does not have."""
     return sum(weight.nbytes for weight in left_out(twin))
 
 
-def left_out(twin: Twin) -> Iterator[LeftOut]:
-    """The weights of a twin whose data is not there, with what is known of them."""
+def left_out(twin: Twin) -> Iterator[LeftOutWeight]:
+    """The weights of a twin without data, with their notes."""
     seen: dict[str, int] = defaultdict(int)
     for stored in walk_stored(twin.proto):
         tensor = stored.tensor
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         check_text(twin.name, stored.name, tensor.name)
-        what = f"{stored.place.value} {printable(stored.name)!r} of {twin.name}"
+        what = f"{stored.kind.value} {printable(stored.name)!r} of {twin.name}"
         note = [entry.value for entry in tensor.metadata_props if entry.key == TWIN_KEY]
         if len(note) != 1:
             raise ModelError(
@@ -202,37 +202,29 @@ def left_out(twin: Twin) -> Iterator[LeftOut]:
             parsed = parse_note(note[0], number, tuple(tensor.dims))
             _check_place(stored, parsed)
         except ValueError as error:
-            raise ModelError(f"{what} is not as a twin has it: {printable(str(error))}.") from error
-        kind = f"{stored.name}:{stored.place.name}" if stored.dense_shape else str(stored.name)
-        seen[kind] += 1
-        yield LeftOut(stored, kind if seen[kind] == 1 else f"{kind}#{seen[kind]}", number, parsed)
-
-
-def subnormal_weights(twin: Twin) -> dict[str, int]:
-    """How many subnormal numbers each weight has that has any: they slow some kernels down."""
-    return {
-        weight.key: weight.note.subnormals
-        for weight in left_out(twin)
-        if isinstance(weight.note, Statistics) and weight.note.subnormals
-    }
+            raise ModelError(f"{what} is not valid in a twin: {printable(str(error))}.") from error
+        base = f"{stored.name}:{stored.kind.name}" if stored.dense_shape else str(stored.name)
+        seen[base] += 1
+        key = base if seen[base] == 1 else f"{base}#{seen[base]}"
+        yield LeftOutWeight(stored, key, number, parsed)
 
 
 # -- making
 
 
 def _strip(message: Message) -> None:
-    """Leave out, in a message and all that it holds, the text that no engine reads."""
+    """Remove the text that no engine reads from a message and all messages in it."""
     for field, value in message.ListFields():
         if field.name in ("doc_string", "metadata_props"):
             message.ClearField(field.name)
         elif field.message_type is not None:
-            # ONNX has no map fields: what is not one message is a list of them.
+            # ONNX has no map fields: a value is a message or a list of messages.
             for inner in [value] if isinstance(value, Message) else value:
                 _strip(inner)
 
 
 def _turn_lists_into_tensors(proto: ModelProto) -> None:
-    """Give long lists of numbers in Constant nodes the form in which they can be left out."""
+    """Turn long lists of numbers in Constant nodes into tensors, which can be left out."""
     kinds: tuple[tuple[str, int, type[np.generic]], ...] = (
         ("value_floats", AttributeProto.FLOATS, np.float32),
         ("value_ints", AttributeProto.INTS, np.int64),
@@ -251,7 +243,7 @@ def _turn_lists_into_tensors(proto: ModelProto) -> None:
 
 
 def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
-    """By which operators each value is taken, and as which operand."""
+    """The operators that use each value, and as which operand."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for node in walk_nodes(proto):
         for index, name in enumerate(node.input):
@@ -260,30 +252,24 @@ def _uses(proto: ModelProto) -> dict[str, frozenset[tuple[str, int]]]:
 
 
 def _replace(file: ModelFile, stored: StoredTensor, uses: frozenset[tuple[str, int]]) -> bool:
-    """Put a note in place of a tensor's data, where it has enough of it."""
+    """Replace a tensor's data by a note if it is large enough; returns whether it was."""
     tensor = stored.tensor
     number = stored_number(tensor)
-    if stored.place is Place.ATTRIBUTE or number is None:
+    if stored.kind is StorageKind.ATTRIBUTE or number is None:
         return False
     is_weight = bool(uses) and all(i in _WEIGHT_OPERANDS.get(op, ()) for op, i in uses)
     limit = _limit(tensor, is_weight=is_weight)
     if stored_bytes(tensor) <= limit:
         return False
-    if stored.place is Place.SPARSE_INDICES:
-        note: Note | None = _describe_indices(file, stored, number)
+    if stored.kind is StorageKind.SPARSE_INDICES:
+        note: Note = _describe_indices(file, stored, number)
     else:
-        # Nothing needs the values of a small mask to know a shape, but engines look into masks.
-        can_sum_up = (
-            tensor.data_type != TensorProto.BOOL or stored_bytes(tensor) > KEEP_INTEGER_BYTES
-        )
-        note = describe(
-            number,
-            tuple(tensor.dims),
-            lambda: read_codes(file, tensor, number),
-            can_sum_up=can_sum_up,
-        )
-    if note is None:
-        return False
+        dims = tuple(tensor.dims)
+        note = describe(number, dims, lambda: read_codes(file, tensor, number))
+        # Engines look into masks: a small one that has no exact note stays as it is.
+        is_small = stored_bytes(tensor) <= KEEP_INTEGER_BYTES
+        if tensor.data_type == TensorProto.BOOL and is_small and isinstance(note, Statistics):
+            return False
     _clear_data(tensor)
     tensor.data_location = TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=LOCATION)
@@ -300,7 +286,7 @@ def _limit(tensor: TensorProto, *, is_weight: bool) -> int:
 
 
 def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType) -> Indices:
-    """The first and the last place; there is no sparse weight without any."""
+    """The first and the last position; a left-out sparse weight always has some."""
     tensor, shape = stored.tensor, stored.dense_shape
     rank = tensor.dims[1] if len(tensor.dims) > 1 else 1
     first: Any = None
@@ -326,13 +312,13 @@ def _describe_indices(file: ModelFile, stored: StoredTensor, number: NumberType)
 
 
 def _keep(file: ModelFile, tensor: TensorProto) -> None:
-    """Put the data of a tensor into it, where it lies elsewhere."""
+    """Put the data of a tensor into the tensor, if it is elsewhere."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
     spans = [e.value for e in tensor.external_data if e.key == WEIGHT_KEY]
     number = stored_number(tensor)
     if spans:
-        data = b"".join(file.piece(*span) for span in Skipped.decode(spans[0]).spans)
+        data = b"".join(file.piece(*span) for span in SkippedData.decode(spans[0]).spans)
         _clear_data(tensor)
         tensor.MergeFromString(data)
     elif number is not None:
@@ -365,7 +351,7 @@ def _check_file_size(path: Path, name: str) -> None:
     try:
         size = path.stat().st_size
     except OSError:
-        # What is wrong with it is said by opening it.
+        # Opening the file reports the error.
         return
     if size > MAX_TWIN_BYTES:
         raise ModelError(
@@ -382,7 +368,7 @@ def _check_schema(metadata: str, name: str) -> None:
         schema = None
     if type(schema) is not int or schema < 1:
         raise ModelError(
-            f"{name} is no proper twin: its metadata {TWIN_KEY!r} is {metadata!r:.80}, not "
+            f"{name} is not a valid twin: its metadata {TWIN_KEY!r} is {metadata!r:.80}, not "
             f'{{"schema": {SCHEMA}}}. Write the baseline again with --modelperf-update-baseline.'
         )
     if schema > SCHEMA:
@@ -404,11 +390,11 @@ def _check_dims(tensor: TensorProto, number: NumberType | None) -> None:
 
 
 def _check_place(stored: StoredTensor, note: Note) -> None:
-    """Raise ValueError where a note is of a kind that its tensor cannot have."""
+    """Raise ValueError if a note is of a kind that its tensor cannot have."""
     tensor, shape = stored.tensor, stored.dense_shape
-    if stored.place is Place.ATTRIBUTE:
+    if stored.kind is StorageKind.ATTRIBUTE:
         raise ValueError("attributes are kept whole")
-    is_indices = stored.place is Place.SPARSE_INDICES
+    is_indices = stored.kind is StorageKind.SPARSE_INDICES
     if isinstance(note, Indices) is not is_indices:
         raise ValueError("its note is of the wrong kind")
     if not isinstance(note, Indices):

@@ -1,4 +1,4 @@
-"""Refuse, with a reason, a model that cannot be understood: unknown opsets, cycles, and the like.
+"""Refuse an invalid model with a reason: unknown opsets, cycles, and the like.
 
 onnx.checker is not used: it reads external weights and refuses models that engines run.
 """
@@ -18,15 +18,15 @@ from onnx import defs
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.convert import (
     MAX_NODES,
-    Block,
     Call,
+    ParsedGraph,
     check_text,
     read_calls,
 )
 from pytest_modelperf.graph.model_file import ModelFile, check_stored_size
 from pytest_modelperf.text.escaping import printable
 
-# Attributes that divide or count, with the least and the most that makes sense.
+# Attributes that divide or count, with their least and greatest valid values.
 _BOUNDS = (("batch_dims", 0, 64), ("blocksize", 1, 2**16), ("strides", 1, 2**31 - 1))
 _EQUATION = re.compile(r"[A-Za-z., ]*(->[A-Za-z. ]*)?")
 
@@ -37,7 +37,7 @@ def check_opsets(file: ModelFile) -> Mapping[str, int]:
     check_text(file.name, *(entry.domain for entry in proto.opset_import))
     opsets = {unified_domain(entry.domain): entry.version for entry in proto.opset_import}
     if not opsets and proto.ir_version < 3:
-        # Before IR 3 a model named no operator sets and meant the first.
+        # Before IR 3, a model had no opsets and used the first.
         return {"": 1}
     newest = defs.onnx_opset_version()
     version = opsets.get("")
@@ -50,16 +50,16 @@ def check_opsets(file: ModelFile) -> Mapping[str, int]:
         if not 1 <= number < 2**31:
             raise ModelError(
                 f"{file.name} uses version {number} of the operators of "
-                f"{printable(domain or 'ai.onnx')!r}, which cannot be. The file is damaged: "
+                f"{printable(domain or 'ai.onnx')!r}, which does not exist. The file is damaged: "
                 "export the model again."
             )
     return opsets
 
 
 def check_calls(calls: Sequence[Call], opsets: Mapping[str, int], file: ModelFile) -> None:
-    """Raise ModelError where a call is none that its operator's schema allows.
+    """Raise ModelError if a call breaks its operator's schema.
 
-    onnx's own inference trusts that, and reads past the end of what is not there.
+    onnx's own inference relies on the schema, and would read invalid memory.
     """
     schemas: dict[tuple[str, str], _Schema | None] = {}
     local = {unified_domain(function.domain) for function in file.proto.functions}
@@ -99,7 +99,7 @@ def _check_domain(
 
 
 class _Schema(Struct, frozen=True):
-    """What of an operator's schema a call can break, looked up once per operator."""
+    """The parts of an operator's schema that a call can break, looked up once per operator."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -108,7 +108,7 @@ class _Schema(Struct, frozen=True):
     kinds: Mapping[str, int]
 
     def problem_of(self, call: Call) -> str | None:
-        """What is wrong with a call, in words that follow "calls NODE"; None where nothing is."""
+        """What is wrong with a call, in words that follow "calls NODE"; None if nothing is."""
         given = len(call.inputs)
         if not self.inputs[0] <= given <= self.inputs[1]:
             return f"with {given} inputs; it takes {_span(self.inputs)}"
@@ -149,7 +149,7 @@ def _kind_of(attribute: defs.OpSchema.Attribute) -> int:
 
 
 def _wrong_value(call: Call) -> str | None:
-    """Values that no schema forbids and onnx's inference still stumbles over."""
+    """An attribute value that the schema allows but onnx's inference cannot handle."""
     if not call.attributes:
         return None
     axis = call.attributes.get("axis", 0)
@@ -176,8 +176,8 @@ def _span(bounds: tuple[int, int]) -> str:
     return f"{least} or more" if most >= 2**31 - 1 else f"{least} to {most}"
 
 
-def check_stored_tensors(block: Block, file: ModelFile) -> None:
-    """Raise ModelError where an initializer has not the data that it claims, or no proper name."""
+def check_stored_tensors(block: ParsedGraph, file: ModelFile) -> None:
+    """Raise ModelError if an initializer lacks data that it claims, or has an invalid name."""
     graph = block.proto
     for tensor in graph.initializer:
         check_text(file.name, tensor.name)
@@ -193,14 +193,14 @@ def check_stored_tensors(block: Block, file: ModelFile) -> None:
             check_text(file.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
 
 
-# How deep local functions may call one another; exporters nest about ten.
+# The deepest nesting of local functions; exporters nest about ten.
 MAX_FUNCTION_DEPTH = 200
 
 
 def check_functions(file: ModelFile) -> None:
-    """Raise ModelError where local functions call themselves or unfold without bounds.
+    """Raise ModelError if local functions call themselves or unfold to too many nodes.
 
-    What they hold is checked once it is unfolded: until then, values are only named.
+    Their nodes are checked after unfolding: until then, values are only names.
     """
     for function in file.proto.functions:
         check_text(file.name, function.name, function.domain, *function.input, *function.output)
@@ -237,9 +237,9 @@ def check_functions(file: ModelFile) -> None:
 
 
 def execution_order(calls: Sequence[Call], available: Container[str], model: str) -> Sequence[Call]:
-    """The calls so that each stands behind those whose outputs it takes; stable.
+    """The calls in an order in which each follows those whose outputs it uses; stable.
 
-    `available` are the names that exist before the first node runs. ModelError names the nodes
+    `available` are the names that exist before the first node runs. The ModelError names the nodes
     of a cycle, a tensor that nothing makes, or one that two nodes make.
     """
     producer: dict[str, int] = {}
@@ -304,13 +304,13 @@ def _topological(
 
 
 def captured_names(call: Call) -> Iterator[str]:
-    """The names that a call takes from its graph, those that its bodies reach out for included."""
+    """The names that a call takes from its graph, including those that its bodies use."""
     yield from call.inputs
     for body in call.bodies.values():
         yield from _outer_names(body)
 
 
-def _outer_names(body: Block) -> Iterator[str]:
+def _outer_names(body: ParsedGraph) -> Iterator[str]:
     graph = body.proto
     inner = {info.name for info in graph.input}
     inner.update(tensor.name for tensor in graph.initializer)
@@ -323,11 +323,11 @@ def _outer_names(body: Block) -> Iterator[str]:
 
 
 def describe(call: Call) -> str:
-    """A node as an error names it: `Conv 'conv1'`, or by its output where it has no name."""
+    """The name of a node in errors: `Conv 'conv1'`, or its output if it has no name."""
     name = call.proto.name or next((o for o in call.outputs if o), "")
     return f"{printable(call.op_type)} {printable(name)!r}"
 
 
 def unified_domain(domain: str) -> str:
-    """A domain by one name: that of the standard operators is empty."""
+    """The canonical name of a domain: the standard domain is empty."""
     return "" if domain == "ai.onnx" else domain

@@ -1,4 +1,4 @@
-"""The elements of a stored tensor in pieces, so that a weight of gigabytes is never in memory."""
+"""Read a stored tensor in pieces, so that a weight of gigabytes is never in memory."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pytest_modelperf.graph.model_file import (
 )
 from pytest_modelperf.graph.number_codes import NumberType, codes_of, number_type
 from pytest_modelperf.graph.structure import byte_size
-from pytest_modelperf.graph.wire import WEIGHT_KEY, Skipped
+from pytest_modelperf.graph.wire import WEIGHT_KEY, SkippedData
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
 
 if TYPE_CHECKING:
     from pytest_modelperf.graph.number_codes import Codes
 
-# A piece is decoded into a few arrays of twice this size.
+# Decoding a piece takes a few arrays of twice this size.
 PIECE_BYTES = 1 << 20
 
-# The tag of float_data and double_data, packed: then they are raw data with another head.
+# The tags of packed float_data and double_data: they are raw data with another tag.
 _PACKED_TAGS: Mapping[int, int] = {TensorProto.FLOAT: 0x22, TensorProto.DOUBLE: 0x52}
 
 
@@ -39,17 +39,17 @@ def stored_number(tensor: TensorProto) -> NumberType | None:
 
 
 def stored_bytes(tensor: TensorProto) -> int:
-    """The bytes of a tensor's elements when packed; 0 for text."""
+    """The bytes of a tensor's packed elements; 0 for text."""
     return byte_size(dtype_name(tensor.data_type) or "", prod(tensor.dims))
 
 
 def code_count(tensor: TensorProto, number: NumberType) -> int:
-    """How many numbers a tensor has: the components of complex ones count each."""
+    """The number of numbers in a tensor; a complex one counts as its two components."""
     return prod(tensor.dims) * number.components
 
 
 def read_codes(file: ModelFile, tensor: TensorProto, number: NumberType) -> Iterator[Codes]:
-    """The codes of a tensor of `file`, piece by piece; all but the last are of one size."""
+    """The codes of a tensor of `file`, piece by piece; all but the last have one size."""
     left = code_count(tensor, number)
     for piece in _read_pieces(file, tensor, number):
         codes = piece[:left]
@@ -74,11 +74,11 @@ def _read_pieces(file: ModelFile, tensor: TensorProto, number: NumberType) -> It
 
 
 def _place_of_raw(file: ModelFile, tensor: TensorProto) -> tuple[int, int] | None:
-    """Where the packed elements of a tensor lie in the model's file; None where they do not."""
+    """The span of a tensor's packed elements in the model's file; None if they are elsewhere."""
     note = next((e.value for e in tensor.external_data if e.key == WEIGHT_KEY), None)
     if tensor.data_location != TensorProto.EXTERNAL or note is None:
         return None
-    skipped = Skipped.decode(note)
+    skipped = SkippedData.decode(note)
     tag = _PACKED_TAGS.get(tensor.data_type)
     if skipped.raw is not None or tag is None or len(skipped.spans) != 1:
         return skipped.raw

@@ -1,11 +1,10 @@
-"""The bytes of an ONNX file without its weights, and back: tensor data is skipped on the wire.
+"""Skip the weights in the bytes of an ONNX file, and put them back.
 
-A ModelProto is a tree of length-prefixed messages. Only messages too large to be free of
-weights are entered; everything else is copied in runs. In place of the data of a large tensor
-stands a note of where it lies in the file (see `WEIGHT_KEY`), in the form that ONNX has for
-data that is elsewhere, so that onnx's own tools accept the result. The way back finds the notes
-and says which bytes of the file go in their place, so that a changed graph can be written
-without its weights ever being in memory.
+A ModelProto is a tree of length-prefixed messages. Only messages large enough to hold weights are
+entered; everything else is copied in runs. A note of its place in the file (see `WEIGHT_KEY`)
+replaces the data of a large tensor. It has ONNX's form of external data, so that onnx's own tools
+accept the result. The way back finds the notes and returns which bytes of the file replace them, so
+that a changed graph can be written without its weights ever being in memory.
 
 Reference: https://protobuf.dev/programming-guides/encoding and onnx.proto (field numbers).
 """
@@ -22,11 +21,11 @@ from msgspec import Struct
 from pytest_modelperf.errors import ModelError
 
 Buffer: TypeAlias = "bytes | mmap"
-# Bytes as they are, or the (start, stop) of those to copy from the model's file.
+# Bytes to write, or the (start, stop) of bytes to copy from the model's file.
 Chunk: TypeAlias = "bytes | tuple[int, int]"
 
-# The key of the external_data entry that says which bytes of the file were skipped. No file can
-# have it, for it is another one in every process: what a note says is believed.
+# The key of the external_data entry with the skipped bytes of the file. It differs in every
+# process, so that no file can contain it: notes are trusted.
 WEIGHT_KEY = f"modelperf.bytes.{os.urandom(8).hex()}"
 _WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
 
@@ -35,7 +34,7 @@ _WEIGHT_KEY_BYTES = WEIGHT_KEY.encode()
 KEEP_BYTES = 1024
 KEEP_INTEGER_BYTES = 64 * 1024
 
-# A file of nothing but tiny fields would take minutes; no real model comes near this many.
+# A file of only tiny fields would take minutes; no real model comes near this many.
 MAX_FIELDS = 20_000_000
 # protobuf's own limit on nesting; without it a crafted file could exhaust the stack here.
 MAX_DEPTH = 96
@@ -44,7 +43,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 _MODEL, _TRAINING, _GRAPH, _FUNCTION, _NODE, _ATTRIBUTE, _SPARSE, _TENSOR = range(8)
 
-# For each message, the fields that can hold a tensor, with the message that they are.
+# For each message, the fields that can hold a tensor, with the type of their message.
 _CHILDREN: Mapping[int, Mapping[int, int]] = {
     _MODEL: {7: _GRAPH, 20: _TRAINING, 25: _FUNCTION},
     _TRAINING: {1: _GRAPH, 2: _GRAPH},
@@ -54,7 +53,7 @@ _CHILDREN: Mapping[int, Mapping[int, int]] = {
     _ATTRIBUTE: {5: _TENSOR, 6: _GRAPH, 10: _TENSOR, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE},
     _SPARSE: {1: _TENSOR, 2: _TENSOR},
 }
-# Those of them that hold one tensor: protobuf makes one of two, which no note could tell.
+# The fields that hold a single tensor: protobuf merges two of them, which a note cannot express.
 _ONE_TENSOR: Mapping[int, frozenset[int]] = {
     _ATTRIBUTE: frozenset({5, 22}),
     _SPARSE: frozenset({1, 2}),
@@ -72,10 +71,10 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _INTEGER_TYPES = frozenset({4, 5, 6, 7, 9, 12, 13})
 
 
-class Skipped(Struct, frozen=True):
-    """Where the data of one tensor lies: whole fields, tags included, as (start, stop) pairs.
+class SkippedData(Struct, frozen=True):
+    """The place of the data of one tensor: whole fields with their tags, as (start, stop) pairs.
 
-    `raw` is the (start, stop) of the bytes themselves where they are one raw_data field.
+    `raw` is the (start, stop) of the bytes themselves if they are one raw_data field.
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -86,7 +85,7 @@ class Skipped(Struct, frozen=True):
         return spans if self.raw is None else f"{spans}|{self.raw[0]}:{self.raw[1]}"
 
     @classmethod
-    def decode(cls, text: str) -> Skipped:
+    def decode(cls, text: str) -> SkippedData:
         """The inverse of `encode`; raises ValueError on anything else."""
         spans, _, raw = text.partition("|")
         return cls(
@@ -107,7 +106,7 @@ def slim_model(data: Buffer, name: str) -> bytes:
 
 
 def restore_model(slim: bytes, name: str) -> tuple[Chunk, ...]:
-    """A slim ModelProto as what to write: bytes, and spans of the file it was made from."""
+    """The chunks of the whole ModelProto: bytes, and spans of the file that it was made from."""
     chunks = _Restorer(slim, name).message(0, len(slim), _MODEL, MAX_DEPTH)
     return (slim,) if chunks is None else tuple(chunks)
 
@@ -117,10 +116,10 @@ def chunk_size(chunk: Chunk) -> int:
 
 
 def give_back(data: Buffer, start: int, stop: int) -> None:
-    """Unmap the pages of a part of the file; they are read again when they are looked at.
+    """Unmap the pages of a part of the file; they are read again on the next access.
 
-    A page that was touched counts as this process's memory, and to touch one may map megabytes
-    around it, so that a walk over the file would end with all of its weights in memory.
+    A touched page counts as memory of this process, and touching one may map megabytes around it. A
+    walk over the file would otherwise end with all of its weights in memory.
     """
     if isinstance(data, mmap):
         first = start - start % PAGESIZE
@@ -128,7 +127,7 @@ def give_back(data: Buffer, start: int, stop: int) -> None:
 
 
 class _Reader:
-    """One walk over one file: where its fields begin and end."""
+    """A walk over one file, which finds where its fields begin and end."""
 
     def __init__(self, data: Buffer, name: str) -> None:
         self.data = data
@@ -194,7 +193,7 @@ class _Slimmer(_Reader):
     """Leaves out the data of large tensors."""
 
     def message(self, start: int, end: int, kind: int, depth: int) -> list[bytes] | None:
-        """The chunks of a message without its weights; None when it has none to leave out."""
+        """The chunks of a message without its weights; None if it has no weights to skip."""
         if kind == _TENSOR:
             return self.tensor(start, end)
         if depth == 0:
@@ -227,7 +226,7 @@ class _Slimmer(_Reader):
         return chunks
 
     def require_single(self, start: int, end: int, fields: frozenset[int]) -> None:
-        """ModelError where one of these fields is there twice."""
+        """Raise ModelError if one of these fields occurs twice."""
         seen: set[int] = set()
         position = start
         while position < end:
@@ -254,14 +253,14 @@ class _Slimmer(_Reader):
                     spans[-1] = (spans[-1][0], position)
                 else:
                     spans.append((field_start, position))
-                # Of another wire type it is a field that protobuf does not know.
+                # With another wire type, the field is unknown to protobuf.
                 if field == _RAW_DATA and wire_type == _BYTES:
                     raw.append((content, position))
         limit = KEEP_INTEGER_BYTES if data_type in _INTEGER_TYPES else KEEP_BYTES
         if sum(stop - begin for begin, stop in spans) <= limit:
             return None
-        # Several raw_data fields: protobuf lets the last one win, and so does reading the spans.
-        skipped = Skipped(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
+        # Several raw_data fields: the last one wins, in protobuf and when the spans are read.
+        skipped = SkippedData(tuple(spans), raw[0] if len(raw) == len(spans) == 1 else None)
         chunks = []
         copied = start
         for begin, stop in spans:
@@ -272,10 +271,10 @@ class _Slimmer(_Reader):
 
 
 class _Restorer(_Reader):
-    """Puts the places of skipped data in place of their notes."""
+    """Replaces notes by the spans of the skipped data."""
 
     def message(self, start: int, end: int, kind: int, depth: int) -> list[Chunk] | None:
-        """The chunks of a message with its weights; None when it holds no note."""
+        """The chunks of a message with its weights; None if it holds no note."""
         if self.data.find(_WEIGHT_KEY_BYTES, start, end) < 0:
             return None
         if kind == _TENSOR:
@@ -317,7 +316,7 @@ class _Restorer(_Reader):
         while position < end:
             field, _, content, position = self.field(position, end)
             if field == _ENTRY_VALUE:
-                return Skipped.decode(self.data[content:position].decode()).spans
+                return SkippedData.decode(self.data[content:position].decode()).spans
         return ()
 
 
@@ -326,7 +325,7 @@ def _tag(field: int, wire_type: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    """A number as protobuf writes it: seven bits a byte, the lowest first."""
+    """A number in the encoding of protobuf: seven bits in each byte, the lowest first."""
     encoded = bytearray()
     while value >= 0x80:
         encoded.append(value & 0x7F | 0x80)
@@ -339,7 +338,7 @@ def _length_prefixed(field: int, content: bytes) -> bytes:
     return _tag(field, _BYTES) + encode_varint(len(content)) + content
 
 
-def _external_data_note(skipped: Skipped) -> bytes:
+def _external_data_note(skipped: SkippedData) -> bytes:
     """TensorProto fields that say "external", with our own key instead of a location."""
     entry = _length_prefixed(_ENTRY_KEY, _WEIGHT_KEY_BYTES)
     entry += _length_prefixed(_ENTRY_VALUE, skipped.encode().encode())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.structure import Graph, Node, Plan, PlanNode, Tensor
+from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode, Tensor
 from pytest_modelperf.profiler.measurements import Kernel, RowKind
 
 # Operators that an engine puts in to change how a tensor lies in memory, or of what type it is.
@@ -71,7 +71,7 @@ class Places:
         self._planned: dict[tuple[str, str], Place] = {}
         self._unnamed: dict[str, list[Place]] = {}
 
-    def add_plan(self, plan: Plan, graph: Graph) -> None:
+    def add_plan(self, plan: PlanGraph, graph: Graph) -> None:
         """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
         self._add(plan, graph, {})
 
@@ -110,7 +110,7 @@ class Places:
         ordered = tuple(sorted(nodes, key=self.order.__getitem__))
         return Place(RowKind.LAYER, ordered) if ordered else Place(inserted_kind(op_type))
 
-    def _add(self, plan: Plan, graph: Graph, outer: Mapping[str, Tensor]) -> None:
+    def _add(self, plan: PlanGraph, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         visible = dict(outer)
         for tensor in (*graph.inputs, *(t for node in graph.nodes for t in node.outputs)):
             if tensor is not None:
@@ -150,7 +150,7 @@ class _Scope(Struct):
     a step computes, on the way to its outputs at least.
     """
 
-    plan: Plan
+    plan: PlanGraph
     visible: Mapping[str, Tensor]
     producers: Mapping[Tensor, Node]
     names: Mapping[str, Node]

@@ -16,7 +16,7 @@ from statistics import median, median_grouped
 
 from msgspec import Struct, field
 
-from pytest_modelperf.graph.structure import Graph, Node, Plan
+from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
 from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.records import StaticLayer
@@ -28,7 +28,7 @@ _COARSEST_TICK_NS = 1000
 
 def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the model's
     run: KernelRun,
-    plan: Plan | None,
+    plan: PlanGraph | None,
     graph: Graph,
     layers: Sequence[StaticLayer],
     latency_ns: float,

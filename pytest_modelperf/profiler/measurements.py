@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread, Spread, Turns
+from pytest_modelperf.stats.records import Latency, LatencySpread, Ratio, RoundSpread, Turns
 
 _NS_PER_MS = 1e6
 
@@ -282,7 +282,7 @@ class Checkup(Struct, frozen=True, kw_only=True):
     seconds: float
     median_ns: float
     ratio: Ratio
-    spread: Spread
+    spread: LatencySpread
     noise: tuple[Noise, ...]
     level: float
     power: float

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.kernels import read_plan
-from pytest_modelperf.graph.structure import Plan
+from pytest_modelperf.graph.structure import PlanGraph
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import DuetRound, KernelRun, Measurement
 from pytest_modelperf.profiler.outputs import Sent, read_outputs
@@ -82,7 +82,7 @@ class RanSide(Struct, frozen=True):
     """What one side told of itself."""
 
     profile: CaseProfile
-    plan: Plan | None = None
+    plan: PlanGraph | None = None
     outputs: Mapping[str, Sent] | None = None
 
 

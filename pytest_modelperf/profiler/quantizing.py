@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from pytest_modelperf.errors import MeasureError, ModelError
-from pytest_modelperf.graph.quantized import Products, read_products
+from pytest_modelperf.graph.quantized import ProductCounts, read_products
 from pytest_modelperf.profiler.engines.source import Source, find_source
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
@@ -165,7 +165,7 @@ def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
     return names
 
 
-def _notes(before: Products, after: Products) -> Iterator[str]:
+def _notes(before: ProductCounts, after: ProductCounts) -> Iterator[str]:
     if before.of_integers:
         yield f"{before.of_integers} products were of integers before"
     if after.of_floats:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from io import StringIO
 from typing import Protocol
 
 from msgspec import Struct
-from rich.console import Console
-from rich.text import Text
 
 from pytest_modelperf.report.tables import (
     GAP,
@@ -28,6 +25,8 @@ UNLIMITED_WIDTH = 10_000
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
 _WORD = re.compile(r" *[^ ]+")
+# What a terminal is told for each word of a style.
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
 
 class TextStyle(Struct, frozen=True):
@@ -49,29 +48,27 @@ class PageStyle(Protocol):
 
 
 class Page:
-    """Collects styled text; rich does the colours."""
+    """Collects lines of text, in colour where its style says so."""
 
     def __init__(self, style: TextStyle) -> None:
-        self._file = StringIO()
+        self._lines: list[str] = []
         self._style = style
-        self._console = Console(
-            file=self._file,
-            force_terminal=style.color,
-            color_system="standard" if style.color else None,
-            no_color=not style.color,
-            width=style.width or UNLIMITED_WIDTH,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
 
     def text(self) -> str:
-        lines = self._file.getvalue().replace(NO_BREAK, " ").splitlines()
-        return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"
+        return "\n".join(self._lines).rstrip("\n") + "\n"
 
     def line(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text.rstrip(" "), style=style if self._style.color else ""))
+        """A line; one that is too long goes on in the next, which is not indented."""
+        text = text.rstrip(" ")
+        parts = [text] if display_width(text) <= self.width else wrap(text, self.width)
+        self._lines += [
+            self._colored(part.replace(NO_BREAK, " ").rstrip(), style) for part in parts
+        ]
+
+    def _colored(self, text: str, style: str) -> str:
+        text = text.replace(NO_BREAK, " ").rstrip()
+        codes = ";".join(_CODES[word] for word in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m" if text and codes and self._style.color else text
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
         """A line whose continuation, where it is too long, is indented."""
@@ -84,7 +81,7 @@ class Page:
 
     @property
     def width(self) -> int:
-        return self._console.width
+        return self._style.width or UNLIMITED_WIDTH
 
     def table(
         self,
@@ -153,7 +150,7 @@ def _head(text: str, width: int) -> str:
 
 
 def _aligned(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
-    """One line of a table. Not laid out by rich, whose releases differ in their spacing."""
+    """One line of a table."""
     parts = []
     for column, cell, width in zip(table.columns, cells, widths, strict=True):
         blanks = " " * (width - display_width(cell))

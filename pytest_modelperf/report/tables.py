@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -70,6 +70,17 @@ def least_width(table: Table) -> int:
     return sum(least) + GAP * (len(least) - 1)
 
 
+def select_columns(table: Table, indexes: Iterable[int]) -> Table:
+    """The table with these columns alone."""
+    kept = list(indexes)
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
+        total=None if table.total is None else tuple(table.total[index] for index in kept),
+    )
+
+
 def transpose_table(table: Table) -> Table:
     """The table with a column for each of its rows; it may have no total."""
     corner, *titles = (column.title for column in table.columns)
@@ -86,25 +97,16 @@ def fit_table(table: Table, width: int) -> Table:
     """
     count = len(table.columns)
     while True:
-        widths = _shrunk(_first_columns(table, count), width)
+        widths = _shrunk(select_columns(table, range(count)), width)
         if count == 1 or sum(widths) + GAP * (count - 1) <= width:
             break
         count -= 1
-    fitted = _cut(_first_columns(table, count), widths)
+    fitted = _cut(select_columns(table, range(count)), widths)
     hidden = sum(not column.is_spare for column in table.columns[count:])
     if not hidden:
         return fitted
     note = f"{hidden} column{'s' if hidden > 1 else ''} left out: a wider terminal shows all"
     return replace(fitted, caption="\n".join(part for part in (table.caption, note) if part))
-
-
-def _first_columns(table: Table, count: int) -> Table:
-    return replace(
-        table,
-        columns=table.columns[:count],
-        rows=tuple(row[:count] for row in table.rows),
-        total=None if table.total is None else table.total[:count],
-    )
 
 
 def _shrunk(table: Table, width: int) -> list[int]:

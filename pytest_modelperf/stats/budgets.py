@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytest_modelperf.stats.decisions import BudgetDecision, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Times,
@@ -29,24 +29,27 @@ def judge_percentile(
 ) -> BudgetDecision:
     """Whether a percentile of the latency keeps to its limit.
 
-    The interval has the `level` of alarms. A tail of too few samples for an upper bound has none,
-    unless its rounds show it to be below the limit, with the chance `pass_level` to err.
+    The interval has the error level of alarms. A tail with too few samples for an upper bound has
+    none, unless its rounds show that it is below the limit, with the error level `pass_level`.
     """
     confidence = 1.0 - 2.0 * level
     found = estimate_percentile(rounds, percent, confidence)
     if found.value_ns is None:
         return BudgetDecision(
-            answer=Fit.OPEN, limit=limit_ns, confidence=confidence, samples_needed=found.needed
+            answer=BudgetAnswer.OPEN,
+            limit=limit_ns,
+            confidence=confidence,
+            samples_needed=found.needed,
         )
     low_ns, high_ns, needed = found.low_ns, found.high_ns, None
     if percent == MEDIAN and len(rounds) > 1:
         low_ns, high_ns = _bounds_of_median(rounds, found.value_ns, confidence)
     answer = _compare(low_ns, high_ns, limit_ns)
-    if answer is Fit.WITHIN and percent != MEDIAN:
+    if answer is BudgetAnswer.WITHIN and percent != MEDIAN:
         share, chance = percent / 100.0, level if pass_level is None else pass_level
         needed = _samples_for_a_bound(rounds, found.value_ns, share, chance)
         if needed is not None and _bound_by_rounds(rounds, share, chance) >= limit_ns:
-            answer, high_ns = Fit.OPEN, None
+            answer, high_ns = BudgetAnswer.OPEN, None
     return BudgetDecision(
         answer=answer,
         limit=limit_ns,
@@ -54,20 +57,24 @@ def judge_percentile(
         value=found.value_ns,
         low=low_ns,
         high=high_ns,
-        samples_needed=needed if answer is Fit.OPEN else None,
+        samples_needed=needed if answer is BudgetAnswer.OPEN else None,
     )
 
 
 def judge_typical(values: Sequence[float], limit: float, level: float) -> BudgetDecision:
-    """Whether what was seen once a round keeps to its limit: the time to load, say.
+    """Whether a figure that is measured once a round, such as the load time, keeps to its limit.
 
-    The value is the median of what was seen.
+    The value is the median over the rounds.
     """
     confidence = 1.0 - 2.0 * level
     value = float(np.median(values)) if values else None
     if value is None or len(values) < 2:
         return BudgetDecision(
-            answer=Fit.OPEN, limit=limit, confidence=confidence, value=value, samples_needed=2
+            answer=BudgetAnswer.OPEN,
+            limit=limit,
+            confidence=confidence,
+            value=value,
+            samples_needed=2,
         )
     low, high = typical_interval(values, confidence)
     low, high = min(low, value), max(high, value)
@@ -84,10 +91,10 @@ def judge_typical(values: Sequence[float], limit: float, level: float) -> Budget
 def _bounds_of_median(
     rounds: Sequence[Times], value_ns: float, confidence: float
 ) -> tuple[float, float]:
-    """The t interval of the rounds' medians, with the median of all samples in it.
+    """The t interval of the medians of the rounds, extended to the median of all samples.
 
-    Five rounds all lie on one side of the median in one case of sixteen: at the level of an alarm
-    no sample of so few is a bound.
+    All of five rounds lie on one side of the median in one case of sixteen. So at the level of an
+    alarm no sample is a bound for so few rounds.
     """
     low, high = typical_interval([float(np.median(times)) for times in rounds], confidence)
     return min(low, value_ns), max(high, value_ns)
@@ -96,10 +103,10 @@ def _bounds_of_median(
 def _samples_for_a_bound(
     rounds: Sequence[Times], value_ns: float, share: float, level: float
 ) -> int | None:
-    """About how many samples give this percentile an upper bound; None where there are enough.
+    """About how many samples give this percentile an upper bound; None if there are enough.
 
-    So many independent samples can all lie below the percentile by chance, and then even the
-    largest of them is no upper bound.
+    With fewer independent samples, all of them can lie below the percentile by chance, and even the
+    largest is no upper bound.
     """
     effective = effective_samples(rounds, value_ns, share, 1.0 - 2.0 * level)
     wanted = math.log(level) / math.log(share)
@@ -109,21 +116,21 @@ def _samples_for_a_bound(
 
 
 def _bound_by_rounds(rounds: Sequence[Times], share: float, level: float) -> float:
-    """An upper bound of a percentile that takes few samples, but rounds that are much alike.
+    """An upper bound of a percentile with few samples, whose rounds are much alike.
 
-    Where no more than 1 - `share` of the rounds have an inference above it, no more of the
-    inferences lie there. It is the one-sided tolerance bound of the logarithms of the rounds'
-    maxima, taken for normal (Natrella, "Experimental Statistics", NBS Handbook 91 (1963), section
-    2-5).
+    If at most 1 - `share` of the rounds have an inference above the bound, at most this share of
+    the inferences are above it. The bound is the one-sided tolerance bound of the logarithms of the
+    rounds' maxima, which are assumed to be normal (Natrella, "Experimental Statistics", NBS
+    Handbook 91 (1963), section 2-5).
     """
     slowest = logs([max(times) for times in rounds])
     factor = tolerance_factor(share, level, len(slowest))
     return bounded_exp(float(slowest.mean()) + factor * float(slowest.std(ddof=1)))
 
 
-def _compare(low: float | None, high: float | None, limit: float) -> Fit:
+def _compare(low: float | None, high: float | None, limit: float) -> BudgetAnswer:
     if low is None or high is None or math.isnan(limit):
-        return Fit.OPEN
+        return BudgetAnswer.OPEN
     if low > limit:
-        return Fit.OVER
-    return Fit.WITHIN if high < limit else Fit.OPEN
+        return BudgetAnswer.OVER
+    return BudgetAnswer.WITHIN if high < limit else BudgetAnswer.OPEN

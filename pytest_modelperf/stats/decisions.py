@@ -1,4 +1,4 @@
-"""What a test of measured times answers, and how much it could have seen."""
+"""The answers of tests of measured times, and how large a change they could have seen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import enum
 from msgspec import Struct
 
 
-class Answer(enum.Enum):
-    """Whether a ratio is above what is allowed.
+class RatioAnswer(enum.Enum):
+    """Whether a ratio is above the allowed one.
 
-    `BETTER` is `NOT_WORSE` and more: the ratio is below the inverse of what is allowed, so that
-    exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` is not shown either way.
+    `BETTER` is stronger than `NOT_WORSE`: the ratio is below the inverse of the allowed one, so
+    that exchanging the two sides exchanges `BETTER` and `WORSE`. `OPEN` means that neither is
+    shown.
     """
 
     WORSE = "worse"
@@ -21,17 +22,17 @@ class Answer(enum.Enum):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """The answer for one ratio, after over before, and what it rests on.
+    """The answer for one ratio, after over before, with its evidence.
 
-    `low` and `high` hold the ratio with `confidence`, however often it was looked at; None where
-    nothing tells how rounds differ. `detectable` is the slowdown that would have been shown worse
-    nine times out of ten: 0.041 is "this run could see 4.1 % or more". `rounds` are those that the
-    answer was given after. While it is open, `rounds_needed` is an estimate of how many would
-    decide it, None where no reasonable number does, and `samples_needed` is how many a side the
-    percentile needs, None where it has them.
+    `low` and `high` are the interval of the ratio at `confidence`, after all looks together; None
+    if the spread of the rounds is unknown. `detectable` is the slowdown that would have been shown
+    in nine of ten runs: 0.041 is "this run could see 4.1 % or more". `rounds` is the number of
+    rounds at the answer. While it is open, `rounds_needed` estimates the rounds that would decide
+    it; None if no reasonable number would. `samples_needed` is the number of samples that the
+    percentile needs on each side; None if it has them.
     """
 
-    answer: Answer
+    answer: RatioAnswer
     confidence: float
     rounds: int
     ratio: float | None = None
@@ -43,10 +44,10 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        return self.answer is Answer.OPEN
+        return self.answer is RatioAnswer.OPEN
 
 
-class Fit(enum.Enum):
+class BudgetAnswer(enum.Enum):
     """Whether a figure keeps to its budget."""
 
     OVER = "over budget"
@@ -57,10 +58,10 @@ class Fit(enum.Enum):
 class BudgetDecision(Struct, frozen=True, kw_only=True):
     """The answer for one absolute limit; the figures have the unit of the limit.
 
-    `value` is None where the samples do not support it: then `samples_needed` says how many would.
+    `value` is None if there are too few samples; then `samples_needed` is the number that suffices.
     """
 
-    answer: Fit
+    answer: BudgetAnswer
     limit: float
     confidence: float
     value: float | None = None

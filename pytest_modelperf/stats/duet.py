@@ -1,8 +1,8 @@
 """The duet test: whether the second side is slower than the first by more than is allowed.
 
-Its data are one difference of logs for each round, or, for the tail, for each group of rounds.
-Everything that is decided is decided in `judge_sequence`, which takes any number of comparisons at
-once, so that what the simulation proves is what runs. docs/statistics.md has the rule in words.
+Its data are differences of logs, one for each round, or for each group of rounds for a tail.
+`judge_sequence` makes all decisions, for any number of comparisons at once, so the simulation in
+the tests proves the code that runs. docs/statistics.md has the rule in words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.estimates import (
     MEDIAN,
     Floats,
@@ -37,9 +37,9 @@ from pytest_modelperf.stats.looks import (
 )
 from pytest_modelperf.stats.quantiles import standard_error, t_critical
 
-# What is detectable is what is found so often.
+# A detectable slowdown is found with this chance.
 POWER = 0.9
-# Fewer rounds do not tell whether a model has modes, and this is the chance to say so wrongly.
+# Modes are looked for from this many rounds on, and found wrongly with this chance.
 _FEWEST_FOR_MODES = 4
 _MODES_LEVEL = 0.05
 _MOST_ROUNDS = 10_000
@@ -48,8 +48,8 @@ _MOST_ROUNDS = 10_000
 class DuetRule(Struct, frozen=True, kw_only=True):
     """The tolerance, the error levels of both answers, and the rounds after which to look.
 
-    `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any of the
-    looks. `pass_level` bounds the chance that a ratio of at least that is called not worse.
+    `level` bounds the chance that a ratio of at most 1 + `tolerance` is called worse at any look.
+    `pass_level` bounds the chance that a ratio of at least 1 + `tolerance` is called not worse.
     """
 
     tolerance: float = 0.03
@@ -77,10 +77,10 @@ class DuetRule(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True):
-    """The looks of both questions: is it worse, and is it not worse.
+    """The looks for both questions: is it worse, and is it not worse.
 
-    `patience` is the number of rounds before which a ratio that looks improved does not pass: so
-    many it takes to show an improvement.
+    `patience` is the number of rounds before which a ratio that looks improved does not pass, so
+    that the improvement can still be shown.
     """
 
     alarms: tuple[Look, ...]
@@ -88,7 +88,7 @@ class Schedule(Struct, frozen=True):
     patience: int = 0
 
     def in_order(self) -> Sequence[tuple[Look, bool]]:
-        """All looks in turn, and whether each is one for alarms; these come first.
+        """All looks in order, and whether each is for alarms; these come first after a round.
 
         There may be two after the same round: a planned one, and the last one.
         """
@@ -97,18 +97,18 @@ class Schedule(Struct, frozen=True):
 
 
 class Bounds(Struct, frozen=True):
-    """Centres of differences with the bounds that each keeps at its level."""
+    """The centres of differences, and the bounds of each at its error level."""
 
     centre: Floats
     low: Floats
     high: Floats
 
 
-class Sequences(Struct, frozen=True):
-    """How comparisons ended: what was shown, at which look, and the bounds at that look.
+class EndedSequences(Struct, frozen=True):
+    """How comparisons ended: the answers, and the looks that gave them with their bounds.
 
-    `answer` is 1 where it is worse, -1 not worse, -2 better, and 0 open. `rounds`, `units` and
-    `level` are those of the look that decided; of an open one those of the last look for alarms.
+    `answer` is 1 for worse, -1 for not worse, -2 for better, and 0 for open. `rounds`, `units` and
+    `level` belong to the look that decided, or to the last look for alarms of an open comparison.
     """
 
     answer: npt.NDArray[np.int_]
@@ -120,20 +120,20 @@ class Sequences(Struct, frozen=True):
 
 _WORSE, _NOT_WORSE, _BETTER = 1, -1, -2
 _ANSWERS = {
-    _WORSE: Answer.WORSE,
-    0: Answer.OPEN,
-    _NOT_WORSE: Answer.NOT_WORSE,
-    _BETTER: Answer.BETTER,
+    _WORSE: RatioAnswer.WORSE,
+    0: RatioAnswer.OPEN,
+    _NOT_WORSE: RatioAnswer.NOT_WORSE,
+    _BETTER: RatioAnswer.BETTER,
 }
 
 
 def judge_duet(
     pairs: Sequence[PairedTurns], rule: DuetRule, percent: float = MEDIAN, *, is_last: bool = False
 ) -> Decision:
-    """What the rounds so far show of this percentile.
+    """What the rounds so far show for this percentile.
 
-    An answer that was given at an earlier look stands. With `is_last` there will be no further
-    round, and what is left of both levels is spent.
+    An answer of an earlier look stands. With `is_last` there are no further rounds, and the rest of
+    both error levels is spent.
     """
     differences = _differences(pairs, percent, rule.tolerance)
     schedule = _schedule(pairs, differences, rule, percent, is_last=is_last)
@@ -144,7 +144,7 @@ def judge_duet(
 
 
 def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) -> bool:
-    """Whether a percentile would be called worse if an alarm cost no more than a pass."""
+    """Whether a percentile would be called worse at the error level of passes."""
     differences = _differences(pairs, percent, rule.tolerance)
     if _count_units(pairs, differences, percent, len(pairs)) < 2:
         return False
@@ -152,10 +152,10 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
     return bool(bounds.low[0] > rule.margin)
 
 
-def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Sequences:
-    """What is shown of each row of differences, and at which of the looks first."""
+def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> EndedSequences:
+    """What is shown for each row of differences, and by which look first."""
     count = len(differences)
-    ended = Sequences(
+    ended = EndedSequences(
         answer=np.zeros(count, dtype=np.int_),
         rounds=np.zeros(count, dtype=np.int_),
         units=np.zeros(count, dtype=np.int_),
@@ -172,20 +172,20 @@ def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> Se
         else:
             waits = (found.centre < -margin) & (look.rounds < schedule.patience)
             shown = np.where((found.high < margin) & ~waits, _NOT_WORSE, 0)
-        # An open comparison is described by its last look for alarms, if it has one.
+        # An open comparison is described by its last look for alarms, if there was one.
         kept = np.flatnonzero((shown != 0) | is_alarm | (not schedule.alarms))
         _keep(ended, rows[kept], look, _rows(found, kept), shown[kept])
     return ended
 
 
 def _keep(
-    ended: Sequences,
+    ended: EndedSequences,
     rows: npt.NDArray[np.intp],
     look: Look,
     found: Bounds,
     answer: npt.NDArray[np.int_],
 ) -> None:
-    """Enter what a look found of these rows."""
+    """Enters what a look found for these rows."""
     ended.answer[rows] = answer
     ended.rounds[rows], ended.units[rows], ended.level[rows] = look.rounds, look.units, look.level
     bounds = ended.bounds
@@ -197,10 +197,10 @@ def _rows(bounds: Bounds, rows: npt.NDArray[np.intp]) -> Bounds:
 
 
 def find_bounds(differences: Floats, level: float) -> Bounds:
-    """For each row its centre and the bounds that it oversteps with a chance of `level` each.
+    """The centre of each row, and bounds that are each wrong with the chance `level`.
 
-    They are those of Wilcoxon's signed rank test, which a few rounds that were disturbed do not
-    move, and of the t test where there are too few rounds for ranks to show anything.
+    The bounds are those of Wilcoxon's signed rank test, which is robust against a few disturbed
+    rounds, or of the t test if there are too few rounds for ranks.
     """
     if 2.0 ** -differences.shape[-1] <= level:
         return _rank_bounds(differences, level)
@@ -232,9 +232,9 @@ def _rank_bounds(differences: Floats, level: float) -> Bounds:
 
 @cache
 def _critical_rank_sum(count: int, level: float) -> int:
-    """The smallest sum of positive ranks that no more than this chance reaches.
+    """The smallest sum of positive ranks that is reached with at most this chance.
 
-    Each rank is positive as often as not, which `scipy.stats.wilcoxon` counts, too. That takes a
+    Each rank is positive with the chance 1/2. `scipy.stats.wilcoxon` counts the same, but takes a
     second to import.
     """
     chances = np.ones(1)
@@ -246,18 +246,18 @@ def _critical_rank_sum(count: int, level: float) -> int:
 
 
 class _Differences(Struct, frozen=True):
-    """The differences of logs, and after how many rounds each of them was known."""
+    """The differences of logs, and the number of rounds after which each was known."""
 
     values: Floats
     ends: Sequence[int]
 
 
 def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
-    """Whether the medians of the sides differ otherwise than the typical pair does.
+    """Whether the medians of the sides differ in another way than the typical pair does.
 
-    They do where inferences come in two kinds, and one side takes the slow kind more often: the
-    typical pair has one of each kind, in either order. The two must be shown to differ, and by
-    more than the tolerance, for by chance they often do.
+    They do if inferences come in two kinds, and one side has the slow kind more often: the typical
+    pair has one of each kind, in either order. The difference must be shown and exceed the
+    tolerance, for it often occurs by chance.
     """
     if len(pairs) < _FEWEST_FOR_MODES:
         return False
@@ -268,24 +268,24 @@ def has_modes(pairs: Sequence[PairedTurns], tolerance: float) -> bool:
 
 
 def _median_differences(pairs: Sequence[PairedTurns], tolerance: float) -> Floats:
-    """What each round shows of the median: the typical pair, in which drift cancels.
+    """The difference of each round for the median: the typical pair, in which drift cancels.
 
-    Of a model with modes it is the difference of the medians.
+    For a model with modes it is the difference of the medians.
     """
     figure = difference_of_medians if has_modes(pairs, tolerance) else paired_difference
     return np.array([figure(pair) for pair in pairs], dtype=np.float64)
 
 
 def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float) -> _Differences:
-    """The median has a difference for each round.
+    """The differences of a percentile; the median has one for each round.
 
-    Of a tail neighbouring rounds are taken together until each side has as many samples as have
-    one beyond the percentile. What is left over waits for further rounds.
+    For a tail, neighbouring rounds are grouped until each side has as many samples as have one
+    beyond the percentile. The rest waits for further rounds.
     """
     if percent == MEDIAN:
         return _Differences(_median_differences(pairs, tolerance), range(1, len(pairs) + 1))
     share = percent / 100.0
-    # Without the slack 1 / (1 - 0.95) is a little more than 20.
+    # Without the slack, 1 / (1 - 0.95) is a little more than 20.
     least = math.ceil(1.0 / (1.0 - share) - 1e-6)
     differences: list[float] = []
     ends: list[int] = []
@@ -308,7 +308,7 @@ def _differences(pairs: Sequence[PairedTurns], percent: float, tolerance: float)
 
 
 def plan_schedule(rule: DuetRule) -> Schedule:
-    """The looks of a comparison that takes as many rounds as it may, one difference a round."""
+    """The looks of a comparison with all its rounds, and one difference for each round."""
     alarms = spend_level(rule.looks, rule.looks, rule.level)
     passes = spend_level(rule.pass_looks, rule.pass_looks, rule.pass_level, power=SOONER)
     return Schedule(alarms, passes, patience=alarms[0].rounds if alarms else 0)
@@ -322,7 +322,7 @@ def _schedule(
     *,
     is_last: bool,
 ) -> Schedule:
-    """The looks that these rounds have come to."""
+    """The looks that are due after these rounds."""
 
     def spend(planned: tuple[int, ...], level: float, **power: float) -> tuple[Look, ...]:
         units = tuple(
@@ -339,7 +339,7 @@ def _schedule(
     return Schedule(
         spend(rule.looks, rule.level),
         spend(rule.pass_looks, rule.pass_level, power=SOONER),
-        # Where no more rounds come, nothing is waited for.
+        # After the last round there is nothing to wait for.
         patience=min(patience, len(pairs)) if is_last else patience,
     )
 
@@ -347,7 +347,7 @@ def _schedule(
 def _count_units(
     pairs: Sequence[PairedTurns], differences: _Differences, percent: float, rounds: int
 ) -> int:
-    """How many differences these rounds have; none where the samples do not support the tail."""
+    """The number of differences of these rounds; 0 if the samples do not support the tail."""
     if percent != MEDIAN and _fewest_samples(pairs[:rounds]) < needed_samples(percent):
         return 0
     return bisect.bisect_right(differences.ends, rounds)
@@ -364,7 +364,7 @@ def _samples(pairs: Sequence[PairedTurns], side: int) -> int:
 def _undecided(
     pairs: Sequence[PairedTurns], differences: _Differences, rule: DuetRule, percent: float
 ) -> Decision:
-    """The decision where no look was possible yet."""
+    """The decision before the first look."""
     values = differences.values
     needed = rounds_needed = None
     samples = _fewest_samples(pairs)
@@ -374,7 +374,7 @@ def _undecided(
     else:
         rounds_needed = next((look for look in rule.pass_looks if look > len(pairs)), None)
     return Decision(
-        answer=Answer.OPEN,
+        answer=RatioAnswer.OPEN,
         confidence=rule.confidence,
         rounds=len(pairs),
         ratio=bounded_exp(float(values.mean())) if values.size and not needed else None,
@@ -383,23 +383,23 @@ def _undecided(
     )
 
 
-def _describe(ended: Sequences, schedule: Schedule, rule: DuetRule) -> Decision:
-    """The decision of the only comparison that there is."""
+def _describe(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
+    """The decision for the only row."""
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (
         float(values[0]) for values in (ended.bounds.centre, ended.bounds.low, ended.bounds.high)
     )
-    # What a t test would have needed to see for an interval as wide: for ranks it is a spread in
-    # which the disturbed rounds do not count.
+    # The standard deviation at which a t interval would be this wide. For an interval by ranks,
+    # disturbed rounds do not count in it.
     critical = float(t_critical(level, units - 1))
     spread = (high - low) / 2.0 / critical * math.sqrt(units)
-    has_passed = answer is Answer.NOT_WORSE
-    # An interval at the level of passes cannot say why nothing was called worse.
-    has_interval = answer is not Answer.OPEN or bool(schedule.alarms)
+    has_passed = answer is RatioAnswer.NOT_WORSE
+    # An interval at the level of passes does not explain why there was no alarm.
+    has_interval = answer is not RatioAnswer.OPEN or bool(schedule.alarms)
     seen = _shift(spread, rule.level if has_passed or not has_interval else level, units)
     needed = None
-    if answer is Answer.OPEN:
+    if answer is RatioAnswer.OPEN:
         nearest = schedule.passes[-1].level if centre < rule.margin and schedule.passes else level
         found = _units_to_decide(spread, units, nearest, abs(centre - rule.margin))
         needed = None if found is None else math.ceil(found * rounds / units)
@@ -416,7 +416,7 @@ def _describe(ended: Sequences, schedule: Schedule, rule: DuetRule) -> Decision:
 
 
 def _units_to_decide(spread: float, units: int, level: float, distance: float) -> int | None:
-    """How many differences would show a ratio at this distance from what is allowed."""
+    """How many differences would decide a ratio at this distance from the allowed one."""
     counts = range(units + 1, _MOST_ROUNDS)
     fewest = bisect.bisect_left(
         counts, 1, key=lambda count: _shift(spread, level, count) <= distance
@@ -425,5 +425,5 @@ def _units_to_decide(spread: float, units: int, level: float, distance: float) -
 
 
 def _shift(spread: float, level: float, count: int) -> float:
-    """How far beyond what is allowed a t test of so many differences sees with `POWER`."""
+    """The distance from the allowed ratio that a t test of this size sees with `POWER`."""
     return float(shift_to_detect(level, POWER, np.array([count]))[0]) * spread

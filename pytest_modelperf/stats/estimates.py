@@ -1,8 +1,8 @@
 """Percentiles and ratios of measured times, with intervals whose unit is the round.
 
-Inferences inside one session resemble each other far more than two sessions do, so an interval
-that takes them as independent is too narrow by a factor. docs/measuring.md has the rules and how
-often they were found to hold.
+Inferences in one session resemble each other far more than two sessions do. An interval that treats
+them as independent is too narrow by a factor. docs/measuring.md has the rules, and how often they
+were found to hold.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pytest_modelperf.stats.quantiles import (
 from pytest_modelperf.stats.records import (
     PERCENTS,
     Latency,
+    LatencySpread,
     Percentile,
     Ratio,
     RoundSpread,
-    Spread,
     Turns,
 )
 
@@ -38,26 +38,26 @@ PairedTurns: TypeAlias = tuple[Turns, Turns]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 MEDIAN = 50.0
-# Where so many of the pairs of a round were left alone, they speak for the round.
+# If at least this share of the pairs of a round was undisturbed, only these pairs count.
 _UNDISTURBED_SHARE = 0.6
-# Where no more of the pairs had a turn that was left alone, all were disturbed.
+# If at most this share of the pairs had an undisturbed turn, the whole round was disturbed.
 _ALONE_BY_CHANCE = 0.2
-# The quantile of the undisturbed turns where few pairs were left alone, and the fewest turns of a
-# side that have one.
+# The quantile of the undisturbed turns that counts if few pairs were undisturbed, and the fewest
+# turns of a side for it.
 _LOW_SHARE = 0.25
 _FEWEST_UNDISTURBED = 4
-# A coarse clock can see no time pass, and nothing has no logarithm.
+# A coarse clock can measure 0, which has no logarithm.
 _SHORTEST_NS = 0.5
-# Two rounds that differ a lot tell nothing, and the bounds of nothing are beyond all numbers.
+# Bounds from two very different rounds can exceed every float.
 _LARGEST_LOG = 700.0
 
 
 @cache
 def needed_samples(percent: float, confidence: float = 0.99) -> int:
-    """The fewest samples from which a percentile may be told.
+    """The fewest samples that support a percentile.
 
-    So many that, with this confidence, at least two of them lie above the percentile: the
-    smallest n with P(at most 1 of n above) <= 1 - confidence. This is the rule of MLPerf
+    With this confidence, at least two of them lie above the percentile: the smallest n with
+    P(at most 1 of n above) <= 1 - confidence. This is the rule of MLPerf
     (mlcommons/inference_policies, inference_rules.adoc, "Early Stopping Criterion") for one query
     above the reported latency, with its tolerance d = 0.
     """
@@ -66,7 +66,7 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
     while not _has_two_above(count, above, confidence):
         count *= 2
     fewest = count // 2
-    # The probability falls with every further sample, so the bound can be bisected.
+    # The probability falls with each further sample, so the bound can be bisected.
     while count - fewest > 1:
         middle = (fewest + count) // 2
         if _has_two_above(middle, above, confidence):
@@ -77,7 +77,7 @@ def needed_samples(percent: float, confidence: float = 0.99) -> int:
 
 
 def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95) -> Latency:
-    """The latency that these rounds show."""
+    """The latency of these rounds."""
     pooled = _pool(rounds)
     return Latency(
         batch_size=batch_size,
@@ -94,7 +94,7 @@ def summarize(rounds: Sequence[Times], batch_size: int, confidence: float = 0.95
 def estimate_percentile(
     rounds: Sequence[Times], percent: float, confidence: float = 0.95
 ) -> Percentile:
-    """A percentile of the samples of all rounds together, with the interval by rounds."""
+    """A percentile of the samples of all rounds, with an interval by rounds."""
     pooled = _pool(rounds)
     needed = needed_samples(percent)
     if len(pooled) < needed:
@@ -107,9 +107,9 @@ def estimate_percentile(
 
 
 def duet_ratio(pairs: Sequence[PairedTurns], confidence: float) -> Ratio:
-    """The second side over the first.
+    """The ratio of the second side to the first, with its t interval.
 
-    The mean over the rounds of what each shows, and its t interval.
+    It is the geometric mean of the ratios of the rounds.
     """
     return _typical(_round_differences(pairs), confidence)
 
@@ -120,10 +120,10 @@ def detectable_change(
     power: float = 0.9,
     rounds: int | None = None,
 ) -> float:
-    """The relative slowdown that a one-sided t test at `level` would detect with that power.
+    """The relative slowdown that a one-sided t test at `level` detects with this power.
 
-    Over as many rounds as there are pairs, or `rounds`, which differ as those of `pairs` did. It
-    is infinite where one round tells nothing of how rounds differ.
+    The test has `rounds` rounds, or as many as `pairs`, which vary as `pairs` do. The slowdown is
+    infinite for one round, whose spread is unknown.
     """
     count = len(pairs) if rounds is None else rounds
     if min(count, len(pairs)) < 2:
@@ -142,18 +142,18 @@ def rounds_to_detect(
     return int(enough[0]) if enough.size else None
 
 
-def describe_spread(rounds: Sequence[Times]) -> Spread:
-    """How far inferences of one session lie apart, and how far the medians of sessions do."""
+def describe_spread(rounds: Sequence[Times]) -> LatencySpread:
+    """How much the inferences of one session vary, and how much the medians of sessions vary."""
     medians = logs([float(np.median(times)) for times in rounds])
     within = [float(logs(times).std(ddof=1)) for times in rounds if len(times) > 1]
-    return Spread(
+    return LatencySpread(
         inferences=float(np.median(within)) if within else None,
         sessions=float(medians.std(ddof=1)) if len(medians) > 1 else None,
     )
 
 
 def spread_of_round(times: Times) -> RoundSpread:
-    """One round in a few figures, for a picture of many."""
+    """The spread of one round in a few figures, for a chart of many rounds."""
     values = np.asarray(times, dtype=np.float64)
     p5, p25, p50, p75, p95 = map(float, np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]))
     return RoundSpread(
@@ -169,17 +169,17 @@ def spread_of_round(times: Times) -> RoundSpread:
 
 
 def rate_of_rounds(rates: Sequence[float], confidence: float) -> Ratio:
-    """What happens so often in a second, by what each round saw: their geometric mean."""
+    """The geometric mean of the rates of the rounds."""
     return _typical(logs(rates), confidence)
 
 
 def ratio_of_rounds(before: Sequence[float], after: Sequence[float], confidence: float) -> Ratio:
-    """The second over the first, of figures that were seen once a round, in the same rounds."""
+    """The ratio of two figures that were measured once in each of the same rounds."""
     return _typical(logs(after) - logs(before), confidence)
 
 
 def typical_interval(values: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The t interval of the mean of the logs of what was seen once a round."""
+    """The t interval of the mean of the logs of figures that were measured once a round."""
     seen = logs(values)
     centre, half = float(seen.mean()), _t_half_width(seen, confidence)
     return bounded_exp(centre - half), bounded_exp(centre + half)
@@ -188,7 +188,7 @@ def typical_interval(values: Sequence[float], confidence: float) -> tuple[float,
 def effective_samples(
     rounds: Sequence[Times], value: float, share: float, confidence: float
 ) -> float:
-    """So many independent samples would vary around this quantile like these rounds do."""
+    """The number of independent samples that would vary around this quantile like these rounds."""
     sizes = np.array([len(times) for times in rounds])
     below = np.array([np.count_nonzero(np.asarray(times) <= value) for times in rounds])
     count, total = len(rounds), int(sizes.sum())
@@ -197,15 +197,15 @@ def effective_samples(
     independent = share * (1.0 - share) / variance if variance > 0.0 else math.inf
     upper = (1.0 + confidence) / 2.0
     few_rounds = t_quantile(upper, total - 1) / t_quantile(upper, count - 1)
-    # More independent samples than were taken is chance; less than one is no sample.
+    # More independent samples than were taken, or less than one, occur by chance.
     return min(max(independent * float(few_rounds) ** 2, 1.0), float(total))
 
 
 def paired_difference(pair: PairedTurns) -> float:
-    """The log of the second side over the first, as one round shows it.
+    """The difference of logs of one round, second side minus first.
 
-    The median over the pairs of turns. Which turns count follows from the switches alone, never
-    from the times, so the choice favours no side. docs/statistics.md has the figures behind it.
+    It is the median over the pairs of turns. Only the switches determine which turns count, never
+    the times, so the choice favours no side. docs/statistics.md has the figures behind it.
     """
     before, after = pair
     old, new = _own_logs(pair)
@@ -219,7 +219,7 @@ def paired_difference(pair: PairedTurns) -> float:
     if knows_running(pair):
         if np.mean(old_alone | new_alone) > _ALONE_BY_CHANCE:
             return float(np.median(differences))
-        # Every turn was disturbed, each in its own way: those of a pair share nothing.
+        # Every turn was disturbed in its own way, so the turns of a pair share nothing.
         return float(np.median(new[:, np.newaxis] - old))
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
     if fewest < _FEWEST_UNDISTURBED:
@@ -228,18 +228,18 @@ def paired_difference(pair: PairedTurns) -> float:
 
 
 def difference_of_medians(pair: PairedTurns) -> float:
-    """The log of the median of the second side over that of the first, in one round."""
+    """The log of the ratio of the medians of one round, second side over first."""
     old, new = _own_logs(pair)
     return float(np.median(new) - np.median(old))
 
 
 def knows_running(pair: PairedTurns) -> bool:
-    """Whether both sides know what waiting for a processor cost each turn."""
+    """Whether both sides know how long each turn waited for a processor."""
     return all(side.running_ns is not None for side in pair)
 
 
 def _own_logs(pair: PairedTurns) -> tuple[Floats, Floats]:
-    """The times of both sides without that cost, where both know it."""
+    """The logs of the times of both sides, without the waiting if both know it."""
     before, after = pair
     if before.running_ns is not None and after.running_ns is not None:
         return logs(before.running_ns), logs(after.running_ns)
@@ -255,16 +255,16 @@ def bounded_exp(value: float) -> float:
 
 
 def shift_to_detect(level: float, power: float, counts: npt.NDArray[np.int_]) -> Floats:
-    """The shift, in standard deviations, at which a t test of so many values rejects this often."""
+    """The shift, in standard deviations, that a t test of this size detects with this power."""
     freedom = counts - 1
     critical = t_critical(level, freedom)
-    # The noncentrality at which a noncentral t stays below the critical value with 1 - power.
+    # The noncentrality at which a noncentral t is below the critical value with chance 1 - power.
     noncentral = scipy.special.nctdtrinc(freedom, 1.0 - power, critical)
     return np.asarray(noncentral, dtype=np.float64) / np.sqrt(counts)
 
 
 def _typical(seen: Floats, confidence: float) -> Ratio:
-    """The mean of logs and its t interval; one value has none."""
+    """The mean of logs and its t interval, as ratios; a single value has no interval."""
     centre = float(seen.mean())
     if len(seen) < 2:
         return Ratio(math.exp(centre), None, None)
@@ -288,14 +288,14 @@ def _t_half_width(values: Floats, confidence: float) -> float:
 def _interval(
     rounds: Sequence[Times], pooled: Floats, value: float, share: float, confidence: float
 ) -> tuple[float, float]:
-    """The quantiles at the bounds of how many samples truly lie below the percentile.
+    """The interval of a quantile of samples that come in rounds.
 
-    The mean of the rounds' own quantiles is not the quantile of all samples, and resampling few
-    rounds sees too little of a tail. So the interval is that of a survey in clusters: Woodruff,
-    "Confidence intervals for medians and other position measures", JASA 47 (1952), with the
-    bounds of the share by Korn and Graubard, "Confidence intervals for proportions with small
-    expected number of positive counts", Survey Methodology 24 (1998). It is the interval of
-    Clopper and Pearson for the `effective_samples`.
+    The mean of the quantiles of the rounds is not the quantile of all samples, and resampling few
+    rounds underestimates a tail. So the interval is the one for surveys of clusters: Woodruff,
+    "Confidence intervals for medians and other position measures", JASA 47 (1952), with the bounds
+    of the share by Korn and Graubard, "Confidence intervals for proportions with small expected
+    number of positive counts", Survey Methodology 24 (1998). That is the interval of Clopper and
+    Pearson for the `effective_samples`.
     """
     effective = effective_samples(rounds, value, share, confidence)
     upper = (1.0 + confidence) / 2.0
@@ -312,6 +312,6 @@ def _round_differences(pairs: Sequence[PairedTurns]) -> Floats:
 def _detectable(
     pairs: Sequence[PairedTurns], level: float, power: float, counts: npt.NDArray[np.int_]
 ) -> Floats:
-    """For each number of rounds the slowdown at which the test rejects with this power."""
+    """For each number of rounds, the slowdown that the test detects with this power."""
     spread = float(_round_differences(pairs).std(ddof=1))
     return np.expm1(shift_to_detect(level, power, counts) * spread)

@@ -1,10 +1,10 @@
-"""When a running comparison is looked at, and the level of each look.
+"""The looks at a running comparison, and the error level of each.
 
-Whoever tests after every few rounds and stops at the first success is wrong more often than the
-level of one test says. So the level is spent over the looks (Lan and DeMets, "Discrete sequential
+Testing after every few rounds and stopping at the first success is wrong more often than the level
+of one test says. So the level is spent over the looks (Lan and DeMets, "Discrete sequential
 boundaries for clinical trials", Biometrika 70 (1983)). The level of alarms is spent in proportion
-to the rounds: after a third of them a third is spent. The level of passes is spent sooner, by the
-root of that share. docs/statistics.md compares this with other ways.
+to the rounds: a third of it after a third of the rounds. The level of passes is spent sooner, by
+the root of that share. docs/statistics.md compares this with other ways.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pytest_modelperf.stats.estimates import Floats
 LOOKS = (6, 9, 13, 18, 25, USUAL_ROUNDS)
 # An unchanged model may pass before an alarm may be raised.
 EARLY_LOOKS = (4, 5)
-# How the share of the level that is spent follows from the share of the rounds.
+# The power of the share of the rounds that is the spent share of the level.
 IN_PROPORTION, SOONER = 1.0, 0.5
-# Each look has about so many times the rounds of the one before.
+# Each look has about this many times the rounds of the one before.
 _STEP = 1.4
-# Beyond a bound by so much lies no chance that counts; so many nodes resolve even two looks that
-# differ in one round of two hundred.
+# The chance beyond this distance from a bound is negligible. This many nodes resolve even two looks
+# that differ in one round of two hundred.
 _FAR = 9.0
 _NODES = 200
 
 
 class Look(Struct, frozen=True):
-    """One test on the first `units` differences, known after `rounds`, at its own level."""
+    """One test of the first `units` differences, after `rounds`, at its own error level."""
 
     rounds: int
     units: int
@@ -42,7 +42,7 @@ class Look(Struct, frozen=True):
 
 
 def plan_looks(max_rounds: int) -> tuple[int, ...]:
-    """After how many rounds to look: the usual looks, or more where more rounds are allowed."""
+    """The rounds after which to look: the usual ones, and further ones if more are allowed."""
     looks = [look for look in LOOKS if look < max_rounds]
     while len(looks) >= len(LOOKS) and looks[-1] * _STEP**1.5 < max_rounds:
         looks.append(round(looks[-1] * _STEP))
@@ -50,12 +50,12 @@ def plan_looks(max_rounds: int) -> tuple[int, ...]:
 
 
 def plan_early_looks(max_rounds: int) -> tuple[int, ...]:
-    """The looks at which a model may pass: some before the usual ones, and all of those."""
+    """The looks at which a model may pass: some early ones, and the usual ones."""
     return (*(look for look in EARLY_LOOKS if look < max_rounds), *plan_looks(max_rounds))
 
 
 def share_level(parts: int, run_level: float = 0.01) -> float:
-    """The level of each of so many parts, such that all of a run err at most at `run_level`."""
+    """The error level of each of this many parts, so that a run errs with at most `run_level`."""
     return run_level / max(parts, 1)
 
 
@@ -67,12 +67,12 @@ def spend_level(
     last_rounds: int | None = None,
     power: float = IN_PROPORTION,
 ) -> tuple[Look, ...]:
-    """The looks at the `planned` rounds that have `units`, and one more if it was the last.
+    """The looks at the `planned` rounds that have `units`, and one more after the last round.
 
-    `units` may be shorter than `planned`: a comparison that goes on has not come to all looks. With
-    `last_rounds` it ended after so many; what is left of the level is then spent on one last
-    look, at the number of units that stands at the end of `units`. After a share of the rounds
-    that share of the level is spent, raised to `power`.
+    `units` may be shorter than `planned`: a running comparison has not come to all looks. With
+    `last_rounds` it ended after this many; the rest of the level is then spent on one last look,
+    with the number of units at the end of `units`. The spent share of the level is the share of the
+    rounds raised to `power`.
     """
     stages = [
         (rounds, count, (rounds / planned[-1]) ** power)
@@ -96,19 +96,19 @@ def spend_level(
 
 
 def _is_too_strict(units: int, level: float) -> bool:
-    """Whether so few units cannot show anything at this level, whatever they look like.
+    """Whether so few units can show nothing at this level.
 
-    Sessions can come in two equally frequent kinds, a faster and a slower one. Then all units
-    have the slower one on the same side with this chance, and agree perfectly.
+    Sessions can come in two equally frequent kinds, a faster and a slower one. With this chance all
+    units have the slower kind on the same side, and agree perfectly.
     """
     return 4.0**-units > level
 
 
 def _nominal_level(before: Look | None, units: int, budget: float) -> float:
-    """The level of a look whose chance to err where the look before did not is `budget`.
+    """The level of a look that errs with the chance `budget` if the look before did not.
 
-    The statistics of two looks are correlated by the root of the share of units that they have in
-    common. To heed only the look before, and not all, errs to the safe side.
+    The statistics of two looks are correlated by the root of the share of their common units. Using
+    only the look before, and not all earlier ones, errs on the safe side.
     """
     if before is None:
         return budget
@@ -120,7 +120,7 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
     bound = float(scipy.special.ndtri(1.0 - before.level))
 
     def density(score: Floats) -> Floats:
-        """That of this score where the look before was below its bound."""
+        """The density of this score if the look before was below its bound."""
         kept: Floats = scipy.special.ndtr((bound - shared * score) / own)
         return kept * np.exp(-(score**2) / 2.0) / math.sqrt(2.0 * math.pi)
 
@@ -136,6 +136,6 @@ def _nominal_level(before: Look | None, units: int, budget: float) -> float:
 
 @cache
 def _nodes() -> tuple[Floats, Floats]:
-    """Where to evaluate a density from 0 to `_FAR`, and what to multiply it with there."""
+    """The places from 0 to `_FAR` at which a density is evaluated, and their weights."""
     places, weights = np.polynomial.legendre.leggauss(_NODES)
     return (places + 1.0) * _FAR / 2.0, weights * _FAR / 2.0

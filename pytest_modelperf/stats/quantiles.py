@@ -1,7 +1,7 @@
-"""The quantiles that are asked for, by scipy's special functions.
+"""Quantiles by scipy's special functions.
 
-`scipy.stats` has them too. It takes a second to import, though, and the special functions a quarter
-of one. scipy imports them when the first is named, and who only counts names none.
+`scipy.stats` has them too, but takes a second to import, and the special functions a quarter of a
+second. scipy imports these at the first use, so counting does not pay for them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 
 def load_quantiles() -> None:
-    """Have scipy import them now, and not between two rounds: the first that is asked does."""
+    """Makes scipy import its functions now, and not between two rounds."""
     binomial_chance(0, 1, 0.5)
 
 
 def t_quantile(share: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # as many as `freedom` has
-    """What a variable of Student's t stays below with this chance."""
+    """The quantile of Student's t for this share."""
     return scipy.special.stdtrit(freedom, share)
 
 
 def t_critical(level: float, freedom: npt.ArrayLike) -> Any:  # noqa: ANN401  # the same
-    """What it exceeds with this chance; of a small one no digit is lost."""
+    """The value that Student's t exceeds with this chance; exact for small chances too."""
     return -scipy.special.stdtrit(freedom, level)
 
 
 def tolerance_factor(share: float, level: float, count: int) -> float:
-    """So many deviations above their mean lies this share of all, as so many values tell.
+    """How many standard deviations above the mean a one-sided tolerance bound lies.
 
-    It errs with the chance `level`. The bound is a quantile of the noncentral t.
+    At least this share of the population is below the bound, except with the chance `level`. The
+    factor is a quantile of the noncentral t.
     """
     noncentral = scipy.special.ndtri(share) * math.sqrt(count)
     return float(scipy.special.nctdtrit(count - 1, noncentral, 1.0 - level)) / math.sqrt(count)
@@ -47,10 +48,10 @@ def beta_quantile(share: float, a: float, b: float) -> float:
 
 
 def binomial_chance(most: int, count: int, share: float) -> float:
-    """That of at most so many hits."""
+    """The chance of at most this many hits."""
     return float(scipy.special.bdtr(most, count, share))
 
 
 def standard_error(values: Floats) -> Any:  # noqa: ANN401  # one for each row
-    """That of the mean, along the last axis."""
+    """The standard error of the mean, along the last axis."""
     return values.std(axis=-1, ddof=1) / math.sqrt(values.shape[-1])

@@ -1,4 +1,4 @@
-"""The figures that statistics make of measured times."""
+"""Figures that statistics compute from measured times."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from msgspec import Struct
 
 _NS_PER_MS = 1e6
 
-# The percentiles that every profile reports, where its samples support them.
+# The percentiles that every profile reports if its samples support them.
 PERCENTS = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 
 
 class Turns(Struct, frozen=True, kw_only=True):
     """The inferences of one side of a round, and what disturbed each of them.
 
-    `switches` counts how often another process took a processor away during the inference.
-    `running_ns` is the time of the inference without what waiting for a processor cost it. Both
-    are None where the worker cannot tell.
+    `switches` is how often another process took a processor away during the inference. `running_ns`
+    is the time of the inference without waiting for a processor. Both are None if the worker cannot
+    measure them.
     """
 
     times_ns: tuple[int, ...]
@@ -26,8 +26,8 @@ class Turns(Struct, frozen=True, kw_only=True):
 class Percentile(Struct, frozen=True, kw_only=True):
     """A percentile of the latency, with its interval.
 
-    `value_ns` is None where there are fewer than `needed` samples; the interval is None there,
-    and where one round tells nothing of how rounds differ.
+    `value_ns` is None if there are fewer than `needed` samples. The interval is None then too, and
+    for a single round, whose spread is unknown.
     """
 
     percent: float
@@ -50,7 +50,7 @@ class Percentile(Struct, frozen=True, kw_only=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """How long an inference takes in steady state: `latency.p99_ms`, None where unsupported."""
+    """The time of an inference in steady state: `latency.p99_ms`, None if unsupported."""
 
     batch_size: int
     confidence: float
@@ -69,7 +69,7 @@ class Latency(Struct, frozen=True, kw_only=True):
 
     @property
     def median_ns(self) -> float:
-        """The best guess at the median, whether the samples support it or not."""
+        """The best estimate of the median, even if the samples do not support it."""
         value = self.percentile(50.0).value_ns
         return self.mean_ns if value is None else value
 
@@ -111,7 +111,7 @@ class Latency(Struct, frozen=True, kw_only=True):
 
     @property
     def items_per_second(self) -> float | None:
-        """Items of a batch over the median latency."""
+        """The items of a batch divided by the median latency."""
         median_ns = self.percentile(50.0).value_ns
         return None if not median_ns else self.batch_size * 1e9 / median_ns
 
@@ -121,7 +121,7 @@ class Latency(Struct, frozen=True, kw_only=True):
 
 
 class RoundSpread(Struct, frozen=True, kw_only=True):
-    """How the times of one round spread: extremes, the 5th and 95th percentile, quartiles."""
+    """The spread of the times of one round: extremes, 5th and 95th percentile, quartiles."""
 
     samples: int
     min_ns: float
@@ -134,15 +134,15 @@ class RoundSpread(Struct, frozen=True, kw_only=True):
 
 
 class Ratio(Struct, frozen=True):
-    """How many times as long the second side took. One round has no interval."""
+    """How many times as long the second side took; a single round has no interval."""
 
     value: float
     low: float | None
     high: float | None
 
 
-class Spread(Struct, frozen=True, kw_only=True):
-    """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
+class LatencySpread(Struct, frozen=True, kw_only=True):
+    """Relative standard deviations of the inferences of a session, and of session medians."""
 
     inferences: float | None
     sessions: float | None

@@ -1,8 +1,8 @@
-"""The last resort: times of processes that were stored earlier, against a process of today.
+"""The last resort: stored times of earlier processes, compared with a process of today.
 
 Two processes of one model, minutes apart, differ by more than two sessions of one process, and no
-number of inferences tells by how much. So the unit is the process, and what is asked is whether
-today's is beyond what a further process of the old model could show.
+number of inferences shows by how much. So the unit is the process, and the question is whether
+today's differs more than another process of the old model would.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Sequence
 
 import scipy
 
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from pytest_modelperf.stats.duet import POWER
 from pytest_modelperf.stats.estimates import bounded_exp, logs
 from pytest_modelperf.stats.quantiles import t_critical
 
 FEWEST_PROCESSES = 5
-# Processes that were recorded one after the other agree by chance, or because nobody disturbed
-# any of them. On no machine was the spread over hours found to be less than this.
+# Processes that were recorded one after the other may agree by chance, or because nothing disturbed
+# them. The spread over hours was at least this on every machine.
 _LEAST_SPREAD = 0.02
 
 
 def judge_stored(
     recorded_ns: Sequence[float], now_ns: float, tolerance: float, level: float
 ) -> Decision:
-    """What the median of a process of today shows against those of the processes recorded.
+    """What today's median shows against the medians of the recorded processes.
 
-    The bounds are those of the prediction interval of one further process. With fewer than
-    `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` says how many there should be.
+    The bounds are the prediction interval of one further process. With fewer than
+    `FEWEST_PROCESSES` nothing is judged, and `rounds_needed` is this number.
     """
     count = len(recorded_ns)
     confidence = 1.0 - 2.0 * level
     if count < FEWEST_PROCESSES:
         return Decision(
-            answer=Answer.OPEN,
+            answer=RatioAnswer.OPEN,
             confidence=confidence,
             rounds=count,
             rounds_needed=FEWEST_PROCESSES,
@@ -46,13 +46,13 @@ def judge_stored(
     critical = float(t_critical(level, count - 1))
     margin = math.log1p(tolerance)
     low, high = centre - critical * spread, centre + critical * spread
-    answer = Answer.OPEN
+    answer = RatioAnswer.OPEN
     if low > margin:
-        answer = Answer.WORSE
+        answer = RatioAnswer.WORSE
     elif high < -margin:
-        answer = Answer.BETTER
+        answer = RatioAnswer.BETTER
     elif high < margin:
-        answer = Answer.NOT_WORSE
+        answer = RatioAnswer.NOT_WORSE
     seen = float(scipy.special.nctdtrinc(count - 1, 1.0 - POWER, critical)) * spread
     return Decision(
         answer=answer,

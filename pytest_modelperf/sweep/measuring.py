@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.by_duet import Side, compare_models
+from pytest_modelperf.comparing.by_duet import compare_models
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.errors import (
     ChangedModelError,
     MeasureError,

@@ -15,12 +15,12 @@ from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.decisions import BudgetDecision, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, BudgetDecision
 
 _VERDICTS = {
-    Fit.OVER: Verdict.OVER_BUDGET,
-    Fit.WITHIN: Verdict.PASSED,
-    Fit.OPEN: Verdict.INCONCLUSIVE,
+    BudgetAnswer.OVER: Verdict.OVER_BUDGET,
+    BudgetAnswer.WITHIN: Verdict.PASSED,
+    BudgetAnswer.OPEN: Verdict.INCONCLUSIVE,
 }
 # Sums over layers, which lack those that could not be counted.
 _SUMMED = frozenset({"macs", "flops"})

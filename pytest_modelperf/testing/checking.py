@@ -13,26 +13,22 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
-from pytest_modelperf.baselines.records import Baseline, Recording, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
-from pytest_modelperf.comparing.by_duet import (
-    Compared,
-    Details,
-    Side,
-    baseline_side,
+from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.stored_case import (
     cannot_run_apart,
-    compare_case,
-    describe_engine,
     find_missing,
     is_same_input,
     settle,
-    side_run,
 )
-from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import Budget
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import (
     ModelFile,
@@ -230,7 +226,7 @@ class _Done(Struct, frozen=True):
 
     comparison: CaseComparison
     profile: CaseProfile
-    recording: Recording | None = None
+    recording: BaselineRecording | None = None
     before: Measurement | None = None
     observed: StoredStatic | None = None
 
@@ -294,17 +290,17 @@ class _Work(Struct, frozen=True):
         )
         return self._with_budgets(judged)
 
-    def _compare(self, stored: Baseline | None) -> Compared:
+    def _compare(self, stored: Baseline | None) -> JudgedCase:
         """The case against what it is to be held against; nothing where it is new."""
         run_of, case = self.run_of, self.place.case
         if run_of.against is not None and self.check.baseline is not None:
             with self._older(run_of.against) as before:
                 return self._compare_sides(before)
         if self.check.baseline is None:
-            return Compared(CaseComparison(case, (), ()))
+            return JudgedCase(CaseComparison(case, (), ()))
         if stored is None:
             reason = f"there is no baseline of {case.id}"
-            return Compared(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+            return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
         settled = self._settle(stored)
         if settled is not None:
             return settled
@@ -313,7 +309,7 @@ class _Work(Struct, frozen=True):
         with side as before:
             return self._compare_sides(replace(before, setup=self._setup_before()))
 
-    def _settle(self, stored: Baseline) -> Compared | None:
+    def _settle(self, stored: Baseline) -> JudgedCase | None:
         """What the baseline says where its twin need not be rebuilt.
 
         UsageError where the baseline is to run in a Python of its own, and has no twin that may.
@@ -339,7 +335,7 @@ class _Work(Struct, frozen=True):
                 is_same=is_same,
             )
             found = self._with_layers(static, stored)
-            return Compared(found, observed=case.observed if is_same else None)
+            return JudgedCase(found, observed=case.observed if is_same else None)
         machine = stored.machine(self.run_of.machine.key)
         before = Side(self.source, self._setup_before(), stored.model, machine)
         idle = cannot_run_apart(before, self.model, self.check.setup, self.place.case)
@@ -370,7 +366,7 @@ class _Work(Struct, frozen=True):
         compared = compare_cases(before, now, self.check.gate.tolerances)
         return replace(found, reasons=compared.reasons)
 
-    def _compare_sides(self, before: Side) -> Compared:
+    def _compare_sides(self, before: Side) -> JudgedCase:
         run_of = self.run_of
         old = Model.bind(
             open_model(before.source),
@@ -381,7 +377,7 @@ class _Work(Struct, frozen=True):
         if run_of.is_static:
             then = CaseProfile(self.place.case, old.static)
             now = CaseProfile(self.place.case, self.model.static)
-            return Compared(compare_cases(then, now, self.check.gate.tolerances))
+            return JudgedCase(compare_cases(then, now, self.check.gate.tolerances))
         pair = Pair(old, self.model, before.setup, self.check.setup)
         return compare_case(pair, before, self.gate, self.place, Details.WHEN_WORSE)
 

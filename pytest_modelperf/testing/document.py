@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pytest_modelperf.baselines.records import Change, Plan, StoredStatic
+from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan
 from pytest_modelperf.comparing.document import case_comparison_to_json
 from pytest_modelperf.comparing.records import RECORDED, Verdict
 from pytest_modelperf.profiler.facts_document import (
@@ -89,7 +89,7 @@ def _static(static: StoredStatic | None) -> Json:
     }
 
 
-def _change(plan: Plan, change: Change) -> dict[str, Json]:
+def _change(plan: UpdatePlan, change: BaselineChange) -> dict[str, Json]:
     value = [number(v) if isinstance(v, float) else v for v in (change.before, change.after)]
     return {
         "baseline": plan.name,

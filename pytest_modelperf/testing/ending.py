@@ -25,7 +25,7 @@ from pytest_modelperf.text.version import __version__
 from pytest_modelperf.text.words import shorten_list
 
 if TYPE_CHECKING:
-    from pytest_modelperf.baselines.records import Baseline, Plan, Recording
+    from pytest_modelperf.baselines.records import Baseline, BaselineRecording, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
 # A run that ended so has said all that it could.
@@ -117,8 +117,8 @@ class Ending(Struct):
     ) -> None:
         """Write what is to be written; what fails is a problem that the summary shows."""
         told = self.run.settings
-        plans: Sequence[Plan] = ()
-        written: Sequence[Plan] = ()
+        plans: Sequence[UpdatePlan] = ()
+        written: Sequence[UpdatePlan] = ()
         unused: tuple[str, ...] | None = None
         notes: list[str] = []
         if exit_code in _ENDED:
@@ -190,7 +190,7 @@ class Ending(Struct):
             kept.append(told)
         return kept
 
-    def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[Plan]:
+    def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[UpdatePlan]:
         recordings = [o.recording for o in outcomes if o.recording is not None]
         if not recordings:
             return []
@@ -198,7 +198,7 @@ class Ending(Struct):
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
-        by_name: dict[str, list[Recording]] = {}
+        by_name: dict[str, list[BaselineRecording]] = {}
         for recording in recordings:
             by_name.setdefault(recording.name, []).append(recording)
         for name, parts in by_name.items():
@@ -208,14 +208,14 @@ class Ending(Struct):
                 plans.append(plan_update(self._store.read(name, keys), whole))
         return plans
 
-    def _removals(self, unused: _Unused | None) -> list[Plan]:
+    def _removals(self, unused: _Unused | None) -> list[UpdatePlan]:
         if unused is None or not self.run.settings.prune:
             return []
         from pytest_modelperf.baselines.plan import plan_removal
 
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
-    def _write(self, plans: Sequence[Plan], lost: dict[str, str]) -> list[Plan]:
+    def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
         """Those that could be written, as what they changed."""
         written = []
         for plan in plans:

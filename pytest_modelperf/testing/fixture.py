@@ -92,7 +92,8 @@ class ModelPerf:
         self, before: Subject, after: Subject, words: Mapping[str, Any]
     ) -> CaseComparison:
         from pytest_modelperf.comparing.by_counts import compare_cases
-        from pytest_modelperf.comparing.by_duet import Side, compare_models
+        from pytest_modelperf.comparing.by_duet import compare_models
+        from pytest_modelperf.comparing.sides import Side
 
         cases = [self._case({"model": model, **words}) for model in (before, after)]
         checks = [self._run.case_check(self._item, case, has_baseline=False) for case in cases]

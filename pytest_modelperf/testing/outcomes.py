@@ -7,7 +7,7 @@ import datetime as dt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Plan, Recording, StoredStatic
+from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
@@ -50,7 +50,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     times_ns: tuple[tuple[int, ...], ...] = ()
     machine: MachineFacts | None = None
-    recording: Recording | None = None
+    recording: BaselineRecording | None = None
     accept: str | None = None
     advice: str | None = None
 
@@ -103,7 +103,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     is_strict: bool = False
     tolerance: float | None = None
-    plans: tuple[Plan, ...] = ()
+    plans: tuple[UpdatePlan, ...] = ()
     is_written: bool = False
     unused: tuple[str, ...] | None = None
     started: dt.datetime | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_modelperf.baselines.records import Plan
+from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.comparing.advice import advise_all
 from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.records import Verdict
@@ -138,7 +138,7 @@ def describe_writing(report: RunReport) -> str:
     return "; ".join(parts)
 
 
-def _names(plans: Sequence[Plan], *, is_removed: bool) -> list[str]:
+def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
     return [plan.name for plan in plans if (plan.after is None) is is_removed]
 
 

@@ -1,1 +1,1 @@
-"""Text as people and shells read it."""
+"""Text for people and shells."""

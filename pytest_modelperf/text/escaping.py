@@ -1,11 +1,11 @@
-"""Names made safe for a terminal, a log, and a table."""
+"""Names made safe for terminals, logs and tables."""
 
 from __future__ import annotations
 
 import re
 
-# What the log of a CI job may obey: GitHub's runner `::error::` at the start of a line, and a name
-# may come to stand there; it and that of Azure Pipelines `##[group]` and `##vso[...]` anywhere.
+# Commands that a CI runner takes from its log: GitHub's obeys `::error::` at the start of a line,
+# where a name may stand; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
 _RUNNER_COMMAND = re.compile(
     r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
     r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
@@ -15,10 +15,10 @@ _RUNNER_COMMAND = re.compile(
 
 
 def printable(text: str) -> str:
-    """`text` with everything that a terminal, a log or a table could obey shown escaped.
+    """`text` with everything escaped that a terminal, a log or a table would interpret.
 
-    Names come from model files and may hold terminal escapes, line breaks, characters that
-    change the direction of writing, or what the runner of a CI job takes for a command.
+    Names come from model files and may hold terminal escapes, line breaks, characters that change
+    the writing direction, or commands for the runner of a CI job.
     """
     if not (text.isascii() and text.isprintable()):
         text = "".join(char if char.isprintable() else _escaped(char) for char in text)

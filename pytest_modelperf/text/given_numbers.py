@@ -1,4 +1,4 @@
-"""Numbers that a user gave, as numbers that can be used."""
+"""Numbers given by a user, checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def as_float(value: object) -> float | None:
-    """A number that is not a bool; None of anything else. One too large for a float is infinite."""
+    """The value as a float; None if it is no number. A number too large for a float is infinite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -15,12 +15,12 @@ def as_float(value: object) -> float | None:
         return math.inf if value > 0 else -math.inf
 
 
-# A year: the waiting of the system ends at 292 of them, and no measurement takes one.
+# A year. The system can wait at most 292 years, and no measurement takes one.
 MOST_SECONDS = 31_536_000.0
 SECONDS = "seconds above 0 and within a year, such as 10"
 
 
 def as_seconds(value: object) -> float | None:
-    """A time that can be waited for; None of anything else."""
+    """The value as a duration that the system can wait; None if it is none."""
     seconds = as_float(value)
     return seconds if seconds is not None and 0 < seconds <= MOST_SECONDS else None

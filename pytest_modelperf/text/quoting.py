@@ -1,4 +1,4 @@
-"""Words of a command that is to be typed."""
+"""Words of a shell command that a user types."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pytest_modelperf.text.escaping import printable
 
 
 def shell_word(text: str) -> str:
-    """`text` as a word of a command that is to be typed: a shell takes it back, and obeys none."""
+    """`text` quoted as one word of a shell command."""
     return printable(shlex.quote(text))
 
 
 def shell_path(path: str) -> str:
-    """A path as such a word, which no program takes for an option or a file of arguments."""
+    """A path quoted as one word that no program takes for an option or an argument file."""
     return shell_word(f"./{path}" if path.startswith(("-", "@")) else path)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: counts, bytes and shares with their unit, and names made safe."""
+"""Numbers for people: counts, bytes, shares, shapes and times with their unit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def format_bytes(value: int | None) -> str:
 
 
 def format_share(part: float | None, whole: float | None) -> str:
-    """`part` of `whole` in percent: `12.3 %`; nothing of nothing is 0 %."""
+    """`part` of `whole` in percent: `12.3 %`; 0 of 0 is 0 %."""
     if part is None or whole is None:
         return UNKNOWN
     return f"{100 * part / whole if whole else 0.0:.1f} %"
@@ -49,9 +49,9 @@ def format_shape(shape: tuple[int | None, ...] | None) -> str:
 
 
 def parse_count(text: str) -> int:
-    """The inverse of `format_count`, as users write it: `4.1G`, `26M`, `512`.
+    """The count that a user wrote: `4.1G`, `26M`, `512`; the inverse of `format_count`.
 
-    Raises ValueError on anything else.
+    Raises ValueError for anything else.
     """
     match = _COUNT.fullmatch(text)
     if match is None:
@@ -62,10 +62,10 @@ def parse_count(text: str) -> int:
 
 def _scaled(value: float, prefixes: tuple[tuple[float, str], ...], unit: str) -> str:
     if value > _MOST:
-        # What a file claims may be more than a float can hold.
+        # A file may claim more than a float can hold.
         return f"over 10^30 {unit}".rstrip()
     for factor, prefix in prefixes:
-        # 999,999 is 1 M, not 1000 k: the bound lies where four digits would round up.
+        # 999,999 is 1 M, not 1000 k: the bound is where four digits round up.
         if abs(value) >= factor * 0.99995 and abs(value) >= 1000:
             scaled = value / factor
             return f"{scaled:.{_decimals(scaled)}f} {prefix}"
@@ -80,12 +80,12 @@ def format_ms(ns: float | None, decimals: int | None = None) -> str:
 
 
 def ms_decimals(ns: float) -> int:
-    """How many decimals make four digits of a time in milliseconds; never less than a ns."""
+    """The decimals that make four digits of a time in milliseconds; at most those of a ns."""
     return min(6, _decimals(ns / 1e6))
 
 
 def format_rate(value: float | None) -> str:
-    """How many of something in a second, or billions of them: `1.204 k`, `61.31`, `0.073`."""
+    """A number per second, or billions of it: `1.204 k`, `61.31`, `0.073`."""
     if value is None:
         return UNKNOWN
     if value >= 1000:
@@ -94,6 +94,6 @@ def format_rate(value: float | None) -> str:
 
 
 def _decimals(value: float) -> int:
-    """How many decimals make four digits, counted after rounding: 0.99999 has four as 1.000."""
+    """The decimals that make four digits after rounding: 0.99999 has four as 1.000."""
     rounded = abs(float(f"{value:.4g}"))
     return max(0, 3 - math.floor(math.log10(rounded))) if rounded else 0

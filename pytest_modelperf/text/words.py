@@ -1,4 +1,4 @@
-"""Words beside each other: how wide they are, which are near each other, the first of many."""
+"""Helpers for words in messages: width, suggestions, and shortened lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MAX_NAMES = 5
 
 
 def shorten_list(texts: Sequence[str], most: int) -> str:
-    """The first of them, and how many more there are."""
+    """The first `most` texts, and how many more there are."""
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -27,21 +27,21 @@ def display_width(text: str) -> int:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """` Did you mean 'cores'?` for a word that is nearly one of those known; else nothing."""
+    """` Did you mean 'cores'?` if a known word is near; otherwise empty."""
     near = nearest(word, known)
     return "" if near is None else f" Did you mean {near!r}?"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one of those known that a word is nearly."""
-    # Imported here: only an error needs it, and this module is loaded in every pytest run.
+    """The known word that is nearest to a word; None if none is near."""
+    # Imported here: only errors need it, and every pytest run loads this module.
     import difflib
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 def shown(value: object) -> str:
-    """A value as a table would hold it."""
+    """A value as TOML shows it, in short."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):

@@ -15,7 +15,7 @@ from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
-from pytest_modelperf.graph.structure import Node, Plan
+from pytest_modelperf.graph.structure import Node, PlanGraph
 from pytest_modelperf.profiler.fusion import Place, Places
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.layers import layer_indexes, main_layer
@@ -122,7 +122,7 @@ class LayerFacts:
         self._model = model
         self._plan = plan
         self._file: ModelFile | None = None
-        self._read_plan: Plan | None = None
+        self._read_plan: PlanGraph | None = None
         self._bound: dict[object, _Bound | None] = {}
 
     def of(self, keys: Sequence[OperatorKey], shapes: Shapes) -> list[Mapping[str, Argument]]:

@@ -28,7 +28,7 @@ from pytest_modelperf.errors import (
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
 from pytest_modelperf.graph.narrowing import write_narrowed
-from pytest_modelperf.graph.pruned import Spared, write_pruned, write_stored
+from pytest_modelperf.graph.pruned import UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.inputs import Feed, input_types, make_inputs
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -330,7 +330,7 @@ def _change_precision(trial: _Trial, variant: Variant, base: _Base, _: Path) -> 
     return _Made(base.model, options, notes=(f"run with {_listed(options)}",))
 
 
-def _describe_spared(spared: Sequence[Spared]) -> Iterator[str]:
+def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
     if spared:
         count = f"{len(spared)} weight{'s were' if len(spared) > 1 else ' was'}"
         first = spared[0]

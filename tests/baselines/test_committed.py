@@ -11,7 +11,7 @@ import pytest
 
 from pytest_modelperf.baselines.document import write_model
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import Provenance, Recording
+from pytest_modelperf.baselines.records import BaselineRecording, Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
 from pytest_modelperf.profiler.machine.describe import find_versions
@@ -24,12 +24,12 @@ STORE = BaselineStore(ROOT / "baselines")
 PACKAGES = ("pytest-modelperf", "onnx")
 
 
-def current(name: str) -> Recording:
+def current(name: str) -> BaselineRecording:
     """What is kept of a model: the totals and the layer types of two batch sizes."""
     profile = profile_model(light_model(name), ProfileRequest(batch_sizes=(1, 8)))
     today = dt.datetime.now(dt.timezone.utc).date()
     provenance = Provenance(date=today, packages=find_versions(PACKAGES))
-    return Recording(
+    return BaselineRecording(
         name=f"light_{name}",
         model=profile.model,
         cases=tuple(store_case(case, profile.model, provenance) for case in profile.cases),

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import Baseline, Fidelity, Provenance, Recording
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, Fidelity, Provenance
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing.by_duet import Side, baseline_side
+from pytest_modelperf.comparing.sides import Side, baseline_side
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
@@ -47,7 +47,7 @@ def recorded(model: onnx.ModelProto) -> Baseline:
     origin = Provenance(date=dt.date(2026, 1, 31))
     cases = tuple(store_case(case, facts, origin, TRUSTED) for case in profile.cases)
     twin = make_twin(open_model(model))
-    recording = Recording(
+    recording = BaselineRecording(
         name="dense",
         model=facts,
         cases=cases,

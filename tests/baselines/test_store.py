@@ -36,18 +36,18 @@ from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.plan_table import plan_table
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineRecording,
     Fidelity,
     MachineBaseline,
     ModelBaseline,
-    Plan,
     Provenance,
-    Recording,
     StoredCase,
     StoredLatency,
     StoredProcess,
     StoredRound,
     StoredStatic,
     StoredTwin,
+    UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case, store_latency, thin
@@ -69,7 +69,7 @@ _MODEL = Path("baselines/m/model.json")
 _MACHINE = Path(f"baselines/m/{MACHINE.key}.json")
 
 
-def store_recording(root: Path, recording: Recording | None = None) -> Baseline:
+def store_recording(root: Path, recording: BaselineRecording | None = None) -> Baseline:
     """The baseline after a recording was stored."""
     store = BaselineStore(root)
     recording = recording or make_recording()
@@ -922,7 +922,7 @@ _RECORDINGS = st.builds(
 
 @given(_RECORDINGS, _RECORDINGS)
 def test_a_plan_lists_every_case_that_it_changes_and_only_those(
-    first: Recording, second: Recording
+    first: BaselineRecording, second: BaselineRecording
 ) -> None:
     stored = plan_update(None, first).after
     assert stored is not None
@@ -1059,7 +1059,7 @@ def test_a_profile_is_stored_without_paths_and_its_samples_in_order() -> None:
     assert latency.percentile_ns(50.0) == pytest.approx(p50)
     assert latency.processes[0].layer_type_ns is not None
     assert sum(latency.processes[0].layer_type_ns.values()) == pytest.approx(p50, rel=1e-6)
-    recording = Recording(
+    recording = BaselineRecording(
         name="m",
         model=replace(profile.model, path="/home/me/m.onnx"),
         cases=(stored,),
@@ -1189,7 +1189,7 @@ class Refusing:
         return refusing
 
 
-def _planned(root: Path) -> tuple[Baseline, Plan]:
+def _planned(root: Path) -> tuple[Baseline, UpdatePlan]:
     before = store_recording(root, make_recording(("b1-c1", "b8-c2")))
     return before, plan_update(before, make_recording(("b1-c1",), version=2))
 

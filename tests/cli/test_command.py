@@ -464,7 +464,7 @@ except SystemExit: pass
 @pytest.mark.parametrize(
     ("what", "heavy"),
     [
-        (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "rich", "pytest"}),
+        (HELP, {"numpy", "onnx", "onnxruntime", "scipy", "pytest"}),
         # All that a test of counted figures needs.
         ("import pytest_modelperf.testing.checking", {"onnxruntime", "scipy.special"}),
     ],

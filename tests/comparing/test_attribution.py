@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.attribution import Explanation, explain
 from pytest_modelperf.comparing.differences import CONFIDENCE, _median_interval, _rank
-from pytest_modelperf.comparing.layer_pairs import Limits, match_layers
+from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.graph.structure import Plan, PlanNode
+from pytest_modelperf.graph.structure import PlanGraph, PlanNode
 from pytest_modelperf.profiler.measurements import EngineFacts, LayerTime, RowKind
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.records import (
@@ -127,7 +127,7 @@ def test_what_moved_is_found_by_what_it_does() -> None:
 
 def test_graphs_too_large_to_align_are_matched_by_order() -> None:
     old, new = layers("Conv_0 Relu_1 Conv_2"), layers("Pad_0 Conv_1 Relu_2 Conv_3")
-    assert match_layers(old, new, Limits(pairs=3)) == {0: 1, 1: 2, 2: 3}
+    assert match_layers(old, new, AlignmentLimits(pairs=3)) == {0: 1, 1: 2, 2: 3}
 
 
 ANY_LAYERS = st.lists(
@@ -243,7 +243,7 @@ def explained(
     before: CaseProfile,
     after: CaseProfile,
     ratio: tuple[float, float] = SLOWER,
-    plans: tuple[Plan, Plan] | None = None,
+    plans: tuple[PlanGraph, PlanGraph] | None = None,
 ) -> Explanation:
     old_plan, new_plan = plans or (None, None)
     return explain(before, after, old_plan, new_plan, ratio)
@@ -435,7 +435,7 @@ def test_a_larger_fusion_that_lost_a_part_is_one_fusion_lost() -> None:
 def test_what_an_engine_left_out_is_no_fusion_that_was_lost() -> None:
     before = profile(Ran("c"), Ran("i", "Identity", None, inside="c"))
     after = profile(Ran("c", ms=1.5), Ran("i", "Identity", None))
-    plans = (Plan(()), Plan(()))
+    plans = (PlanGraph(()), PlanGraph(()))
     (reason,) = explained(before, after, plans=plans).reasons
     assert reason.startswith("Conv: the same layer takes 1.50x as long")
 
@@ -487,7 +487,7 @@ def test_kernels_that_the_engine_puts_in_are_counted_in_its_plan() -> None:
     after = profile(*rows, others=[(RowKind.LAYOUT, "ReorderInput", 0.5)])
     conv, last = step("a", "Conv", "x", "t"), step("b_nchwc", "Conv", "r2", "y")
     moves = (step("r1", "ReorderInput", "t", "r"), step("r2", "ReorderInput", "r", "r2"))
-    plans = Plan((conv, last)), Plan((conv, *moves, last))
+    plans = PlanGraph((conv, last)), PlanGraph((conv, *moves, last))
     assert explained(before, after, plans=plans).reasons == (
         (
             "2 ReorderInput kernels put in by the engine, none before (first: before b):"

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import PROCESSES, record_baseline
-from pytest_modelperf.baselines.records import Provenance, Recording
+from pytest_modelperf.baselines.records import BaselineRecording, Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing import by_duet as comparing
+from pytest_modelperf.comparing import by_samples
 from pytest_modelperf.comparing.by_duet import Details
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.engines.source import EngineModule
@@ -226,25 +226,25 @@ def test_a_report_in_markdown_names_the_verdict(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def recording(folder: Path) -> Recording:
+def recording(folder: Path) -> BaselineRecording:
     assert folder.is_dir()
     return record(Path("base.onnx"))
 
 
-def record(model: Path) -> Recording:
+def record(model: Path) -> BaselineRecording:
     engine = EngineModule("timed", "tests.support.timed")
     setup = Setup(engine=engine, policy=SamplingPolicy(max_seconds=30.0))
     return record_baseline("base", str(model), ProfileRequest(), setup, dt.date(2026, 1, 31))
 
 
-def store(recording: Recording, root: Path) -> str:
+def store(recording: BaselineRecording, root: Path) -> str:
     place = BaselineStore(root)
     place.apply(plan_update(place.read("base"), recording))
     return str(root / "base")
 
 
 def test_a_recording_has_a_twin_and_one_process_where_that_is_trusted(
-    recording: Recording,
+    recording: BaselineRecording,
 ) -> None:
     (case,) = recording.cases
     assert recording.twin is not None
@@ -270,7 +270,7 @@ def test_without_a_trusted_twin_several_processes_are_recorded(folder: Path) -> 
     assert len(latency.processes) == PROCESSES
 
 
-def trusted(recording: Recording, *, is_trusted: bool = True) -> Recording:
+def trusted(recording: BaselineRecording, *, is_trusted: bool = True) -> BaselineRecording:
     """The recording with a fidelity that does not hang on the noise of this machine."""
     (case,) = recording.cases
     assert case.fidelity is not None
@@ -279,7 +279,7 @@ def trusted(recording: Recording, *, is_trusted: bool = True) -> Recording:
     return replace(recording, cases=(replace(case, fidelity=fidelity),))
 
 
-def steady(recording: Recording) -> Recording:
+def steady(recording: BaselineRecording) -> BaselineRecording:
     """The recording as if this machine had been quiet: each process took the same time."""
     assert recording.machine is not None
     (latency,) = recording.machine.cases
@@ -293,7 +293,9 @@ def steady(recording: Recording) -> Recording:
     return replace(recording, machine=machine)
 
 
-def test_a_slower_model_regressed_against_the_twin(recording: Recording, tmp_path: Path) -> None:
+def test_a_slower_model_regressed_against_the_twin(
+    recording: BaselineRecording, tmp_path: Path
+) -> None:
     baseline = store(trusted(recording), tmp_path)
     result, document = compared(baseline, "slow_400us.onnx")
     assert result.exit_code == 1
@@ -303,7 +305,7 @@ def test_a_slower_model_regressed_against_the_twin(recording: Recording, tmp_pat
     assert document["cases"][0]["outputs"] == []
 
 
-def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Path) -> None:
+def test_a_case_that_was_not_recorded_is_new(recording: BaselineRecording, tmp_path: Path) -> None:
     baseline = store(trusted(recording), tmp_path)
     result, document = compared(baseline, "equal_200us.onnx", "--batch", "4")
     assert (result.exit_code, document["verdict"]) == (0, "new")
@@ -313,11 +315,11 @@ def test_a_case_that_was_not_recorded_is_new(recording: Recording, tmp_path: Pat
 def disturb(monkeypatch: pytest.MonkeyPatch, *what: str) -> None:
     """Make just that be what disturbed this machine."""
     # What disturbs a machine is up to all that runs on it.
-    monkeypatch.setattr(comparing, "find_noise", lambda *_: dict.fromkeys(what, ""))
+    monkeypatch.setattr(by_samples, "find_noise", lambda *_: dict.fromkeys(what, ""))
 
 
 def test_without_a_trusted_twin_what_was_stored_decides(
-    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disturb(monkeypatch)
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
@@ -331,7 +333,7 @@ def test_without_a_trusted_twin_what_was_stored_decides(
 
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])
 def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
-    option: str, recording: Recording, tmp_path: Path
+    option: str, recording: BaselineRecording, tmp_path: Path
 ) -> None:
     baseline = store(trusted(recording, is_trusted=False), tmp_path)
     result = run("compare", *TIMED, baseline, "equal_200us.onnx", option, sys.executable)
@@ -348,7 +350,7 @@ def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
 
 
 def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturbed(
-    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disturb(monkeypatch, "other processes took 40 % of its processors")
     baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
@@ -387,7 +389,7 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
     case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
     cases = tuple(replace(case, id=name, dims=dims) for name, dims in recorded.items())
-    baseline = store(Recording(name="base", model=profile.model, cases=cases), tmp_path)
+    baseline = store(BaselineRecording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), *options, how)
     assert [found["id"] for found in document["cases"]] == (ids or list(recorded))
     # Of shapes that are given, nobody knows which dimensions they hold.
@@ -406,7 +408,9 @@ def test_a_case_that_was_recorded_on_other_inputs_is_new(how: str, tmp_path: Pat
     profile = profile_model(str(model), request)
     case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
     given = Model.load(str(model), request, Extensions()).given_inputs()
-    recording = Recording(name="base", model=profile.model, cases=(replace(case, inputs=given),))
+    recording = BaselineRecording(
+        name="base", model=profile.model, cases=(replace(case, inputs=given),)
+    )
     baseline = store(recording, tmp_path)
     _, same = compared(baseline, str(model), "--input-file", str(tmp_path / "4.npz"), how)
     assert same["verdict"] != "new"
@@ -437,7 +441,7 @@ def test_a_dimension_is_not_named_by_what_looks_like_it_in_an_id(
         replace(case, id=name, dims={fixed: 1, varied: size})
         for name, size in zip(ids, (2, 3), strict=True)
     )
-    baseline = store(Recording(name="base", model=profile.model, cases=cases), tmp_path)
+    baseline = store(BaselineRecording(name="base", model=profile.model, cases=cases), tmp_path)
     _, document = compared(baseline, str(model), "--static")
     assert tuple(found["id"] for found in document["cases"]) == ids
     assert document["verdict"] == "passed"
@@ -450,7 +454,7 @@ def test_a_folder_without_a_baseline_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_weights_of_a_baseline_do_not_matter_to_a_twin(
-    recording: Recording, tmp_path: Path
+    recording: BaselineRecording, tmp_path: Path
 ) -> None:
     """Only the work does: the twin has weights of its own."""
     baseline = store(trusted(recording), tmp_path)
@@ -460,7 +464,7 @@ def test_weights_of_a_baseline_do_not_matter_to_a_twin(
 
 
 def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
-    recording: Recording, tmp_path: Path
+    recording: BaselineRecording, tmp_path: Path
 ) -> None:
     baseline = store(replace(recording, twin=None, machine=None), tmp_path)
     larger = parse(MODEL.replace("[N,8]", "[N,16]"), weights={"w": ones(16, 16)})
@@ -472,7 +476,7 @@ def test_what_was_stored_of_the_graph_decides_where_there_is_no_twin(
 
 
 def test_only_a_case_of_this_very_model_and_engine_is_unchanged(
-    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path / "packages", "timed", "1")
     baseline = store(trusted(recording), tmp_path)
@@ -490,7 +494,7 @@ def ran_as_a_duet(document: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
+def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BaselineRecording]:
     """A folder with a model whose weights lie beside it, and what was recorded of it."""
     folder = tmp_path_factory.mktemp("beside")
     save_with_weights(folder, 1)
@@ -498,7 +502,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recording]:
 
 
 def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
-    beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside: tuple[Path, BaselineRecording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path / "packages", "timed", "1")
     folder, recording = beside
@@ -512,7 +516,7 @@ def test_a_case_that_was_recorded_with_other_weights_beside_the_model_runs(
 
 
 def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
-    beside: tuple[Path, Recording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    beside: tuple[Path, BaselineRecording], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Digests did not cover external data when it was recorded."""
     install(monkeypatch, tmp_path / "packages", "timed", "1")
@@ -529,7 +533,9 @@ def test_a_baseline_that_knows_the_graph_alone_is_judged_by_its_twin(
     assert (document["verdict"], ran_as_a_duet(document)) == ("passed", True)
 
 
-def test_a_stored_case_can_be_compared_without_a_run(recording: Recording, tmp_path: Path) -> None:
+def test_a_stored_case_can_be_compared_without_a_run(
+    recording: BaselineRecording, tmp_path: Path
+) -> None:
     baseline = store(recording, tmp_path)
     result = run("compare", baseline, "equal_200us.onnx", "--static", "--json", "-")
     same = run("compare", baseline, "equal_200us.onnx", "--static", "--batch", "4", "--json", "-")

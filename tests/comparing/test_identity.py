@@ -17,8 +17,10 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
-from pytest_modelperf.comparing.by_duet import Compared, Side, settle
+from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.stored_case import settle
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -62,7 +64,7 @@ def run_case(model: Model, way: Way) -> StoredCase:
     )
 
 
-def settled(stored: StoredCase, model: Model, way: Way) -> Compared | None:
+def settled(stored: StoredCase, model: Model, way: Way) -> JudgedCase | None:
     setup = Setup(options=way.options)
     baseline = ModelBaseline(model=model_facts(model.file), cases=(stored,))
     return settle(Side(str(model.file.path), setup, baseline), model, setup, PLACE)

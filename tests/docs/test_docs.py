@@ -43,7 +43,7 @@ from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
-from pytest_modelperf.stats.records import PERCENTS, Ratio, Spread
+from pytest_modelperf.stats.records import PERCENTS, LatencySpread, Ratio
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES
 from tests.support.checkout import ROOT
 from tests.support.command import run
@@ -456,7 +456,7 @@ def test_the_page_on_json_names_every_key_of_a_checkup() -> None:
         seconds=1.0,
         median_ns=1e6,
         ratio=Ratio(1.0, 0.9, 1.1),
-        spread=Spread(inferences=0.01, sessions=0.01),
+        spread=LatencySpread(inferences=0.01, sessions=0.01),
         noise=(Noise(wall_ns=1),),
         level=LEVEL,
         power=POWER,

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from pytest_modelperf.baselines.plan import plan_update
-from pytest_modelperf.baselines.records import Plan
+from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.baselines.store import BaselineStore
 from tests.support.baseline_writer import NAME, SCENARIOS, Scenario, problem_of
 
@@ -120,7 +120,7 @@ def pytest_configure() -> None:
     """Have a run killed as it writes: what it leaves of `baselines` lies in `killed`."""
     write = BaselineStore.apply
 
-    def apply(store: BaselineStore, plan: Plan) -> Plan:
+    def apply(store: BaselineStore, plan: UpdatePlan) -> UpdatePlan:
         folder = store.root.parent / "killed"
         kills, _ = states_of_kills(
             store.root, folder, lambda root: write(BaselineStore(root), plan)

@@ -38,7 +38,7 @@ from pytest_modelperf.baselines.document import (
 )
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.plan_table import plan_table
-from pytest_modelperf.baselines.records import Plan
+from pytest_modelperf.baselines.records import UpdatePlan
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cli import main
 from pytest_modelperf.errors import (
@@ -154,7 +154,7 @@ def test_what_another_run_writes_between_the_plan_of_a_run_and_its_writing_is_ke
     write_table(run, '[tool.modelperf.models."dense.onnx"]\nbatch_size = [1, 8]')
     write = BaselineStore.apply
 
-    def write_after_another(store: BaselineStore, plan: Plan) -> Plan:
+    def write_after_another(store: BaselineStore, plan: UpdatePlan) -> UpdatePlan:
         monkeypatch.setattr(BaselineStore, "apply", write)
         other = run.runpytest_subprocess(*STATIC, UPDATE, "dense.onnx::b8-c1")
         other.assert_outcomes(passed=1)

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 from pytest_modelperf.errors import ModelError, OutputError
 from pytest_modelperf.graph.load import load_model
 from pytest_modelperf.graph.model_file import open_model
-from pytest_modelperf.graph.narrowing import Kept, Narrowed, write_narrowed
+from pytest_modelperf.graph.narrowing import Narrowed, UnchangedLayer, write_narrowed
 from pytest_modelperf.graph.narrowing.selection import kept_count
 from pytest_modelperf.profiler.request import profile_model
 from tests.support.graph_models import load, parse, random_floats
@@ -94,7 +94,7 @@ def test_a_residual_stream_is_one_group(tmp_path: Path) -> None:
     assert (macs(model), macs(tmp_path / "n.onnx")) == (before, after)
     # Two groups: the stream of 16 and the 32 between. Four convolutions and a Gemm, one of BN.
     assert (result.channels_before, result.channels_after, result.layers) == (48, 24, 5)
-    assert result.kept == (Kept("y", "'y' is an output of the model"),)
+    assert result.kept == (UnchangedLayer("y", "'y' is an output of the model"),)
 
 
 def test_a_depthwise_convolution_loses_groups(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_what_is_not_safe_is_kept_with_the_reason(tmp_path: Path, node: str, rea
             opset=21,
         )
     )
-    with pytest.raises(ModelError, match=f"nothing of it can be narrowed: a: .*{reason}"):
+    with pytest.raises(ModelError, match=f"cannot be narrowed: a: .*{reason}"):
         write_narrowed(bound, tmp_path / "n.onnx", 0.5)
     assert not (tmp_path / "n.onnx").exists()
 
@@ -508,7 +508,7 @@ def test_a_recurrent_layer_keeps_its_width_and_what_it_reads(tmp_path: Path) -> 
     result = narrow(model, tmp_path)
     shapes = shapes_of(tmp_path / "n.onnx")
     assert (shapes["w0"], shapes["w1"], shapes["w2"]) == ((4, 8), (6, 4), (4, 2))
-    assert result.kept[0] == Kept(
+    assert result.kept[0] == UnchangedLayer(
         "a", "LSTM 'l' is an operator that is not known to work with fewer channels"
     )
 

@@ -294,7 +294,7 @@ def test_the_graph_is_believed_where_a_run_contradicts_it() -> None:
     after = complete_model(bound, [{"name": "y", "calls": [[[3, 5]]]}])
     assert after.tensors["y"].shape == (3, 4)
     assert after.notes == (
-        "a run saw 3x5 come out of Relu 'y', where the graph says 3x4: the graph's word is counted",
+        "a run saw the output shape 3x5 of Relu 'y', but the graph says 3x4: that is counted",
     )
 
 
@@ -316,7 +316,7 @@ def test_what_a_run_tells_does_not_change_what_was_asked_for(tmp_path: Path) -> 
     assert profiled(after).macs == 24 * 3 * 2
 
 
-# -- what has no one count
+# -- counts that differ from call to call
 
 GROWING = """g (int64 n, float[3,2] x) => (float[k,2] y) {
     y = Loop(n, , x) <body = b (int64 i, bool c, float[a,2] p) => (bool d, float[e,2] r)

@@ -21,7 +21,7 @@ from pytest_modelperf.graph.binding import Binding
 from pytest_modelperf.graph.load import BoundModel, load_model
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.multiplied import INTEGER, MULTIPLIED
-from pytest_modelperf.graph.pruned import Pruned, Spared, write_pruned, write_stored
+from pytest_modelperf.graph.pruned import Pruned, UnprunedWeight, write_pruned, write_stored
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.static.counters import STANDARD_COUNTERS
 from tests.graph.twin_models import nested
@@ -226,10 +226,12 @@ def test_what_cannot_be_pruned_is_told_with_its_reason(tmp_path: Path) -> None:
     told, _ = prune(model, tmp_path, 0.5)
     assert told.weights == 1
     assert told.skipped == (
-        Spared("bytes", "it is stored as int8"),
-        Spared("halves", "what is multiplied is computed from it, and has other elements"),
-        Spared("i", "it is computed by a node of type Cast"),
-        Spared("packed", "it is stored as uint8"),
+        UnprunedWeight("bytes", "it is stored as int8"),
+        UnprunedWeight(
+            "halves", "the multiplied tensor is computed from it and has other elements"
+        ),
+        UnprunedWeight("i", "it is computed by a node of type Cast"),
+        UnprunedWeight("packed", "it is stored as uint8"),
     )
 
 

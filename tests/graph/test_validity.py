@@ -142,7 +142,7 @@ def test_a_body_that_takes_a_tensor_that_nothing_makes_is_refused() -> None:
 
 
 def test_an_output_that_nothing_makes_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"gives out the tensor 'z', but nothing makes it"):
+    with pytest.raises(ModelError, match=r"has the output 'z', but nothing makes it"):
         load("g (float[2] x) => (float[2] y, float[2] z) { y = Relu (x) }")
 
 

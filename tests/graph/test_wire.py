@@ -21,7 +21,7 @@ from pytest_modelperf.graph.wire import (
     KEEP_BYTES,
     KEEP_INTEGER_BYTES,
     WEIGHT_KEY,
-    Skipped,
+    SkippedData,
     restore_model,
     slim_model,
 )
@@ -412,15 +412,15 @@ def test_a_broken_message_says_how_and_where(data: bytes, what: str) -> None:
 def test_a_note_decodes_to_what_was_encoded(
     spans: list[tuple[int, int]], raw: tuple[int, int] | None
 ) -> None:
-    skipped = Skipped(tuple(spans), raw)
+    skipped = SkippedData(tuple(spans), raw)
 
-    assert Skipped.decode(skipped.encode()) == skipped
+    assert SkippedData.decode(skipped.encode()) == skipped
 
 
 @pytest.mark.parametrize("text", ["", "1", "1:2:3", "a:b", "1:2|x", "|1:2"])
 def test_a_note_of_another_form_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
-        Skipped.decode(text)
+        SkippedData.decode(text)
 
 
 def test_numbers_of_a_weight_are_bit_for_bit_those_of_the_file() -> None:

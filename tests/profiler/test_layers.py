@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from pytest_modelperf.graph.structure import Graph, Plan, PlanNode
+from pytest_modelperf.graph.structure import Graph, PlanGraph, PlanNode
 from pytest_modelperf.profiler.layers import attribute, layer_indexes
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.records import StaticLayer
@@ -32,7 +32,7 @@ def _run(*kernels: Kernel, plain_us: float = 0.0, profiled_us: float = 0.0) -> K
     return KernelRun(kernels=kernels, run_ns=(whole,) * runs, plain_ns=(plain,) * runs)
 
 
-def _step(name: str, op_type: str, inputs: str, outputs: str, **bodies: Plan) -> PlanNode:
+def _step(name: str, op_type: str, inputs: str, outputs: str, **bodies: PlanGraph) -> PlanNode:
     domain = _BLOCKED if name.endswith("_nchwc") else ""
     return PlanNode(name, op_type, domain, tuple(inputs.split()), tuple(outputs.split()), bodies)
 
@@ -47,7 +47,7 @@ class _Model:
     def rows(
         self, run: KernelRun, *steps: PlanNode, constants: str = "", latency_us: float = 0.0
     ) -> tuple[LayerTime, ...]:
-        plan = Plan(steps, frozenset(constants.split())) if steps else None
+        plan = PlanGraph(steps, frozenset(constants.split())) if steps else None
         latency_ns = 1000 * latency_us or run.plain_ns[0]
         names = {node.name or node.id: node for node in self.graph.walk()}
         return attribute(run, plan, self.graph, self.layers, latency_ns, names)
@@ -266,8 +266,8 @@ _LOOP = """g (float[4] x, bool c) => (y) {
 
 def test_kernels_in_a_body_are_layers_of_the_body() -> None:
     """`q` is a tensor of two bodies; each has a kernel that makes it, of another name."""
-    inner = Plan((_step("fused", "SinRelu", "a", "o"), _step("co", "Identity", "ci", "co")))
-    then = Plan((_step("fused in then", "SinCos", "l", "u"),))
+    inner = PlanGraph((_step("fused", "SinRelu", "a", "o"), _step("co", "Identity", "ci", "co")))
+    then = PlanGraph((_step("fused in then", "SinCos", "l", "u"),))
     steps = (
         _step("l", "Loop", "n k x", "l", body=inner),
         _step("y", "If", "c", "y", then_branch=then),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pytest_modelperf.stats.budgets import judge_percentile, judge_typical
-from pytest_modelperf.stats.decisions import Answer, Fit
+from pytest_modelperf.stats.decisions import BudgetAnswer, RatioAnswer
 from pytest_modelperf.stats.duet import (
     DuetRule,
     Schedule,
@@ -248,10 +248,14 @@ def duet_with_modes(slow_before: float, slow_now: float, seed: int = 0) -> list[
 
 @pytest.mark.parametrize(
     ("before", "now", "answer"),
-    [(0.4, 0.6, Answer.WORSE), (0.6, 0.4, Answer.BETTER), (0.4, 0.4, Answer.NOT_WORSE)],
+    [
+        (0.4, 0.6, RatioAnswer.WORSE),
+        (0.6, 0.4, RatioAnswer.BETTER),
+        (0.4, 0.4, RatioAnswer.NOT_WORSE),
+    ],
 )
 def test_a_median_that_moved_to_another_mode_is_seen(
-    before: float, now: float, answer: Answer
+    before: float, now: float, answer: RatioAnswer
 ) -> None:
     """The typical pair has a quick and a slow inference, in either order: it shows nothing."""
     pairs = duet_with_modes(before, now)
@@ -278,17 +282,17 @@ def test_an_answer_follows_from_its_interval() -> None:
 
             assert decision.low is not None
             assert decision.high is not None
-            has_passed = decision.answer is Answer.NOT_WORSE
+            has_passed = decision.answer is RatioAnswer.NOT_WORSE
             level = RULE.pass_level if has_passed else RULE.level
             assert decision.confidence == 1.0 - 2.0 * level
             assert decision.answer is (
-                Answer.WORSE
+                RatioAnswer.WORSE
                 if decision.low > 1.03
-                else Answer.BETTER
+                else RatioAnswer.BETTER
                 if decision.high < 1 / 1.03 and not has_passed
-                else Answer.NOT_WORSE
+                else RatioAnswer.NOT_WORSE
                 if decision.high < 1.03
-                else Answer.OPEN
+                else RatioAnswer.OPEN
             )
 
 
@@ -301,8 +305,8 @@ def test_swapped_sides_have_the_opposite_answer(values: list[float], level: floa
 
     # Not worse can be shown of one side before the other is decided.
     if there.rounds == back.rounds:
-        assert (there.answer is Answer.WORSE) == (back.answer is Answer.BETTER)
-        assert (there.answer is Answer.BETTER) == (back.answer is Answer.WORSE)
+        assert (there.answer is RatioAnswer.WORSE) == (back.answer is RatioAnswer.BETTER)
+        assert (there.answer is RatioAnswer.BETTER) == (back.answer is RatioAnswer.WORSE)
         is_alike = there.confidence == back.confidence
         if is_alike and there.low is not None and back.high is not None:
             assert there.low == pytest.approx(1.0 / back.high, rel=1e-6)
@@ -407,7 +411,7 @@ def test_rounds_that_a_neighbour_disturbed_do_not_move_the_bounds() -> None:
 
     assert plain.high is not None
     assert hit.high is not None
-    assert hit.answer is Answer.NOT_WORSE
+    assert hit.answer is RatioAnswer.NOT_WORSE
     assert hit.high - plain.high < 0.003
 
 
@@ -422,8 +426,8 @@ def test_percentiles_are_judged_apart() -> None:
             (turns([round(1e7 * t) for t in before]), turns([round(1e7 * t) for t in after]))
         )
 
-    assert judge_duet(pairs, RULE, 50.0).answer is Answer.NOT_WORSE
-    assert judge_duet(pairs, RULE, 95.0).answer is Answer.WORSE
+    assert judge_duet(pairs, RULE, 50.0).answer is RatioAnswer.NOT_WORSE
+    assert judge_duet(pairs, RULE, 95.0).answer is RatioAnswer.WORSE
     assert judge_duet(pairs[:6], RULE, 99.9).samples_needed == needed_samples(99.9)
 
 
@@ -438,7 +442,7 @@ def test_an_open_answer_says_what_would_help() -> None:
     assert decision.rounds_needed is not None
     assert decision.rounds_needed > 9
     near = judge_duet(duet_with([RULE.margin - 0.02, RULE.margin + 0.02] * 5), RULE, is_last=True)
-    assert (near.answer, near.rounds_needed) == (Answer.OPEN, None)
+    assert (near.answer, near.rounds_needed) == (RatioAnswer.OPEN, None)
 
 
 @pytest.mark.parametrize("setting", ["quiet", "autocorrelated"])
@@ -488,11 +492,11 @@ def test_rounds_needed_are_about_those_that_decide() -> None:
 
 def test_few_rounds_say_only_what_they_can() -> None:
     one = judge_duet(duet_with([0.05]), RULE, is_last=True)
-    assert (one.answer, one.low, one.detectable) == (Answer.OPEN, None, None)
+    assert (one.answer, one.low, one.detectable) == (RatioAnswer.OPEN, None, None)
     assert one.ratio == pytest.approx(math.exp(0.05))
     assert judge_duet(duet_with([0.5, 0.5, 0.5]), RULE, is_last=True).is_open
     five = judge_duet(duet_with([0.1, 0.101, 0.1, 0.102, 0.1]), RULE, is_last=True)
-    assert (five.answer, five.rounds) == (Answer.WORSE, 5)
+    assert (five.answer, five.rounds) == (RatioAnswer.WORSE, 5)
     assert judge_duet([], RULE, is_last=True).is_open
 
 
@@ -500,8 +504,8 @@ def test_two_kinds_of_sessions_do_not_agree_by_chance_into_an_error() -> None:
     """Six rounds whose slower kind fell on one side are no proof at a level so strict."""
     agreeing = duet_with([0.08, 0.08, 0.0801, 0.08, 0.0799, 0.08])
 
-    assert judge_duet(agreeing, DuetRule(level=0.005)).answer is Answer.WORSE
-    assert judge_duet(agreeing, DuetRule(level=0.0005), is_last=True).answer is Answer.WORSE
+    assert judge_duet(agreeing, DuetRule(level=0.005)).answer is RatioAnswer.WORSE
+    assert judge_duet(agreeing, DuetRule(level=0.0005), is_last=True).answer is RatioAnswer.WORSE
     assert judge_duet(agreeing, DuetRule(level=0.0001), is_last=True).is_open
 
 
@@ -553,15 +557,15 @@ def test_a_budget_is_judged_by_the_whole_interval(limit_ms: float, level: float)
         decision = judge_percentile(rounds, percent, limit, level)
 
         assert decision.low is not None
-        assert (decision.answer is Fit.OVER) == (decision.low > limit)
+        assert (decision.answer is BudgetAnswer.OVER) == (decision.low > limit)
         is_below = decision.high is not None and decision.high < limit
-        assert (decision.answer is Fit.WITHIN) == is_below
+        assert (decision.answer is BudgetAnswer.WITHIN) == is_below
 
 
 def test_a_percentile_without_support_is_open_and_says_what_it_takes() -> None:
     decision = judge_percentile([[100] * 50] * 5, 99.0, limit_ns=1e9, level=0.01)
 
-    assert (decision.answer, decision.value) == (Fit.OPEN, None)
+    assert (decision.answer, decision.value) == (BudgetAnswer.OPEN, None)
     assert decision.samples_needed == needed_samples(99.0)
 
 
@@ -571,7 +575,7 @@ def test_rounds_that_resemble_themselves_give_a_tail_no_upper_bound() -> None:
 
     decision = judge_percentile(unlike, 95.0, limit_ns=6000.0, level=0.005)
 
-    assert decision.answer is Fit.OPEN
+    assert decision.answer is BudgetAnswer.OPEN
     assert decision.high is None
     assert decision.samples_needed is not None
     assert decision.samples_needed > 200
@@ -584,11 +588,11 @@ def test_a_limit_far_above_every_round_is_kept(percent: float) -> None:
 
     far, near = (judge_percentile(rounds, percent, limit, 1e-3) for limit in (1e7, 1.3e6))
 
-    assert far.answer is Fit.WITHIN
+    assert far.answer is BudgetAnswer.WITHIN
     assert far.samples_needed is None
     assert far.high is not None
     assert far.high < 1.3e6
-    assert (near.answer, near.high) == (Fit.OPEN, None)
+    assert (near.answer, near.high) == (BudgetAnswer.OPEN, None)
     assert near.samples_needed is not None
     assert near.samples_needed > 720
 
@@ -597,8 +601,8 @@ def test_one_slow_round_in_a_few_takes_the_bound_away() -> None:
     rounds = [[1_000_000 + i for i in range(80)]] * 8
     slow = [9_000_000 + i for i in range(80)]
 
-    assert judge_percentile([*rounds, rounds[0]], 90.0, 1e7, 1e-3).answer is Fit.WITHIN
-    assert judge_percentile([*rounds, slow], 90.0, 1e7, 1e-3).answer is Fit.OPEN
+    assert judge_percentile([*rounds, rounds[0]], 90.0, 1e7, 1e-3).answer is BudgetAnswer.WITHIN
+    assert judge_percentile([*rounds, slow], 90.0, 1e7, 1e-3).answer is BudgetAnswer.OPEN
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.9, 6), (0.99, 9), (0.999, 100)])
@@ -620,7 +624,7 @@ def test_a_limit_that_a_slow_kind_of_rounds_breaks_is_seldom_kept() -> None:
         rounds = [[round(1e6 * t) for t in each] for each in times]
         answers.append(judge_percentile(rounds, 95.0, 3.5e6, 0.025).answer)
 
-    assert answers.count(Fit.WITHIN) <= scipy.stats.binom.ppf(0.999, 400, 0.05)
+    assert answers.count(BudgetAnswer.WITHIN) <= scipy.stats.binom.ppf(0.999, 400, 0.05)
 
 
 @pytest.mark.parametrize("percent", [50.0, 90.0])
@@ -638,7 +642,7 @@ def test_a_budget_that_is_just_met_is_seldom_judged(percent: float) -> None:
         for run in runs
     ]
 
-    for wrong in (Fit.OVER, Fit.WITHIN):
+    for wrong in (BudgetAnswer.OVER, BudgetAnswer.WITHIN):
         assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 600, 0.035)
 
 
@@ -650,17 +654,17 @@ def test_few_sessions_on_one_side_of_a_limit_by_chance_do_not_break_a_budget() -
 
     answers = [judge_percentile(run.tolist(), 50.0, 1e7, 0.005).answer for run in runs]
 
-    for wrong in (Fit.OVER, Fit.WITHIN):
+    for wrong in (BudgetAnswer.OVER, BudgetAnswer.WITHIN):
         assert answers.count(wrong) <= scipy.stats.binom.ppf(0.999, 1000, 0.005)
 
 
 def test_what_is_seen_once_a_round_has_a_budget_too() -> None:
     loads = [101.0, 99.0, 100.0, 102.0, 98.0, 100.0]
 
-    assert judge_typical(loads, 90.0, 0.005).answer is Fit.OVER
-    assert judge_typical(loads, 110.0, 0.005).answer is Fit.WITHIN
-    assert judge_typical(loads, 100.5, 0.005).answer is Fit.OPEN
-    assert judge_typical(loads[:1], 1000.0, 0.005).answer is Fit.OPEN
+    assert judge_typical(loads, 90.0, 0.005).answer is BudgetAnswer.OVER
+    assert judge_typical(loads, 110.0, 0.005).answer is BudgetAnswer.WITHIN
+    assert judge_typical(loads, 100.5, 0.005).answer is BudgetAnswer.OPEN
+    assert judge_typical(loads[:1], 1000.0, 0.005).answer is BudgetAnswer.OPEN
     assert judge_typical([], 1.0, 0.005).value is None
 
 
@@ -679,24 +683,24 @@ def test_a_further_process_of_the_old_model_is_no_regression(spread: float) -> N
         for old, new in zip(1.0 + recorded, 1.0 + today, strict=True)
     ]
 
-    assert answers.count(Answer.WORSE) <= scipy.stats.binom.ppf(0.999, 4000, 0.025)
+    assert answers.count(RatioAnswer.WORSE) <= scipy.stats.binom.ppf(0.999, 4000, 0.025)
     # A spread so small that it could be chance is taken for a larger one.
-    assert answers.count(Answer.WORSE) >= 50 or spread == 0.02
+    assert answers.count(RatioAnswer.WORSE) >= 50 or spread == 0.02
 
 
 def test_stored_processes_show_only_what_their_spread_allows() -> None:
     recorded = [100e6, 103e6, 98e6, 101e6, 99e6]
 
-    assert judge_stored(recorded, 200e6, 0.03, 0.01).answer is Answer.WORSE
-    assert judge_stored(recorded, 106e6, 0.03, 0.01).answer is Answer.OPEN
-    assert judge_stored(recorded, 50e6, 0.03, 0.01).answer is Answer.BETTER
+    assert judge_stored(recorded, 200e6, 0.03, 0.01).answer is RatioAnswer.WORSE
+    assert judge_stored(recorded, 106e6, 0.03, 0.01).answer is RatioAnswer.OPEN
+    assert judge_stored(recorded, 50e6, 0.03, 0.01).answer is RatioAnswer.BETTER
     few = judge_stored(recorded[:4], 200e6, 0.03, 0.01)
-    assert (few.answer, few.low, few.rounds_needed) == (Answer.OPEN, None, FEWEST_PROCESSES)
+    assert (few.answer, few.low, few.rounds_needed) == (RatioAnswer.OPEN, None, FEWEST_PROCESSES)
 
 
 def test_stored_processes_that_agree_by_chance_do_not_pretend_to_know() -> None:
     decision = judge_stored([100e6] * 5, 104e6, 0.03, 0.01)
 
-    assert decision.answer is Answer.OPEN
+    assert decision.answer is RatioAnswer.OPEN
     assert decision.detectable is not None
     assert decision.detectable > 0.1

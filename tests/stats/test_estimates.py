@@ -32,7 +32,7 @@ from pytest_modelperf.stats.quantiles import (
     t_critical,
     t_quantile,
 )
-from pytest_modelperf.stats.records import PERCENTS, Percentile, Ratio, Spread, Turns
+from pytest_modelperf.stats.records import PERCENTS, LatencySpread, Percentile, Ratio, Turns
 
 # Repeated, so that there are enough for the tail without drawing each of them.
 times = st.builds(
@@ -385,7 +385,7 @@ def test_the_spread_of_inferences_is_told_from_that_of_sessions() -> None:
 
     assert spread.inferences == pytest.approx(0.01, rel=0.05)
     assert spread.sessions == pytest.approx(0.03, rel=0.1)
-    assert describe_spread([[100]]) == Spread(inferences=None, sessions=None)
+    assert describe_spread([[100]]) == LatencySpread(inferences=None, sessions=None)
 
 
 LEVELS = st.floats(1e-12, 0.5)

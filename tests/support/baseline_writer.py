@@ -25,16 +25,16 @@ from msgspec.structs import replace
 from pytest_modelperf.baselines.plan import plan_removal, plan_update
 from pytest_modelperf.baselines.records import (
     Baseline,
+    BaselineRecording,
     Fidelity,
     MachineBaseline,
-    Plan,
     Provenance,
-    Recording,
     StoredCase,
     StoredLatency,
     StoredProcess,
     StoredRound,
     StoredStatic,
+    UpdatePlan,
 )
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -70,10 +70,10 @@ def make_recording(
     *,
     twin: bytes | None = b"twin",
     key: str = MACHINE.key,
-) -> Recording:
+) -> BaselineRecording:
     """What a run would store of such cases; every version of the model is another one."""
     digest = hashlib.sha256(str(version).encode()).hexdigest()
-    return Recording(
+    return BaselineRecording(
         name=NAME,
         model=ModelFacts("encoder.onnx", None, digest, 1000 + version, {"ai.onnx": 17}, "torch"),
         cases=tuple(make_case(case_id, digest, version) for case_id in case_ids),
@@ -137,12 +137,12 @@ class Scenario:
     """What is there, and what is then planned."""
 
     name: str
-    stored: Recording | None
-    plan: Callable[[Baseline | None], Plan]
+    stored: BaselineRecording | None
+    plan: Callable[[Baseline | None], UpdatePlan]
 
 
-def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], Plan]:
-    def plan(stored: Baseline | None) -> Plan:
+def _removal(case_ids: Sequence[str] | None) -> Callable[[Baseline | None], UpdatePlan]:
+    def plan(stored: Baseline | None) -> UpdatePlan:
         assert stored is not None
         return plan_removal(stored, case_ids)
 

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_baseline
-from pytest_modelperf.baselines.records import Recording
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.profiler.engines.source import EngineModule
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -46,7 +46,7 @@ def write_timed(path: Path, *, weight: float = 1.0, width: int = 8) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def record_base(folder: Path) -> Recording:
+def record_base(folder: Path) -> BaselineRecording:
     """What a run that updates baselines would store of `base.onnx`."""
     path = folder / "base.onnx"
     write_timed(path)
@@ -57,7 +57,7 @@ def record_base(folder: Path) -> Recording:
     return record_baseline("base", str(path), ProfileRequest(), setup, dt.date(2026, 1, 31))
 
 
-def store(recording: Recording, folder: Path) -> None:
+def store(recording: BaselineRecording, folder: Path) -> None:
     place = BaselineStore(folder)
     place.apply(plan_update(place.read(recording.name), recording))
 

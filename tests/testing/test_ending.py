@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_modelperf.baselines.records import Recording
+from pytest_modelperf.baselines.records import BaselineRecording
 from tests.support.project import assert_says_no_internals, read_json
 from tests.support.timed_models import (
     JSON,
@@ -34,7 +34,7 @@ def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyte
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
     return record_base(tmp_path_factory.mktemp("recorded"))
 
 
@@ -141,7 +141,7 @@ def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
 
 @pytest.mark.parametrize("options", [(), (UPDATE,)], ids=["check", "update"])
 def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
-    models: pytest.Pytester, recording: Recording, options: tuple[str, ...]
+    models: pytest.Pytester, recording: BaselineRecording, options: tuple[str, ...]
 ) -> None:
     store(recording, models.path / "baselines")
     file = models.path / "baselines/base/model.json"
@@ -158,7 +158,7 @@ def test_a_baseline_in_conflict_is_an_error_of_its_test_and_stays_as_it_is(
 
 
 def test_a_broken_baseline_that_no_test_uses_is_an_error_of_the_run(
-    models: pytest.Pytester, recording: Recording
+    models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")
@@ -171,7 +171,7 @@ def test_a_broken_baseline_that_no_test_uses_is_an_error_of_the_run(
 
 
 def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
-    models: pytest.Pytester, recording: Recording
+    models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
     (file,) = (p for p in (models.path / "baselines/base").glob("*.json") if p.stem != "model")
@@ -294,7 +294,7 @@ def test_a_run_that_records_leaves_nothing(models: pytest.Pytester, temporary: P
 
 
 def test_a_run_that_fails_leaves_nothing(
-    models: pytest.Pytester, temporary: Path, recording: Recording
+    models: pytest.Pytester, temporary: Path, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
     models.makepyfile(test_of("slow_400us.onnx"))
@@ -322,7 +322,7 @@ def test_a_model_that_nothing_names_is_an_error_of_its_test_alone(
 
 
 def test_of_several_baselines_those_are_written_that_can_be(
-    models: pytest.Pytester, recording: Recording
+    models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     store(recording, models.path / "baselines")
     (models.path / "baselines/base/model.json").write_text("<<<<<<< HEAD\n", "utf-8")

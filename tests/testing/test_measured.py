@@ -17,9 +17,9 @@ import onnx
 import pytest
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Recording
+from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.errors import MeasureError
-from pytest_modelperf.stats.decisions import Answer, Decision
+from pytest_modelperf.stats.decisions import Decision, RatioAnswer
 from tests.support.installed import install
 from tests.support.project import assert_says_no_internals, write_table
 from tests.support.small_models import ones, parse, save_beside
@@ -39,7 +39,7 @@ WIDE = "200 %"
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
     return record_base(tmp_path_factory.mktemp("recorded"))
 
 
@@ -50,7 +50,7 @@ def models(run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pyte
 
 
 @pytest.fixture
-def recorded(models: pytest.Pytester, recording: Recording) -> pytest.Pytester:
+def recorded(models: pytest.Pytester, recording: BaselineRecording) -> pytest.Pytester:
     """A folder with a baseline of `base.onnx`."""
     store(recording, models.path / "baselines")
     return models
@@ -356,7 +356,7 @@ def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def judge(*_: object, **__: object) -> Decision:
         return Decision(
-            answer=Answer.OPEN,
+            answer=RatioAnswer.OPEN,
             confidence=0.99,
             rounds=6,
             ratio=1.02,
@@ -554,7 +554,7 @@ def test_the_side_of_the_baseline_may_have_a_python_of_its_own(
 
 @pytest.mark.usefixtures("idle")
 def test_a_baseline_without_a_trusted_twin_cannot_run_in_a_python_of_its_own(
-    models: pytest.Pytester, recording: Recording
+    models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
     """Its stored times are of another engine than the one that was asked for."""
     (case,) = recording.cases

@@ -23,11 +23,11 @@ from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import (
     Baseline,
-    Change,
+    BaselineChange,
+    BaselineRecording,
     ModelBaseline,
-    Plan,
-    Recording,
     StoredStatic,
+    UpdatePlan,
 )
 from pytest_modelperf.comparing.advice import advise
 from pytest_modelperf.comparing.document import dump_comparison
@@ -745,24 +745,24 @@ def baseline(name: str, *case_ids: str) -> Baseline:
     return Baseline(name=name, model=model, twin=name.encode())
 
 
-def plan(name: str, *, before: Baseline | None = None, removes: bool = False) -> Plan:
+def plan(name: str, *, before: Baseline | None = None, removes: bool = False) -> UpdatePlan:
     after = None if removes else replace(baseline(name), twin=b"new")
-    return Plan(
+    return UpdatePlan(
         name=name,
-        recording=Recording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
+        recording=BaselineRecording(name=name, model=ModelFacts(name, None, None, 1), cases=()),
         removed=(),
         before=before,
         after=after,
         changes=(
-            Change(case="b8-c2", name="macs", before=None, after=4_089_184_256),
-            Change(case="b8-c2", name="latency_p50_ns", before=26.1e6, after=29.18e6),
+            BaselineChange(case="b8-c2", name="macs", before=None, after=4_089_184_256),
+            BaselineChange(case="b8-c2", name="latency_p50_ns", before=26.1e6, after=29.18e6),
         ),
         notes=("b1-c1: not measured now",),
     )
 
 
 def test_plans_come_first_and_then_whether_they_were_written() -> None:
-    recording = Recording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
+    recording = BaselineRecording(name="encoder", model=ModelFacts("e", None, None, 1), cases=())
     recorded = outcome(FRESH, recording=recording)
     report = run(recorded, plans=(plan("encoder"),), is_written=True)
     assert render_summary(report, TextStyle(80)) == snapshot("""\

@@ -32,7 +32,7 @@ from pytest_modelperf.baselines.records import Provenance
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing import layer_pairs
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.layer_pairs import Limits, match_layers
+from pytest_modelperf.comparing.layer_pairs import AlignmentLimits, match_layers
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.graph.drawing import Drawer
 from pytest_modelperf.graph.load import load_model
@@ -344,7 +344,7 @@ def test_to_match_a_layer_by_its_name_takes_no_more_where_there_are_more(
 
 
 # Graphs are large from some layers on, and differ much from some differences on.
-SMALL = Limits(pairs=64, differences=14)
+SMALL = AlignmentLimits(pairs=64, differences=14)
 
 
 def test_in_a_large_graph_layers_between_those_that_changed_keep_their_mates() -> None:

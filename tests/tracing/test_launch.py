@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,6 +34,16 @@ pathlib.Path("ready").touch()
 while True:
     time.sleep(0.01)
 """
+
+
+@pytest.fixture
+def default_signals() -> Iterator[None]:
+    """Signals that end a program, also where these tests run in the background or by nohup."""
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -138,6 +148,7 @@ def test_without_a_sitecustomize_of_its_own_a_program_starts_silently(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_the_command_reaches_the_program(
     folder: Path, plain_python: Python, number: signal.Signals
@@ -172,6 +183,7 @@ sys.exit(len(taken))
 """
 
 
+@pytest.mark.usefixtures("default_signals")
 def test_ctrl_c_in_a_terminal_reaches_the_program_once(folder: Path, plain_python: Python) -> None:
     pty = pytest.importorskip("pty")
     (folder / "counting.py").write_text(COUNTING)

@@ -1,7 +1,7 @@
-"""Output shapes of ONNX Runtime's attention operators and of the caches that they hand on.
+"""Output shapes of ONNX Runtime's attention operators and of the caches that they return.
 
-Dimensions are called as in ONNX Runtime's operator documentation: a cache is
-(batch, heads, sequence, head size), `past` what comes in and `present` what goes out.
+Dimensions have the names of ONNX Runtime's operator documentation: a cache is (batch, heads,
+sequence, head size); `past` is the cache that comes in, `present` the one that goes out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _attention(past: int, dtype: int = 0) -> ShapeRule:
 
 
 class _KeysAndValues(Struct, frozen=True):
-    """What the query, key and value inputs, in their many layouts, say together."""
+    """The sizes that the query, key and value inputs give together, in any of their layouts."""
 
     length: Dim
     head_size: Dim
@@ -78,7 +78,7 @@ class _KeysAndValues(Struct, frozen=True):
 def _keys_and_values(
     query: Shape | None, key: Shape | None, value: Shape | None, heads: Dim
 ) -> _KeysAndValues:
-    """Of (batch, length, width), (batch, length, heads, 2 or 3, size) or a cache's layout."""
+    """The sizes from (batch, length, width), (batch, length, heads, 2 or 3, size) or a cache."""
     if _rank(query) == 5:
         length, size = dim(query, 1), dim(query, 4)
     elif _rank(key) == 5:
@@ -194,7 +194,7 @@ def _group_query_attention(node: Node) -> tuple[OutputType, ...]:
 
 
 def _dynamic_sparse_attention(node: Node) -> tuple[OutputType, ...]:
-    """A cache that comes in is written in place, as ONNX Runtime's own inference has it."""
+    """A cache is updated in place, as in ONNX Runtime's own inference."""
     if has_input(node, 3):
         return (_grouped_output(node), *like(3, 4)(node))
     new = _grown_cache(node, 3, 10, _grouped_head_size(node))
@@ -212,7 +212,7 @@ def _packed_attention(node: Node) -> tuple[OutputType]:
 
 
 def _packed_multi_head_attention(node: Node) -> tuple[OutputType]:
-    """Of (tokens, width) or, all in one, (tokens, heads, 3, size)."""
+    """The input is (tokens, width) or, with Q, K and V in one, (tokens, heads, 3, size)."""
     query, value = shape_of(node, 0), shape_of(node, 2)
     packed_width = product(dim(query, 1), dim(query, 3)) if _rank(query) == 4 else None
     width = dim(value, 1) if has_input(node, 2) else packed_width
@@ -225,7 +225,7 @@ def _q_ordered_attention(node: Node) -> tuple[OutputType]:
 
 
 def _decoder_attention(node: Node) -> tuple[OutputType, ...]:
-    """Of sequence-major inputs; four boolean inputs say what is a cache and what is new."""
+    """Inputs are sequence-major; four boolean inputs say which of them are caches."""
     query = shape_of(node, 0)
     is_static, uses_past, has_state = (ints_of(node, index) for index in (8, 9, 10))
     length: Dim = None
@@ -244,7 +244,7 @@ def _decoder_attention(node: Node) -> tuple[OutputType, ...]:
 
 
 def _indexer_capacity(node: Node) -> Dim:
-    """Candidates for each query, by the mode of the indexer."""
+    """The number of candidates for each query, which depends on the mode of the indexer."""
     if node.attr_str("policy_mode", "") == "csa":
         return stated_size(node, "index_topk")
     ratio = stated_size(node, "compress_ratio")
@@ -285,7 +285,7 @@ def _relative_position_bias(node: Node) -> tuple[OutputType]:
 
 
 def _gated_relative_position_bias(node: Node) -> tuple[OutputType]:
-    """Of (batch, length, width), or of tokens with the offsets that they are packed by."""
+    """The input is (batch, length, width), or packed tokens with their offsets."""
     lengths = shape_of(node, 6) if has_input(node, 6) else shape_of(node, 0)
     batch, length = dim(lengths, 0), dim(lengths, 1)
     return one(dtype_of(node, 0), (batch, stated_size(node, "num_heads"), length, length))

@@ -1,6 +1,6 @@
 """Output shapes of the operators that keep or broadcast their inputs' shapes.
 
-Activations, normalizations, quantization, reductions.
+These are activations, normalizations, quantization and reductions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _quantize(node: Node) -> tuple[OutputType]:
 
 
 def _qlinear_concat(node: Node) -> tuple[OutputType]:
-    """Its inputs come in threes (value, scale, zero point) after the output's scale and zero."""
+    """After the output's scale and zero point, inputs come in threes: value, scale, zero point."""
     shapes = [shape_of(node, index) for index in range(2, len(node.inputs), 3)]
     return one(dtype_of(node, 1), concat(shapes, node.attr_int("axis", 0)))
 
@@ -72,12 +72,12 @@ def _reduce_to_32_bits(node: Node) -> tuple[OutputType]:
 
 
 def _dequantize_with_order(node: Node) -> tuple[OutputType]:
-    # ONNX's TensorProto.DataType, of which the attribute takes these two.
+    # The two values of ONNX's TensorProto.DataType that the attribute can have.
     return one({1: "float32", 10: "float16"}.get(node.attr_int("to", 0)), shape_of(node, 0))
 
 
 def _quantize_bfp(node: Node) -> tuple[OutputType, ...]:
-    """Raw bytes, how many the format decides, with the shape and strides that they stand for."""
+    """Raw bytes, whose number depends on the format, and the shape and strides that they encode."""
     shape = shape_of(node, 0)
     rank = OutputType("int64", (None if shape is None else len(shape),))
     return OutputType("uint8", (None,)), rank, rank
@@ -184,7 +184,7 @@ ELEMENTWISE_RULES: Mapping[str, ShapeRule] = {
 
 
 def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
-    """Reshape before operator set 5: 0 copies a dimension, -1 takes what is left."""
+    """Reshape before opset 5: 0 copies a dimension, -1 takes the rest."""
     target, data = node.attr_ints("shape"), shape_of(node, 0)
     if not target or data is None:
         return ()
@@ -196,8 +196,8 @@ def _reshape_by_attribute(node: Node) -> tuple[OutputType, ...]:
     return one(dtype_of(node, 0), tuple(rest if size == -1 else size for size in shape))
 
 
-# Operators of the standard domain that onnx has no inference for, or that its inference crashes
-# on; and one that ONNX Runtime's fusions put there.
+# Operators of the standard domain for which onnx has no inference, or whose inference crashes; and
+# one that ONNX Runtime's fusions add to that domain.
 STANDARD_DOMAIN_RULES: Mapping[str, ShapeRule] = {
     "Reshape": _reshape_by_attribute,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,

@@ -1,4 +1,4 @@
-"""Output shapes of attention without a softmax, which carries a state in place of a cache."""
+"""Output shapes of linear attention, which has a state instead of a cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _linear_attention(node: Node) -> tuple[OutputType, ...]:
 
 
 def _gated_delta_net(node: Node) -> tuple[OutputType, ...]:
-    """Of (…, heads, head size), or of Q, K and V in one, which only the state tells apart.
+    """Inputs are (…, heads, head size), or Q, K and V in one: then the state tells their sizes.
 
     The state is (batch, value heads, value head size, key head size), always in float32.
     """

@@ -60,13 +60,13 @@ def _fused_gemm(node: Node) -> tuple[OutputType]:
 
 
 def _qgemm(node: Node) -> tuple[OutputType]:
-    """Quantized where the output has a scale, else float32."""
+    """The output is quantized if it has a scale, else float32."""
     dtype = dtype_of(node, 8) if has_input(node, 8) else "float32"
     return one(dtype, _gemm_shape(node, 0, 3))
 
 
 def _gemm_float8(node: Node) -> tuple[OutputType]:
-    # ONNX's TensorProto.DataType, of which this operator's `dtype` takes these.
+    # The values of ONNX's TensorProto.DataType that this operator's `dtype` can have.
     names = {1: "float32", 10: "float16", 16: "bfloat16", 17: "float8e4m3fn", 19: "float8e5m2"}
     return one(names.get(node.attr_int("dtype", 1)), _gemm_shape(node, 0, 1))
 
@@ -78,7 +78,7 @@ def _matmul_integer16(node: Node) -> tuple[OutputType]:
 
 
 def _by_stated_columns(node: Node) -> tuple[OutputType]:
-    """A product with packed weights, whose columns only the attribute N tells."""
+    """A product with packed weights; the attribute N is their number of columns."""
     return one(dtype_of(node, 0), with_last(shape_of(node, 0), stated_size(node, "N")))
 
 
@@ -109,7 +109,7 @@ def _matmul_nbits_qkv(node: Node) -> tuple[OutputType, ...]:
 
 
 def _lstm(hidden_axis: int) -> ShapeRule:
-    """ONNX's LSTM: Y, Y_h and Y_c; the recurrent weights tell the size that is not stated."""
+    """ONNX's LSTM: Y, Y_h and Y_c; without a hidden_size, the recurrent weights give it."""
 
     def rule(node: Node) -> tuple[OutputType, ...]:
         length, batch = dim(shape_of(node, 0), 0), dim(shape_of(node, 0), 1)

@@ -1,6 +1,6 @@
 """Output shapes of the operators that rearrange, select, sample or generate.
 
-Where the values decide how much comes out, a dimension stays unknown.
+A dimension that depends on values stays unknown.
 """
 
 from __future__ import annotations
@@ -179,10 +179,10 @@ def _search(node: Node) -> tuple[OutputType, ...]:
 
 
 def _beam_search(node: Node) -> tuple[OutputType, ...]:
-    """Generated tokens, the score of each sequence, and those of every step's vocabulary.
+    """Generated tokens, the score of each sequence, and the scores of the vocabulary at each step.
 
-    What only Whisper's form returns, the attention to the audio and the probability of no
-    speech, depends on the decoder that is in it.
+    Whisper's variant also returns the attention to the audio and the probability of no speech;
+    their shapes depend on its decoder.
     """
     prompt, longest, returned = shape_of(node, 0), int_of(node, 1), int_of(node, 4)
     batch, vocabulary = dim(prompt, 0), node.attr_int("vocab_size", -1)
@@ -202,7 +202,7 @@ def _beam_search(node: Node) -> tuple[OutputType, ...]:
 
 
 def _time_warping(_node: Node) -> tuple[OutputType]:
-    """A path of pairs, as long as the values in the matrix make it."""
+    """A path of pairs, whose length depends on the values in the matrix."""
     return one("int32", (2, None))
 
 

@@ -145,7 +145,7 @@ def _between_space_and_depth(*, into_depth: bool) -> ShapeRule:
 
 
 def _reorder_input(node: Node) -> tuple[OutputType]:
-    """Into blocks of channels, 8 or 16 by the machine: known where either would leave no rest."""
+    """Reorder into blocks of 8 or 16 channels, by the machine; known if both divide evenly."""
     image = _image_of(node, 0, _is_channels_last)
     channels = dim(image, 1)
     if image is None or len(image) < 2:
@@ -170,7 +170,7 @@ def _upsample_blocks(node: Node) -> tuple[OutputType]:
 
 
 def _causal_conv(node: Node) -> tuple[OutputType, ...]:
-    """A depthwise convolution that looks back, with what it must remember for the next call."""
+    """A causal depthwise convolution, and the state that it keeps for the next call."""
     signal = shape_of(node, 0)
     if has_input(node, 3) or not signal:
         state = shape_of(node, 3)

@@ -1,5 +1,5 @@
-"""Fewer channels: a model with the weakest of them taken out of every layer that allows it."""
+"""Narrowing: the weakest channels are removed from every layer that allows it."""
 
-from pytest_modelperf.graph.narrowing.narrow import Kept, Narrowed, write_narrowed
+from pytest_modelperf.graph.narrowing.narrow import Narrowed, UnchangedLayer, write_narrowed
 
-__all__ = ["Kept", "Narrowed", "write_narrowed"]
+__all__ = ["Narrowed", "UnchangedLayer", "write_narrowed"]

@@ -1,9 +1,9 @@
-"""A choice that takes as much of every block, where blocks have to stay equal.
+"""Choose sets of channels so that all blocks lose equally many, as grouped convolutions require.
 
-The channels of a grouped convolution are blocks, and every block has to lose as many. One channel
-can lie in blocks of several convolutions; after a channel shuffle, in several blocks of one. The
-choice grows by small sets that are balanced, each begun with the weakest that is left and made up
-by what makes it more even.
+The channels of a grouped convolution form blocks, and every block has to lose equally many. One
+channel can be in blocks of several convolutions; after a channel shuffle, in several blocks of one.
+The choice grows by small balanced sets: each starts with the weakest remaining channel and is
+completed with channels that make it more even.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     Table = npt.NDArray[np.int64]
 
-# What makes up for one that is taken: a few for each block, or it is given up.
+# The most channels that may balance another one: a few for each block, or the search ends.
 MAX_ADDED_PER_BLOCK = 4
 
 
 def balanced_choice(tables: Sequence[Table], group_of: Table, allowed: Table) -> Table:
-    """The indexes of those chosen: at most `allowed` of each group.
+    """The indexes of the chosen candidates: at most `allowed` of each group.
 
-    Of each table a row says how often one of them lies in each block; the weakest come first.
+    A row of a table says how often a candidate is in each block; the weakest candidates come first.
     """
     left = np.ones(len(group_of), bool)
     allowed = allowed.copy()
@@ -48,7 +48,7 @@ def _balanced_set(
     allowed: Table,
     left: npt.NDArray[np.bool_],
 ) -> list[int]:
-    """A balanced set with `seed` in it; empty where none is found."""
+    """A balanced set that contains `seed`; empty if none is found."""
     room = allowed.copy()
     free = left.copy()
     added: list[int] = []
@@ -72,7 +72,7 @@ def _balanced_set(
 
 
 def _unevenness(fitting: Table, tables: Sequence[Table], totals: Sequence[Table]) -> Table:
-    """For each of those that fit, what all blocks would then lack to the fullest one."""
+    """For each candidate that fits, how much all blocks would then lack compared to the fullest."""
     lack = np.zeros(len(fitting), np.int64)
     for total, table in zip(totals, tables, strict=True):
         after = total + table[fitting]

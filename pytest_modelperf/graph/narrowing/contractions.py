@@ -1,4 +1,4 @@
-"""Layers with weights: their output channels are free, their input channels follow what they meet.
+"""Layers with weights: output channels are free, input channels follow the layer before.
 
 Removing a channel from a sum of products removes one term of it, on both sides.
 """
@@ -94,7 +94,7 @@ def link_matmul(node: Node, links: Links) -> None:
 
 
 def _link_vector(links: Links, left: Tensor, right: Tensor, result: Tensor) -> None:
-    """A product with a vector, which gives its one axis away."""
+    """A product with a vector, whose only axis is summed."""
     links.same(left, -1, right, 0 if right.rank == 1 else -2)
     if left.rank == right.rank == 1:
         return
@@ -113,7 +113,7 @@ def _make(links: Links, operand: Tensor, axis: int) -> None:
 
 
 def link_einsum(node: Node, links: Links) -> None:
-    """Every letter is one axis, wherever it stands."""
+    """Every letter stands for one axis, in all operands."""
     equation = node.attr_str("equation", "").replace(" ", "")
     terms, _, target = equation.partition("->")
     if "." in equation or "->" not in equation:
@@ -133,7 +133,7 @@ def link_einsum(node: Node, links: Links) -> None:
 
 
 def link_gather(node: Node, links: Links) -> None:
-    """What is looked up keeps all of its rows; the other axes are those of the table."""
+    """The axis of the lookup keeps all of its rows; the other axes follow the table."""
     data, indices, result = node.input(0), node.input(1), node.output()
     axis = node.attr_int("axis", 0) % data.rank
     for position in range(data.rank):

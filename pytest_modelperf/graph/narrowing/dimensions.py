@@ -1,8 +1,8 @@
-"""Which places along the axes of all tensors can only go together.
+"""Which places along the axes of all tensors can only be removed together.
 
-A place is one index of one axis of one tensor. Rules join places: the third channel of a Relu's
-output to that of its input. What is joined is removed together or not at all, and what is joined
-to a place that has to stay, stays.
+A place is one index of one axis of one tensor. Rules join places, such as the third channel of a
+Relu's output and of its input. Joined places are removed together or not at all. Places joined to
+one that has to stay also stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-# The set of all places that have to stay is that of the first place, which is no tensor's.
+# The number of the set of all places that have to stay. No tensor has this place.
 PINNED = 0
 
 
@@ -30,7 +30,7 @@ class Dim(NamedTuple):
 
 
 class Dimensions:
-    """Sets of places, over the axes of tensors of these shapes; a set is told by its first place.
+    """Sets of places along the axes of tensors of these shapes; its first place identifies a set.
 
     A union-find over arrays: joining two axes takes a few numpy calls, however long they are.
     """
@@ -48,17 +48,17 @@ class Dimensions:
         self._reasons: dict[Dim, str] = {}
 
     def join(self, one: Dim, other: Dim) -> None:
-        """Join two axes of one size, place by place."""
+        """Join two axes of the same size, place by place."""
         self.join_places(one, self.places(one), other, self.places(other))
 
     def join_places(self, one: Dim, ones: Places, other: Dim, others: Places) -> None:
-        """Join places of one axis to as many of another."""
+        """Join places of one axis to equally many of another."""
         self._links.setdefault(one, []).append(other)
         self._links.setdefault(other, []).append(one)
         self._union(ones, others)
 
     def pin(self, dim: Dim, reason: str) -> None:
-        """All of an axis has to stay."""
+        """Record that a whole axis has to stay."""
         self._reasons.setdefault(dim, reason)
         self._union(self.places(dim), np.full(self.size(dim), PINNED))
 
@@ -69,7 +69,7 @@ class Dimensions:
         return self.shapes[dim.tensor][dim.axis]
 
     def places(self, dim: Dim) -> Places:
-        """The places along an axis, which are numbers that no other axis has."""
+        """The places along an axis: numbers that no other axis has."""
         start = self._starts[dim]
         return np.arange(start, start + self.size(dim))
 
@@ -79,13 +79,13 @@ class Dimensions:
 
     @property
     def count(self) -> int:
-        """More than the number of any set."""
+        """An upper bound of the numbers of sets."""
         return len(self._parents)
 
     def reasons(self) -> dict[Dim, str]:
-        """Why axes that are tied to a pinned one have to stay: the nearest of the reasons.
+        """Why axes joined to a pinned one have to stay: the nearest reason.
 
-        Of all axes at once: to look for that of each alone would take a walk through the graph.
+        All axes are done at once, because each axis alone would take a walk through the graph.
         """
         found = dict(self._reasons)
         waiting = deque(found)
@@ -113,7 +113,7 @@ class Dimensions:
             apart = one != other
             if not apart.any():
                 return
-            # Always the higher below the lower, so that no circle can come of it. Of several
-            # that want the same place the lowest wins, and the rest is joined in the next turn.
+            # Always the higher below the lower, so that no cycle can arise. If several claim the
+            # same place, the lowest wins and the next iteration joins the others.
             high, low = np.maximum(one, other)[apart], np.minimum(one, other)[apart]
             np.minimum.at(self._parents, high, low)

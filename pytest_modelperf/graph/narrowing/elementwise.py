@@ -1,4 +1,4 @@
-"""Operators that treat each element alone: every axis is that of the operands, broadcast or not."""
+"""Operators that treat each element alone: every axis follows the operands, broadcast or not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pytest_modelperf.text.escaping import printable
 
 
 def broadcast(links: Links, operand: Tensor, result: Tensor, last: int = 0) -> None:
-    """Each axis of an operand is the one of the result it is aligned with, counted from the end.
+    """Each axis of an operand is aligned with an axis of the result, counted from the end.
 
-    An axis of size 1 is stretched, so nothing of it can go, whatever goes of the result. The
-    `last` axes are not looked at.
+    An axis of size 1 is stretched, so nothing of it can be removed. The `last` axes are ignored.
     """
     for back in range(last + 1, operand.rank + 1):
         if operand.dims[-back] == result.dims[-back]:
@@ -28,14 +27,14 @@ def link_elementwise(node: Node, links: Links) -> None:
 
 
 def link_first(node: Node, links: Links) -> None:
-    """Only the first input has the elements; others are settings."""
+    """The first input holds the elements; the others are settings."""
     for result in node.outputs:
         if result is not None and node.input(0).dims == result.dims:
             broadcast(links, node.input(0), result)
 
 
 def link_quantized(node: Node, links: Links) -> None:
-    """A scale and a zero point for all of it, or for each place of one axis."""
+    """A scale and a zero point for the whole tensor, or for each place of one axis."""
     data, result = node.input(0), node.output()
     broadcast(links, data, result)
     axis = node.attr_int("axis", 1)

@@ -1,4 +1,4 @@
-"""What a rule can say of one node: which places of its operands and results belong together."""
+"""The links of one node: which places of its operands and results belong together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.narrowing.dimensions import Places
 
 
-class Made(Struct, frozen=True):
-    """An axis of a weight whose places each make one channel, and the layer that it is of."""
+class ChannelAxis(Struct, frozen=True):
+    """An axis of a weight, each place of which makes one channel, and the layer of the weight."""
 
     layer: str
     weight: Dim
 
 
-class Blocks(Struct, frozen=True):
+class EqualBlocks(Struct, frozen=True):
     """An axis in equal blocks that have to stay equal: the channels of a grouped convolution."""
 
     dim: Dim
@@ -31,27 +31,27 @@ class Blocks(Struct, frozen=True):
 
 
 class BlockColumns(Struct, frozen=True):
-    """A weight whose columns are, for each block of its rows, the channels of another block."""
+    """A weight whose columns are other channels for each block of its rows."""
 
-    channels: Blocks
+    channels: EqualBlocks
 
 
 class Findings(Struct):
-    """What the rules said of a whole graph."""
+    """What the rules stated about a whole graph."""
 
     dimensions: Dimensions
-    made: list[Made] = field(default_factory=list)
-    blocks: list[Blocks] = field(default_factory=list)
+    made: list[ChannelAxis] = field(default_factory=list)
+    blocks: list[EqualBlocks] = field(default_factory=list)
     block_columns: dict[str, BlockColumns] = field(default_factory=dict)
 
 
 class Links:
-    """The links of one node. An axis of which its rule says nothing has to stay as it is."""
+    """The links of one node. An axis without a link has to stay as it is."""
 
     def __init__(self, node: Node, findings: Findings, users: int = 1) -> None:
         self.node = node
         self.findings = findings
-        # How many nodes take the weight at input 1.
+        # How many nodes use the weight at input 1.
         self.weight_users = users
         self.why = "needs all of it"
         self._said: set[Dim] = set()
@@ -61,7 +61,7 @@ class Links:
         return self.findings.dimensions
 
     def same(self, one: Tensor | None, axis: int, other: Tensor | None, other_axis: int) -> None:
-        """Two axes, place by place. An operand that is left out has none."""
+        """Link two axes place by place. Does nothing if an operand is absent."""
         if one is None or other is None:
             return
         first, second = _dim(one, axis), _dim(other, other_axis)
@@ -70,38 +70,38 @@ class Links:
             self.dimensions.join(first, second)
 
     def match(self, one: Dim, ones: Places, other: Dim, others: Places) -> None:
-        """Places of an axis, told by their index, and those of another."""
+        """Link places of an axis, given by their indexes, with places of another."""
         first, second = self.dimensions.places(one), self.dimensions.places(other)
         self._said |= {one, other}
         self.dimensions.join_places(one, first[ones], other, second[others])
 
     def makes(self, weight: Tensor, axis: int) -> None:
-        """Each place along this axis of a weight makes a channel."""
-        self.findings.made.append(Made(self.node.id, _dim(weight, axis)))
+        """State that each place along this axis of a weight makes a channel."""
+        self.findings.made.append(ChannelAxis(self.node.id, _dim(weight, axis)))
 
-    def blocks(self, tensor: Tensor, axis: int, count: int) -> Blocks:
-        """An axis that consists of this many blocks, each of which has to lose as much."""
-        blocks = Blocks(_dim(tensor, axis), count)
+    def blocks(self, tensor: Tensor, axis: int, count: int) -> EqualBlocks:
+        """State that an axis consists of this many blocks, which have to stay equal."""
+        blocks = EqualBlocks(_dim(tensor, axis), count)
         self.findings.blocks.append(blocks)
         return blocks
 
-    def columns(self, weight: Tensor, channels: Blocks) -> None:
-        """The second axis of a weight follows the blocks of the channels that it meets."""
+    def columns(self, weight: Tensor, channels: EqualBlocks) -> None:
+        """State that the second axis of a weight follows the blocks of its input channels."""
         self.say(weight, 1)
         self.findings.block_columns[weight.name] = BlockColumns(channels)
 
     def say(self, tensor: Tensor, axis: int) -> Dim:
-        """Of this axis all is said."""
+        """Mark an axis as linked."""
         dim = _dim(tensor, axis)
         self._said.add(dim)
         return dim
 
     def because(self, why: str) -> None:
-        """In words, what the node does with the axes of which nothing is said."""
+        """Set the reason, in words, why the axes without a link have to stay."""
         self.why = why
 
     def pin_rest(self) -> None:
-        """Pin every axis of which nothing was said."""
+        """Pin every axis without a link."""
         reason = f"{printable(self.node.qualified_op)} {printable(self.node.id)!r} {self.why}"
         for tensor in (*self.node.inputs, *self.node.outputs):
             for axis in range(len(self.dimensions.shapes.get(tensor.name, ())) if tensor else 0):
@@ -117,7 +117,7 @@ def _dim(tensor: Tensor, axis: int) -> Dim:
 
 
 def integers(node: Node, index: int, attribute: str = "") -> tuple[int, ...] | None:
-    """Constant integers that are an input, or an attribute in older opsets; None where unknown."""
+    """Constant integers from an input, or from an attribute in older opsets; None if unknown."""
     if attribute and attribute in node.attributes:
         return node.attr_ints(attribute)
     tensor = node.optional_input(index)

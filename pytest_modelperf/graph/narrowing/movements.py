@@ -1,4 +1,4 @@
-"""Operators that move elements without a change: along an axis, or from one axis to another."""
+"""Operators that move elements unchanged: along an axis, or from one axis to another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _link_parts(links: Links, whole: Tensor, parts: list[Tensor], axis: int) -> 
 
 
 def slice_ranges(node: Node) -> dict[int, range] | None:
-    """For each axis that a Slice cuts, the indexes that it takes; None where only a run tells."""
+    """For each axis that a Slice cuts, the indexes that it takes; None if only a run tells."""
     data = node.input(0)
     starts, ends = integers(node, 1, "starts"), integers(node, 2, "ends")
     if starts is None or ends is None:
@@ -61,12 +61,12 @@ def slice_ranges(node: Node) -> dict[int, range] | None:
 
 
 def _end(end: int, step: int) -> int | None:
-    """The end as Python has it: below all indexes means that a step backward takes the first."""
+    """The end as in Python's slices: None where a step backward includes the first index."""
     return None if step < 0 and end < -(2**31) + 1 else end
 
 
 def link_slice(node: Node, links: Links) -> None:
-    """What is taken in one piece may shrink; every other cut keeps its axis."""
+    """An axis that is taken in one piece may shrink; every other cut keeps its axis."""
     data, result = node.input(0), node.output()
     ranges = slice_ranges(node)
     if ranges is None:
@@ -97,7 +97,7 @@ def link_pad(node: Node, links: Links) -> None:
 
 
 def link_stretched(node: Node, links: Links) -> None:
-    """An operator that leaves an axis alone, or makes it of another size, as a whole."""
+    """An operator that keeps an axis, or changes its size as a whole."""
     data, result = node.input(0), node.output()
     for back in range(1, data.rank + 1):
         if back <= result.rank:
@@ -112,14 +112,14 @@ def link_pool(node: Node, links: Links) -> None:
 
 
 def link_shape(node: Node, links: Links) -> None:
-    """What is computed of a shape goes on being computed of the old one (see `rewriting`)."""
+    """Values computed from a shape are still computed from the old one (see `rewriting`)."""
     for tensor in (node.input(0), node.output()):
         for axis in range(tensor.rank):
             links.say(tensor, axis)
 
 
 def link_fill(node: Node, links: Links) -> None:
-    """A weight made by a node: it is made smaller where its shape is a constant."""
+    """A weight that a node makes: it becomes smaller if its shape is a constant."""
     if node.input(0).value is None:
         links.because("fills a shape that only a run tells")
         return

@@ -1,4 +1,4 @@
-"""A model with fewer channels, written as a file of its own, to see how fast it would be."""
+"""Write a model with fewer channels, to see how fast it would be."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.model_file import MAX_PROTO_BYTES
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.plan import Plan
-from pytest_modelperf.graph.narrowing.relating import Related, relate
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph, relate
 from pytest_modelperf.graph.narrowing.selection import Selection, select
 from pytest_modelperf.graph.narrowing.strength import strengths
 from pytest_modelperf.graph.narrowing.writing import write_planned
 from pytest_modelperf.text.escaping import printable
 
-# How many of the reasons an error message has.
+# The most reasons in an error message.
 _SHOWN = 3
 
 
-class Kept(Struct, frozen=True):
+class UnchangedLayer(Struct, frozen=True):
     """A layer that keeps all of its channels, and why."""
 
     name: str
@@ -30,9 +30,9 @@ class Kept(Struct, frozen=True):
 
 
 class Narrowed(Struct, frozen=True):
-    """What was removed: channels of the groups that lost some, and of how many layers.
+    """The channels before and after, in the groups that lost some, and the number of layers.
 
-    A group are channels that can only go together, and count once: those of all layers that a
+    Channels that can only be removed together count once, such as those of all layers that a
     residual stream adds up. `layers` are nodes with a weight that became smaller. `kept` are the
     layers that keep all of their channels.
     """
@@ -40,7 +40,7 @@ class Narrowed(Struct, frozen=True):
     channels_before: int
     channels_after: int
     layers: int
-    kept: tuple[Kept, ...]
+    kept: tuple[UnchangedLayer, ...]
 
 
 def write_narrowed(
@@ -48,10 +48,10 @@ def write_narrowed(
 ) -> Narrowed:
     """Write the model without that share of its channels; inputs and outputs keep their shapes.
 
-    What goes is what has the smallest weights. Where a multiple of 8 is near, that many stay,
+    The channels with the smallest weights are removed. If a multiple of 8 is near, that many stay,
     because kernels work on 8 channels or more at once (see `selection.kept_count`). The model is
-    written at the dimensions that it is bound to; each tensor keeps its name. Weights lie in a file
-    beside it where it would be larger than `max_file_bytes`.
+    written at its bound dimensions; each tensor keeps its name. If the file would be larger than
+    `max_file_bytes`, the weights are in a file beside it.
     """
     choice = select_channels(bound, share)
     plan, groups, kept = choice.plan, choice.selection.groups, choice.kept
@@ -59,7 +59,7 @@ def write_narrowed(
         reasons = "; ".join(f"{printable(each.name)}: {each.reason}" for each in kept[:_SHOWN])
         more = f"; and {len(kept) - _SHOWN} more" if len(kept) > _SHOWN else ""
         why = f"{reasons}{more}" if kept else "no layer with weights has channels"
-        raise ModelError(f"{bound.file.name}: nothing of it can be narrowed: {why}.")
+        raise ModelError(f"{bound.file.name} cannot be narrowed: {why}.")
     write_planned(bound, plan, path, max_file_bytes)
     return Narrowed(
         sum(group.channels_before for group in groups),
@@ -69,16 +69,16 @@ def write_narrowed(
     )
 
 
-class Choice(Struct, frozen=True, eq=False):
-    """What would go of a model, before anything is written."""
+class ChannelChoice(Struct, frozen=True, eq=False):
+    """The channels that would be removed, before anything is written."""
 
-    plan: Plan
+    plan: RemovalPlan
     selection: Selection
-    kept: tuple[Kept, ...]
+    kept: tuple[UnchangedLayer, ...]
 
 
-def select_channels(bound: BoundModel, share: float) -> Choice:
-    """The channels to remove; ModelError for a share that is none."""
+def select_channels(bound: BoundModel, share: float) -> ChannelChoice:
+    """The channels to remove; raises ModelError for an invalid share."""
     if not 0 < share < 1:
         raise ModelError(
             f"the share of channels to remove is {share:g}; it has to lie between 0 and 1."
@@ -86,33 +86,34 @@ def select_channels(bound: BoundModel, share: float) -> Choice:
     related = relate(bound)
     weights = tuple(_weight_axes(related))
     selection = select(related.findings, weights, strengths(related, bound), share)
-    return Choice(Plan(related, selection.removed), selection, _kept(related, selection))
+    plan = RemovalPlan(related, selection.removed)
+    return ChannelChoice(plan, selection, _kept(related, selection))
 
 
-def _weight_axes(related: Related) -> list[Dim]:
-    """The axes of all weights, those that nodes make among them."""
+def _weight_axes(related: RelatedGraph) -> list[Dim]:
+    """The axes of all weights, including weights that nodes make."""
     shapes = related.dimensions.shapes
     made = [
         tensor.name
-        for step in related.steps
-        if step.node.op_type == "ConstantOfShape"
-        for tensor in step.node.outputs
+        for each in related.nodes
+        if each.node.op_type == "ConstantOfShape"
+        for tensor in each.node.outputs
         if tensor is not None
     ]
     names = [name for name in (*related.stored, *made) if name in shapes]
     return [Dim(name, axis) for name in names for axis in range(len(shapes[name]))]
 
 
-def _layers(plan: Plan) -> int:
+def _layers(plan: RemovalPlan) -> int:
     """How many nodes have a weight that became smaller."""
     return sum(
-        any(t is not None and t.is_constant and plan.changes(t.name) for t in step.node.inputs)
-        for step in plan.related.steps
-        if not all(t is None or t.is_constant for t in step.node.outputs)
+        any(t is not None and t.is_constant and plan.changes(t.name) for t in each.node.inputs)
+        for each in plan.related.nodes
+        if not all(t is None or t.is_constant for t in each.node.outputs)
     )
 
 
-def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
+def _kept(related: RelatedGraph, selection: Selection) -> tuple[UnchangedLayer, ...]:
     """The layers that make channels and lose none, in the order of the graph."""
     dims = related.dimensions
     reasons = dims.reasons()
@@ -130,4 +131,4 @@ def _kept(related: Related, selection: Selection) -> tuple[Kept, ...]:
             kept.setdefault(
                 made.layer, f"too few channels to lose that share: {len(np.unique(sets))}"
             )
-    return tuple(Kept(name, why) for name, why in kept.items() if name not in narrowed)
+    return tuple(UnchangedLayer(name, why) for name, why in kept.items() if name not in narrowed)

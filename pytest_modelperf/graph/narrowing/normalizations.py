@@ -1,4 +1,4 @@
-"""Operators with statistics: what they are taken over has to stay, for it would change them."""
+"""Operators with statistics: the axes of the statistics have to stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def link_instance_norm(node: Node, links: Links) -> None:
 
 
 def link_along(node: Node, links: Links, *, default: int, why: str, to_end: bool = False) -> None:
-    """An operator along one axis, or along all from it to the end; the others pass through."""
+    """An operator along one axis, or along all axes from it to the end; the others pass through."""
     data = node.input(0)
     axis = node.attr_int("axis", default) % data.rank
     for position in range(axis if to_end else data.rank):
@@ -42,7 +42,7 @@ def link_along(node: Node, links: Links, *, default: int, why: str, to_end: bool
 
 
 def link_softmax(node: Node, links: Links) -> None:
-    """Before opset 13 it took the input for a matrix, of which the axis is the first column."""
+    """Before opset 13, Softmax treats the input as a matrix whose columns start at the axis."""
     if node.opset < 13:
         link_along(node, links, default=1, why="sums over it", to_end=True)
     else:
@@ -63,7 +63,7 @@ def link_group_norm(node: Node, links: Links) -> None:
 
 
 def link_reduction(node: Node, links: Links) -> None:
-    """What is not reduced passes through."""
+    """Axes that are not reduced pass through."""
     data, result = node.input(0), node.output()
     is_arg = node.op_type.startswith("Arg")
     axes = (node.attr_int("axis", 0),) if is_arg else integers(node, 1, "axes")

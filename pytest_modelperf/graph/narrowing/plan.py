@@ -1,4 +1,4 @@
-"""What is left of every tensor: along each axis, the places that stay."""
+"""The places that stay along each axis of every tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_modelperf.graph.narrowing.dimensions import Dim
-from pytest_modelperf.graph.narrowing.relating import Related
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """A related graph and what goes of it: for each set of places whether it does."""
+class RemovalPlan:
+    """A related graph, and for each set of places whether it is removed."""
 
-    related: Related
+    related: RelatedGraph
     removed: npt.NDArray[np.bool_]
     _shapes: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
 
@@ -31,7 +31,7 @@ class Plan:
         return np.flatnonzero(~self.removed[sets])
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor when all that goes has gone."""
+        """The shape of a tensor after the removal."""
         if tensor not in self._shapes:
             self._shapes[tensor] = self._new_shape(tensor)
         return self._shapes[tensor]
@@ -49,7 +49,7 @@ class Plan:
         return self.related.dimensions.shapes[tensor]
 
     def changes(self, tensor: str) -> bool:
-        """Whether a tensor, of which the shape is known, becomes smaller."""
+        """Whether a tensor of known shape becomes smaller."""
         return tensor in self.related.dimensions.shapes and (
             self.shape(tensor) != self.old_shape(tensor)
         )
@@ -65,7 +65,7 @@ class Plan:
         return values
 
     def _cut_blocks(self, tensor: str, values: Value, channels: Dim, blocks: int) -> Value:
-        """The kernel of a grouped convolution: each block of rows has columns of its own."""
+        """Cut the kernel of a grouped convolution: each block of rows has its own columns."""
         rows_of_block = len(values) // blocks
         columns_of_block = values.shape[1]
         rows, columns = self.kept(tensor, 0), self.kept(channels.tensor, channels.axis)

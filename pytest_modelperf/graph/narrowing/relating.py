@@ -1,4 +1,4 @@
-"""All that the rules say of a graph, put together."""
+"""Apply the rules to a whole graph."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import onnx
 from msgspec import Struct
 from onnx import NodeProto, TensorProto
 
-from pytest_modelperf.graph.convert import Call, read_block
+from pytest_modelperf.graph.convert import Call, read_graph
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.narrowing import (
     contractions,
@@ -38,18 +38,18 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-class Step(Struct, frozen=True, eq=False):
-    """A node of the model, those that make constants among them: its message and its record."""
+class ModelNode(Struct, frozen=True, eq=False):
+    """A node of the model, with its message and its record. It may make a constant."""
 
     proto: NodeProto
     node: Node
 
 
-class Related(Struct, frozen=True, eq=False):
-    """A graph with all that the rules found. `stored` are its weights, wherever they stand."""
+class RelatedGraph(Struct, frozen=True, eq=False):
+    """A graph with everything that the rules found. `stored` are its weights, of any kind."""
 
     proto: onnx.ModelProto
-    steps: tuple[Step, ...]
+    nodes: tuple[ModelNode, ...]
     stored: Mapping[str, TensorProto]
     findings: Findings
 
@@ -58,33 +58,33 @@ class Related(Struct, frozen=True, eq=False):
         return self.findings.dimensions
 
 
-def relate(bound: BoundModel) -> Related:
-    """What belongs together in a model; its own message is copied and left as it is."""
+def relate(bound: BoundModel) -> RelatedGraph:
+    """Find what belongs together in a model; the model itself stays unchanged."""
     proto = onnx.ModelProto()
     proto.CopyFrom(bound.proto)
-    calls = read_block(proto.graph, bound.file.name).calls
+    calls = read_graph(proto.graph, bound.file.name).calls
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
     tensors = bound.tensors
     shapes = {name: tensor.dims for name, tensor in tensors.items() if _has_shape(tensor)}
     findings = Findings(Dimensions(shapes))
     users = Counter(used_names(proto))
     stored = {tensor.name: tensor for tensor in proto.graph.initializer}
-    steps = []
+    nodes = []
     for call in calls:
         if call.op_type == "Constant" and not call.domain:
             stored.update(_constant(call))
         else:
-            steps.append(_step(call, tensors, users, opsets.get(call.domain, 0)))
-    _pin_ends(bound, steps, stored, findings.dimensions)
+            nodes.append(_model_node(call, tensors, users, opsets.get(call.domain, 0)))
+    _pin_ends(bound, nodes, stored, findings.dimensions)
     _pin_captured(calls, findings.dimensions)
-    # Which axis of a Reshape may shrink is decided when all else is known.
-    for step in sorted(steps, key=lambda step: step.node.qualified_op in reshapes.RULES):
-        _apply(step.node, findings, users)
-    return Related(proto, tuple(steps), stored, findings)
+    # Reshapes come last: which of their axes may shrink depends on all other nodes.
+    for each in sorted(nodes, key=lambda each: each.node.qualified_op in reshapes.RULES):
+        _apply(each.node, findings, users)
+    return RelatedGraph(proto, tuple(nodes), stored, findings)
 
 
 def used_names(proto: onnx.ModelProto) -> Iterator[str]:
-    """The names of all values that something uses, once for each use, in bodies too."""
+    """The names of all used values, once for each use, in bodies too."""
     for node in walk_nodes(proto):
         yield from node.input
         for attribute in node.attribute:
@@ -102,14 +102,16 @@ def _constant(call: Call) -> Iterator[tuple[str, TensorProto]]:
             yield call.outputs[0], attribute.t
 
 
-def _step(call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int) -> Step:
-    """The record of a node, without further results that nothing uses: a Dropout's mask."""
+def _model_node(
+    call: Call, tensors: Mapping[str, Tensor], users: Mapping[str, int], opset: int
+) -> ModelNode:
+    """The record of a node, without additional unused results, such as a Dropout's mask."""
     operands = tuple(tensors.get(name) for name in call.inputs)
     results = tuple(
         tensors.get(name) if users[name] or not index else None
         for index, name in enumerate(call.outputs)
     )
-    return Step(
+    return ModelNode(
         call.proto,
         Node(
             call.proto.name,
@@ -131,7 +133,7 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
     if rule is None:
         links.because("is an operator that is not known to work with fewer channels")
     elif unknown is not None:
-        links.because(f"meets {printable(unknown.name)!r}, whose shape only a run tells")
+        links.because(f"uses {printable(unknown.name)!r}, whose shape only a run tells")
     else:
         with suppress(UnknownShapeError):
             rule(node, links)
@@ -139,10 +141,10 @@ def _apply(node: Node, findings: Findings, users: Mapping[str, int]) -> None:
 
 
 def _pin_ends(
-    bound: BoundModel, steps: list[Step], stored: Mapping[str, TensorProto], dims: Dimensions
+    bound: BoundModel, nodes: list[ModelNode], stored: Mapping[str, TensorProto], dims: Dimensions
 ) -> None:
-    """Inputs and outputs keep their shapes, as does every tensor that cannot be made anew."""
-    made = {t.name for step in steps for t in step.node.outputs if t is not None}
+    """Pin inputs, outputs, and every tensor that cannot be cut."""
+    made = {t.name for each in nodes for t in each.node.outputs if t is not None}
     outputs = {info.name for info in bound.proto.graph.output}
     inputs = set(bound.inputs.shapes)
     for name, shape in dims.shapes.items():
@@ -159,7 +161,7 @@ def _pin_ends(
 
 
 def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
-    """What the bodies of control flow read of the graph around them stays as it is."""
+    """Pin the tensors that bodies of control flow read from the graph around them."""
     for call in calls:
         for body in call.bodies.values():
             for inner in body.walk():
@@ -168,4 +170,4 @@ def _pin_captured(calls: tuple[Call, ...], dims: Dimensions) -> None:
                         dims.pin(Dim(name, axis), f"{describe(call)} uses it inside")
                 for info in inner.proto.output:
                     for axis in range(len(dims.shapes.get(info.name, ()))):
-                        dims.pin(Dim(info.name, axis), f"{describe(call)} gives it out")
+                        dims.pin(Dim(info.name, axis), f"{describe(call)} returns it")

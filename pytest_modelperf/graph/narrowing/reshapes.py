@@ -1,8 +1,8 @@
-"""Which axis of a Reshape can lose places, where one axis becomes several or several become one.
+"""Which axis of a Reshape can lose places, if one axis becomes several or several become one.
 
-The channels [N, C, H, W] flattened to [N, C x H x W]: each channel is H x W of the features. Heads
-[B, S, H x D] taken apart to [B, S, H, D]: either whole heads can go, or the same part of each, but
-not both. Of the factors of an axis only one, its carrier, may lose places; all others stay.
+If channels [N, C, H, W] are flattened to [N, C x H x W], each channel is H x W features. If heads
+[B, S, H x D] are split to [B, S, H, D], either whole heads can be removed or the same part of each,
+but not both. Only one factor of an axis, its carrier, may lose places; the others stay.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Axis(Struct, frozen=True):
 
 
 class _Segment(Struct, frozen=True):
-    """Axes that are the same elements before and after, and the factors that both consist of."""
+    """Axes with the same elements before and after, and the common factors of both sides."""
 
     factors: tuple[int, ...]
     axes: tuple[_Axis, ...]
@@ -44,7 +44,7 @@ class _Segment(Struct, frozen=True):
         return [axis for axis in self.axes if axis.holds(factor)]
 
     def coordinates(self, axis: _Axis, factor: int) -> Places:
-        """Where along a factor each place of an axis lies."""
+        """The position of each place of an axis along a factor."""
         inner = prod(self.factors[factor + 1 : axis.last])
         return np.arange(prod(self.factors[axis.first : axis.last])) // inner % self.factors[factor]
 
@@ -70,10 +70,10 @@ def link_reshape(node: Node, links: Links) -> None:
 
 
 def _carrier(segment: _Segment, links: Links) -> int | None:
-    """The factor that may lose places: one that is not already known to have to stay.
+    """The factor that may lose places: one that does not have to stay.
 
-    Of several it is the outermost: heads rather than parts of each. But where a grouped
-    convolution has just as many groups, the outermost are these, which stay; a channel shuffle.
+    Of several it is the outermost: heads rather than parts of heads. But if the outermost factor is
+    the number of groups of a grouped convolution (a channel shuffle), it stays.
     """
     dimensions = links.dimensions
     free = [
@@ -94,9 +94,9 @@ def _carrier(segment: _Segment, links: Links) -> int | None:
 
 
 def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
-    """The shortest runs of axes that are the same elements on both sides, without axes of size 1.
+    """The shortest runs of axes with the same elements on both sides, without axes of size 1.
 
-    A run whose axes do not consist of common factors, 4 x 6 to 6 x 4, is left out.
+    A run without common factors, such as 4 x 6 to 6 x 4, is left out.
     """
     ends = [_ends(tensor) for tensor in (data, result)]
     shared = sorted(set(ends[0]) & set(ends[1]))
@@ -117,7 +117,7 @@ def _segments(data: Tensor, result: Tensor) -> list[_Segment]:
 
 
 def _ends(tensor: Tensor) -> dict[int, int]:
-    """For each axis larger than 1, the number of elements up to its end."""
+    """For each axis larger than 1, the product of all sizes up to it."""
     ends = {}
     size = 1
     for axis, length in enumerate(tensor.dims):

@@ -1,9 +1,9 @@
-"""The nodes of a narrowed graph: what they say of sizes is made to fit.
+"""Rewrite the nodes of a narrowed graph: sizes in them are changed to the new shapes.
 
-Sizes stand in the targets of Reshape and Expand, in the parts of Split, the bounds of Slice, the
-group count of a depthwise convolution. They get a constant of their own, for the old one may serve
-other nodes. What a model computes of a shape goes on as before, from the old one written down, so
-that a head's scale stays that of the model as it was.
+Sizes are in the targets of Reshape and Expand, the parts of Split, the bounds of Slice, and the
+group count of a depthwise convolution. Each gets its own constant, because other nodes may use the
+old one. Values that a model computes from a shape stay the same: the old shape becomes a constant,
+so that the scale of an attention head, for example, does not change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from onnx import NodeProto, helper, numpy_helper
 
 from pytest_modelperf.graph.narrowing.links import integers, normal_axes
 from pytest_modelperf.graph.narrowing.movements import slice_ranges
-from pytest_modelperf.graph.narrowing.plan import Plan
-from pytest_modelperf.graph.narrowing.relating import Step
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
+from pytest_modelperf.graph.narrowing.relating import ModelNode
 from pytest_modelperf.graph.structure import Node, Tensor
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 class Rewriter:
-    """The rewriting of one graph, in place; `added` are the constants that it came to need."""
+    """Rewrites one graph in place; `added` are the nodes of its new constants."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RemovalPlan) -> None:
         self.plan = plan
         self.added: list[NodeProto] = []
         self._taken = set(plan.related.dimensions.shapes)
 
-    def rewrite(self, step: Step) -> None:
-        adjust = _ADJUSTMENTS.get(step.node.qualified_op)
+    def rewrite(self, node: ModelNode) -> None:
+        adjust = _ADJUSTMENTS.get(node.node.qualified_op)
         if adjust is not None:
-            adjust(step.proto, step.node, self)
+            adjust(node.proto, node.node, self)
 
     def give(self, proto: NodeProto, index: int, values: Sequence[int], what: str) -> None:
-        """Constant integers of its own as the input of a node at `index`."""
+        """Give a node its own constant integers as the input at `index`."""
         name = wish = f"{proto.output[0]}/{what}"
         count = 1
         while name in self._taken:
@@ -70,7 +70,7 @@ def _adjust_reshape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
     target = rewriter.shape(node.output())
     old = integers(node, 1, "shape")
     if old is not None:
-        # 0 and -1 go on meaning what they mean.
+        # 0 and -1 keep their meaning.
         target = tuple(
             size if entry > 0 else entry for entry, size in zip(old, target, strict=True)
         )
@@ -143,14 +143,14 @@ def _adjust_fill(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
 
 
 def _adjust_shape(proto: NodeProto, node: Node, rewriter: Rewriter) -> None:
-    """Write the old shape down."""
+    """Replace the node by its old result."""
     if rewriter.changes(node.input(0)):
         value = _old_value(proto, node)
         proto.CopyFrom(_constant_node(proto.output[0], value))
 
 
 def _old_value(proto: NodeProto, node: Node) -> Places:
-    """What a Shape or Size gives in the model as it is."""
+    """The result of a Shape or Size in the unchanged model."""
     dims = node.input(0).dims
     if proto.op_type == "Size":
         return np.asarray(node.input(0).size, np.int64)

@@ -1,8 +1,8 @@
-"""Which places go: of each group the weakest, as many as the share says.
+"""Select the places to remove: the weakest of each group, as many as the share says.
 
-A group are the sets of places that the same weights take, such as the channels of one layer, or
-of all layers that one residual stream adds up. A set is as strong as the L2 norm of all that
-makes it: the rows of a kernel, the columns of a matrix. Of equals the first go.
+A group consists of sets of places that the same weights use, such as the channels of one layer, or
+of all layers that one residual stream adds up. The strength of a set is the L2 norm of the weights
+that make it: rows of a kernel, columns of a matrix. Of equally strong sets the first are removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from pytest_modelperf.graph.narrowing.balance import balanced_choice
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.links import Blocks, Findings
+from pytest_modelperf.graph.narrowing.links import EqualBlocks, Findings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 # channels and back: 56 took 1.15 ms, 60 took 1.28, 63 took 1.45, 64 took 1.27, 65 took 1.65. For
 # matrix products it made no difference beyond noise.
 LANES = 8
-# How far the count may move for that, as a part of the group.
+# How far the count may be changed for that, as a share of the group.
 MAX_SHIFT = 1 / 16
 
 
 class Selection(Struct, frozen=True, eq=False):
-    """What goes: for each set whether it does; and the groups of which something does."""
+    """For each set of places whether it is removed, and the groups that lose some."""
 
     removed: npt.NDArray[np.bool_]
-    groups: tuple[Group, ...]
+    groups: tuple[ChannelGroup, ...]
     uneven: frozenset[int]
 
 
-class Group(Struct, frozen=True, eq=False):
-    """Sets of places that the same weights take, the weakest first, and how many of them go.
+class ChannelGroup(Struct, frozen=True, eq=False):
+    """Sets of places that the same weights use, the weakest first, and how many are removed.
 
-    `width` is how many places of its layer each has: 64 where they are heads of that size.
+    `width` is the number of places that a set has in its layer: 64 for heads of that size.
     """
 
     sets: Places
@@ -61,9 +61,9 @@ class Group(Struct, frozen=True, eq=False):
 
 
 def kept_count(count: int, share: float, *, in_lanes: bool = True) -> int:
-    """How many of a group stay: at least one, and a multiple of 8 where one is near.
+    """How many of a group stay: at least one, and a multiple of 8 if one is near.
 
-    Near is at most a sixteenth of the group: 72 of 100 rather than 75, but 5 of 10.
+    Near means at most a sixteenth of the group: 72 of 100 rather than 75, but 5 of 10.
     """
     wanted = count * (1 - share)
     kept = max(1, floor(wanted + 0.5))
@@ -79,20 +79,20 @@ def select(
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Selection:
-    """What goes of a graph, by the axes of its weights and the strength of each set."""
+    """Select what to remove, by the axes of the weights and the strength of each set."""
     dims = findings.dimensions
     width = _widths(findings)
     candidates = np.flatnonzero(width)
     candidates = candidates[candidates != PINNED]
     removed = np.zeros(dims.count, bool)
     groups = [
-        Group(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
+        ChannelGroup(sets[np.lexsort((sets, strength[sets]))], int(width[sets[0]]))
         for sets in _by_weights(findings, weights, candidates)
     ]
     group_of = np.full(dims.count, -1)
     for index, group in enumerate(groups):
         group_of[group.sets] = index
-    chosen: list[Group] = []
+    chosen: list[ChannelGroup] = []
     uneven: set[int] = set()
     for cluster, blocks in _clusters(findings, group_of, len(groups)):
         members = [groups[index] for index in cluster]
@@ -108,12 +108,12 @@ def select(
         for group in members:
             count = int(removed[group.sets].sum())
             if count:
-                chosen.append(Group(group.sets, group.width, count))
+                chosen.append(ChannelGroup(group.sets, group.width, count))
     return Selection(removed, tuple(chosen), frozenset(uneven))
 
 
 def _widths(findings: Findings) -> Places:
-    """For each set, how many places of a layer it is; none where it makes no channel."""
+    """For each set, its number of places in a layer; 0 if it makes no channel."""
     width = np.zeros(findings.dimensions.count, np.int64)
     for made in findings.made:
         counted, counts = np.unique(findings.dimensions.sets(made.weight), return_counts=True)
@@ -122,7 +122,7 @@ def _widths(findings: Findings) -> Places:
 
 
 def _by_weights(findings: Findings, weights: Iterable[Dim], candidates: Places) -> list[Places]:
-    """The candidates, those together that the same axes of the same weights have."""
+    """The candidates, grouped by the axes of weights that use them."""
     takers: dict[int, list[int]] = {int(candidate): [] for candidate in candidates}
     for number, dim in enumerate(weights):
         for found in np.unique(findings.dimensions.sets(dim)).tolist():
@@ -136,10 +136,10 @@ def _by_weights(findings: Findings, weights: Iterable[Dim], candidates: Places) 
 
 def _clusters(
     findings: Findings, group_of: Places, count: int
-) -> list[tuple[list[int], list[Blocks]]]:
-    """Groups that the same blocks tie together, and these blocks; every other group on its own."""
+) -> list[tuple[list[int], list[EqualBlocks]]]:
+    """Groups that share blocks, with these blocks; every other group is alone."""
     label = list(range(count))
-    met: list[tuple[Blocks, int]] = []
+    met: list[tuple[EqualBlocks, int]] = []
     for blocks in findings.blocks:
         groups = np.unique(group_of[findings.dimensions.sets(blocks.dim)])
         groups = groups[groups >= 0]
@@ -148,7 +148,7 @@ def _clusters(
         labels = {label[group] for group in groups.tolist()}
         label = [min(labels) if old in labels else old for old in label]
         met.append((blocks, int(groups[0])))
-    clusters: dict[int, tuple[list[int], list[Blocks]]] = defaultdict(lambda: ([], []))
+    clusters: dict[int, tuple[list[int], list[EqualBlocks]]] = defaultdict(lambda: ([], []))
     for group in range(count):
         clusters[label[group]][0].append(group)
     for blocks, group in met:
@@ -158,12 +158,12 @@ def _clusters(
 
 def _choose_balanced(
     findings: Findings,
-    groups: Sequence[Group],
-    blocks: Sequence[Blocks],
+    groups: Sequence[ChannelGroup],
+    blocks: Sequence[EqualBlocks],
     strength: npt.NDArray[np.float64],
     share: float,
 ) -> Places:
-    """The sets to remove so that every block loses as much as its neighbours."""
+    """The sets to remove so that all blocks lose equally many places."""
     sets = np.concatenate([group.sets for group in groups])
     group_of = np.repeat(np.arange(len(groups)), [len(group.sets) for group in groups])
     order = np.lexsort((sets, strength[sets]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_modelperf.graph.load import BoundModel
 from pytest_modelperf.graph.narrowing.dimensions import PINNED, Dim
-from pytest_modelperf.graph.narrowing.relating import Related
+from pytest_modelperf.graph.narrowing.relating import RelatedGraph
 from pytest_modelperf.graph.structure import Node
 
 if TYPE_CHECKING:
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     from pytest_modelperf.graph.structure import Value
 
-# How far the way from a layer to the stored weight may be: a dequantizer, a transposition.
+# The most nodes between a layer and its stored weight: a dequantizer, a transposition.
 _MAX_STEPS = 20
 
 
-def strengths(related: Related, bound: BoundModel) -> npt.NDArray[np.float64]:
+def strengths(related: RelatedGraph, bound: BoundModel) -> npt.NDArray[np.float64]:
     """The strength of each set of places; weights are read one after the other.
 
-    A weight that a node makes is the same everywhere, and adds nothing. One of which nothing can
-    go is not read.
+    A weight that a node makes has one value and adds nothing. A weight that cannot be cut is not
+    read.
     """
     dims = related.dimensions
-    makers = {t.name: step.node for step in related.steps for t in step.node.outputs if t}
+    makers = {t.name: each.node for each in related.nodes for t in each.node.outputs if t}
     wanted: dict[str, set[int]] = {}
     for made in related.findings.made:
         if dims.is_pinned(made.weight):
@@ -45,13 +45,13 @@ def strengths(related: Related, bound: BoundModel) -> npt.NDArray[np.float64]:
 
 
 def _norms(values: Value, axis: int) -> npt.NDArray[np.float64]:
-    """The squared norms along an axis, a slice at a time: a large weight is not copied."""
+    """The squared norms along an axis, slice by slice, so that a large weight is not copied."""
     along = np.moveaxis(values, axis, 0)
     return np.array([float(np.square(part.astype(np.float64)).sum()) for part in along])
 
 
-def _stored_axis(dim: Dim, related: Related, makers: Mapping[str, Node]) -> Dim | None:
-    """The axis of the stored weight that an axis comes from, by way of nodes of constants."""
+def _stored_axis(dim: Dim, related: RelatedGraph, makers: Mapping[str, Node]) -> Dim | None:
+    """The axis of the stored weight that an axis is computed from by constant nodes."""
     dims = related.dimensions
     sets = np.unique(dims.sets(dim))
     name = dim.tensor

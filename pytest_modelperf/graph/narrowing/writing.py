@@ -1,4 +1,4 @@
-"""A narrowed model as a file: the weights that were cut, and the others as they are."""
+"""Write a narrowed model: the cut weights, and all others unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_modelperf.graph.model_file import (
     external_files,
     is_external,
 )
-from pytest_modelperf.graph.narrowing.plan import Plan
+from pytest_modelperf.graph.narrowing.plan import RemovalPlan
 from pytest_modelperf.graph.narrowing.relating import used_names
 from pytest_modelperf.graph.narrowing.rewriting import Rewriter
 from pytest_modelperf.graph.stream import restored_chunks, write_chunks
@@ -29,23 +29,23 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Value
 
-# What follows the name of a model in that of its external data.
+# The name of external data is the name of the model and this suffix.
 DATA_SUFFIX = ".data"
-# Weights that are smaller stay in the model.
+# Smaller weights stay in the model.
 _MIN_OUTSIDE_BYTES = 1024
 # Engines map external data into memory, page by page.
 _ALIGNMENT = 4096
-# What each tensor takes beside its data, and more.
+# An upper bound of the bytes of a tensor without its data.
 _OVERHEAD_BYTES = 1024
 
 
-def write_planned(bound: BoundModel, plan: Plan, path: Path, max_file_bytes: int) -> None:
-    """Write what a plan leaves of a model; one that is larger has its weights beside it."""
+def write_planned(bound: BoundModel, plan: RemovalPlan, path: Path, max_file_bytes: int) -> None:
+    """Write the model after the removal; a larger one has its weights in a file beside it."""
     proto = plan.related.proto
     rewriter = Rewriter(plan)
     used = set(used_names(proto))
-    for step in plan.related.steps:
-        rewriter.rewrite(step)
+    for each in plan.related.nodes:
+        rewriter.rewrite(each)
     nodes = [*rewriter.added, *proto.graph.node]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
@@ -65,7 +65,7 @@ def write_planned(bound: BoundModel, plan: Plan, path: Path, max_file_bytes: int
 
 
 def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
-    """Take out the constants that were replaced by others."""
+    """Remove the constants that were replaced."""
     kept = [tensor for tensor in graph.initializer if tensor.name not in unused]
     if len(kept) == len(graph.initializer):
         return
@@ -75,8 +75,8 @@ def _drop_initializers(graph: GraphProto, unused: set[str]) -> None:
     graph.input.extend(inputs)
 
 
-def _declare_shapes(graph: GraphProto, plan: Plan, tensors: Mapping[str, Tensor]) -> None:
-    """Outputs have the shapes that they had; weights that are listed as inputs their new ones."""
+def _declare_shapes(graph: GraphProto, plan: RemovalPlan, tensors: Mapping[str, Tensor]) -> None:
+    """Declare the old shapes of outputs, and the new shapes of weights listed as inputs."""
     for info in graph.output:
         tensor = tensors[info.name]
         data_type = DATA_TYPES.get(tensor.dtype or "")
@@ -90,27 +90,27 @@ def _declare_shapes(graph: GraphProto, plan: Plan, tensors: Mapping[str, Tensor]
                 dim.dim_value = size
 
 
-def _nbytes(plan: Plan, name: str, tensor: TensorProto) -> int:
+def _nbytes(plan: RemovalPlan, name: str, tensor: TensorProto) -> int:
     return byte_size(dtype_name(tensor.data_type) or "", prod(plan.shape(name)))
 
 
-def _size(plan: Plan, proto: onnx.ModelProto) -> int:
-    """The bytes of the file, or a few more."""
+def _size(plan: RemovalPlan, proto: onnx.ModelProto) -> int:
+    """An upper bound of the bytes of the file."""
     stored = plan.related.stored
     data = sum(_nbytes(plan, name, tensor) + _OVERHEAD_BYTES for name, tensor in stored.items())
     graph = sum(node.ByteSize() for node in proto.graph.node if node.op_type != "Constant")
     return data + graph
 
 
-def _put_inside(bound: BoundModel, plan: Plan) -> None:
-    """Weights that were cut, and those that lay in another file; the rest is copied later."""
+def _put_inside(bound: BoundModel, plan: RemovalPlan) -> None:
+    """Put cut and external weights into the model; the rest is copied later."""
     for name, tensor in _present(plan):
         if plan.changes(name) or is_external(tensor):
             _fill(tensor, _values(bound, plan, name, tensor))
 
 
-def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
-    """All weights of some size in one file beside the model, one after the other."""
+def _write_beside(bound: BoundModel, plan: RemovalPlan, path: Path) -> None:
+    """Write all larger weights into one file beside the model, one after the other."""
     target = path.with_name(path.name + DATA_SUFFIX)
     if target.resolve() in external_files(bound.file).values():
         raise OutputError(
@@ -137,8 +137,8 @@ def _write_beside(bound: BoundModel, plan: Plan, path: Path) -> None:
                 tensor.external_data.add(key=key, value=value)
 
 
-def _present(plan: Plan) -> Iterator[tuple[str, TensorProto]]:
-    """The stored tensors of the message that is written, by the names of their values."""
+def _present(plan: RemovalPlan) -> Iterator[tuple[str, TensorProto]]:
+    """The stored tensors of the message to be written, by the names of their values."""
     graph = plan.related.proto.graph
     for tensor in graph.initializer:
         yield tensor.name, tensor
@@ -147,12 +147,12 @@ def _present(plan: Plan) -> Iterator[tuple[str, TensorProto]]:
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
-def _values(bound: BoundModel, plan: Plan, name: str, tensor: TensorProto) -> Value:
+def _values(bound: BoundModel, plan: RemovalPlan, name: str, tensor: TensorProto) -> Value:
     return plan.cut(name, bound.file.read_tensor(tensor))
 
 
 def _fill(tensor: TensorProto, values: Value) -> None:
-    """Put values into a stored tensor; its name, its type and what is noted of it stay."""
+    """Put values into a stored tensor; its name, type and metadata stay."""
     filled = numpy_helper.from_array(
         np.ascontiguousarray(values).reshape(values.shape), tensor.name
     )

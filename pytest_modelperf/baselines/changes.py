@@ -1,0 +1,199 @@
+"""The changes between two baselines of a model, figure by figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pytest_modelperf.baselines.records import (
+    Baseline,
+    BaselineChange,
+    ModelBaseline,
+    StoredCase,
+    StoredLatency,
+    StoredStatic,
+    Value,
+)
+from pytest_modelperf.profiler.records import LayerType, ModelFacts
+
+_FIGURES = (
+    *("macs", "params", "scalar_params", "elementwise_ops", "backward_macs", "effective_macs"),
+    *("weight_bytes", "activation_bytes", "peak_activation_bytes", "coverage"),
+)
+# The figures that are shown of a case that is added or removed.
+_MAIN_FIGURES = frozenset({"macs", "params", "latency_p50_ns", "latency_p95_ns"})
+_SHORT = 12
+
+
+def list_changes(before: Baseline | None, after: Baseline | None) -> Iterator[BaselineChange]:
+    """The changes, one for each figure; whatever differs has at least one."""
+    old, new = _model(before), _model(after)
+    if old is not None and new is not None:
+        yield from _model_changes(old, new)
+    elif new is not None and new.twin is not None:
+        yield BaselineChange(case=None, name="twin", before=None, after=_short_twin(new))
+    for case_id in _case_ids(before, after):
+        yield from _case_changes(
+            case_id,
+            old.case(case_id) if old is not None else None,
+            new.case(case_id) if new is not None else None,
+        )
+        for key in _machine_keys(before, after):
+            earlier, later = _latency(before, key, case_id), _latency(after, key, case_id)
+            if earlier != later:
+                yield from _latency_changes(key, case_id, earlier, later)
+
+
+def _model_changes(old: ModelBaseline, new: ModelBaseline) -> Iterator[BaselineChange]:
+    before, after = _short(old.model), _short(new.model)
+    if before != after:
+        yield BaselineChange(case=None, name="model", before=before, after=after)
+    elif old.model != new.model:
+        yield BaselineChange(case=None, name="model facts", before=None, after=None)
+    if old.twin != new.twin:
+        twins = _short_twin(old), _short_twin(new)
+        yield BaselineChange(case=None, name="twin", before=twins[0], after=twins[1])
+
+
+def _case_changes(
+    case_id: str, old: StoredCase | None, new: StoredCase | None
+) -> Iterator[BaselineChange]:
+    if old == new:
+        return
+    before, after = _figures(old), _figures(new)
+    changed = [
+        BaselineChange(case=case_id, name=name, before=before.get(name), after=after.get(name))
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+    if old is None or new is None:
+        changed = [change for change in changed if change.name in _MAIN_FIGURES]
+    elif old.static is not None and new.static is not None and old.static.notes != new.static.notes:
+        changed.append(BaselineChange(case=case_id, name="notes", before=None, after=None))
+    yield from changed or [_other(case_id, old, new)]
+
+
+def _latency_changes(
+    machine: str, case_id: str, old: StoredLatency | None, new: StoredLatency | None
+) -> Iterator[BaselineChange]:
+    before, after = _latency_figures(old), _latency_figures(new)
+    # The median of new samples has a line even if it did not change.
+    always = {"latency_p50_ns"}
+    for name in {**before, **after}:
+        known, now = before.get(name), after.get(name)
+        is_shown = name in _MAIN_FIGURES if old is None or new is None else known != now
+        if is_shown or name in always:
+            yield BaselineChange(case=case_id, machine=machine, name=name, before=known, after=now)
+
+
+def _figures(case: StoredCase | None) -> dict[str, Value]:
+    if case is None:
+        return {}
+    return {
+        **_static_figures(case.static),
+        "observed_macs": None if case.observed is None else case.observed.macs,
+        "batch_size": case.batch_size,
+        "cores": case.cores,
+        "dims": ", ".join(f"{name}={size}" for name, size in sorted(case.dims.items())) or None,
+        "engine": case.engine,
+        "engine options": None if not case.options else _listed(case.options),
+        "inputs": None if case.inputs is None or not case.inputs.specs else str(case.inputs),
+        **_fidelity_figures(case),
+    }
+
+
+def _fidelity_figures(case: StoredCase) -> dict[str, Value]:
+    if case.fidelity is None:
+        return {}
+    return {
+        "twin_ratio": case.fidelity.ratio.value,
+        "twin_trusted": "yes" if case.fidelity.is_trusted else "no",
+    }
+
+
+def _static_figures(static: StoredStatic | None) -> dict[str, Value]:
+    if static is None:
+        return {}
+    figures: dict[str, Value] = {name: getattr(static, name) for name in _FIGURES}
+    for op, kind in static.layer_types.items():
+        figures |= _kind_figures(op, kind)
+    return figures | {f"{op} uncounted": count for op, count in static.uncounted_ops.items()}
+
+
+def _kind_figures(op: str, kind: LayerType) -> dict[str, Value]:
+    return {f"{op} layers": kind.count, f"{op} MACs": kind.macs or None}
+
+
+def _latency_figures(case: StoredLatency | None) -> dict[str, Value]:
+    if case is None:
+        return {}
+    peaks = [p.peak_rss_bytes for p in case.processes if p.peak_rss_bytes is not None]
+    return {
+        "latency_p50_ns": case.percentile_ns(50.0),
+        "latency_p95_ns": case.percentile_ns(95.0),
+        "peak_rss_bytes": max(peaks, default=None),
+        "processes": len(case.processes),
+        "runtime": " ".join(part for part in (case.engine.name, case.engine.version) if part),
+        "options": _listed(case.engine.options) or None,
+        "providers": ", ".join(case.engine.providers) or None,
+    }
+
+
+def _listed(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
+
+
+def _other(case_id: str, old: StoredCase | None, new: StoredCase | None) -> BaselineChange:
+    """A change that no figure shows."""
+    if old is None or new is None:
+        there = "recorded"
+        return BaselineChange(
+            case=case_id,
+            name="case",
+            before=None if old is None else there,
+            after=None if new is None else there,
+        )
+    if old.model_sha256 != new.model_sha256:
+        before, after = old.model_sha256, new.model_sha256
+        return BaselineChange(
+            case=case_id,
+            name="model",
+            before=before and before[:_SHORT],
+            after=after and after[:_SHORT],
+        )
+    if old.provenance != new.provenance:
+        before, after = _day(old), _day(new)
+        return BaselineChange(case=case_id, name="recorded", before=before, after=after)
+    return BaselineChange(case=case_id, name="other figures", before=None, after=None)
+
+
+def _day(case: StoredCase) -> str | None:
+    return None if case.provenance is None else case.provenance.date.isoformat()
+
+
+def _short(model: ModelFacts) -> str:
+    return model.name if model.sha256 is None else model.sha256[:_SHORT]
+
+
+def _short_twin(model: ModelBaseline) -> str | None:
+    return None if model.twin is None else model.twin.sha256[:_SHORT]
+
+
+def _model(baseline: Baseline | None) -> ModelBaseline | None:
+    return None if baseline is None else baseline.model
+
+
+def _case_ids(*baselines: Baseline | None) -> list[str]:
+    known = [baseline for baseline in baselines if baseline is not None]
+    of_models = {case.id for baseline in known for case in baseline.model.cases}
+    return sorted(
+        of_models | {case.id for b in known for machine in b.machines for case in machine.cases}
+    )
+
+
+def _machine_keys(*baselines: Baseline | None) -> list[str]:
+    return sorted({m.key for b in baselines if b is not None for m in b.machines})
+
+
+def _latency(baseline: Baseline | None, key: str, case_id: str) -> StoredLatency | None:
+    machine = None if baseline is None else baseline.machine(key)
+    return None if machine is None else machine.case(case_id)

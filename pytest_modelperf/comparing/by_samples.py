@@ -1,0 +1,89 @@
+"""A case held against the processes that were recorded, where its twin is not trusted."""
+
+from __future__ import annotations
+
+import time
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import StoredLatency
+from pytest_modelperf.comparing.gates import Gate, stored_metrics
+from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.comparing.stored_case import compare_counts
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.conditions import find_noise
+from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
+from pytest_modelperf.profiler.measuring import measure_case
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import Place
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.sampling_policy import coarsened
+
+
+def compare_with_samples(
+    pair: Pair, before: Side, gate: Gate, place: Place, refusal: str
+) -> JudgedCase:
+    """The model measured now against the recorded processes; `refusal` is why there is no duet."""
+    begun = time.monotonic()
+    now = _measure(pair, gate, place)
+    if now.measured is None:
+        raise MeasureError(now.reason)
+    counted = compare_counts(pair, before, gate, place)
+    stored = None if before.machine is None else before.machine.case(place.case.id)
+    note = f"not run as a duet: {refusal}"
+    metrics: tuple[Metric, ...] = ()
+    doubt = _why_not_judged(stored, now.measured)
+    if stored is not None and doubt is None:
+        metrics = stored_metrics(stored, now.measured.latency, gate)
+        doubt = _why_doubtful(metrics, now.measured, place.case.cores)
+        if doubt is not None:
+            metrics = tuple(map(_as_inconclusive, metrics))
+    comparison = replace(
+        counted,
+        metrics=(*metrics, *counted.metrics),
+        notes=(*counted.notes, note if doubt is None else f"{note}; {doubt}"),
+        rounds=len(now.measured.rounds),
+        is_duet=False,
+        after=side_run(now.measured),
+        seconds=time.monotonic() - begun,
+    )
+    return JudgedCase(comparison, now, (describe_engine(now),))
+
+
+def _measure(pair: Pair, gate: Gate, place: Place) -> CaseProfile:
+    # Recorded processes differ by more than the precision that one of them can reach.
+    policy = coarsened(pair.after_setup.policy, gate.tolerance)
+    policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
+    setup = replace(pair.after_setup, policy=policy)
+    return measure_case(pair.after, setup, place, takes_layers=False)
+
+
+def _why_not_judged(stored: StoredLatency | None, now: Measurement) -> str | None:
+    """Why the latency cannot be compared with a stored one."""
+    if stored is None:
+        return "nothing was recorded on this kind of machine, so the latency is not judged"
+    if _engine_key(stored.engine) != _engine_key(now.engine):
+        return "it was recorded on another engine, so the latency is not judged"
+    return None
+
+
+def _engine_key(engine: EngineFacts) -> tuple[object, ...]:
+    """Two latencies are of one engine where these facts are equal."""
+    return engine.name, engine.version, dict(engine.options), engine.providers
+
+
+def _why_doubtful(metrics: tuple[Metric, ...], now: Measurement, cores: int) -> str | None:
+    """Why a regression may not come from the model: a duet would disturb both sides alike."""
+    noise = find_noise([made.block.noise for made in now.rounds], cores)
+    if not noise or all(metric.verdict is not Verdict.REGRESSED for metric in metrics):
+        return None
+    return f"{', '.join(noise)}, so slower times may not come from the model"
+
+
+def _as_inconclusive(metric: Metric) -> Metric:
+    """The metric; inconclusive where it was a regression."""
+    if metric.verdict is not Verdict.REGRESSED:
+        return metric
+    return replace(metric, verdict=Verdict.INCONCLUSIVE)

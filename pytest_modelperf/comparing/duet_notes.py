@@ -1,0 +1,72 @@
+"""Notes on a duet, shown below its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pytest_modelperf.comparing.gates import Gate, describe_modes
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide
+from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_shape
+
+
+def describe_duet(
+    pair: Pair, before: Side, ran: PairRun, gate: Gate, case: Case
+) -> tuple[str, ...]:
+    """Each note once, in the order in which they are shown."""
+    notes = (
+        *_notes_of(ran.before),
+        *_notes_of(ran.after),
+        *_other_shapes(pair),
+        *_machine_factor(before, ran.rounds, case),
+        *describe_modes(ran.rounds, gate),
+        *_longer_than_usual(ran.rounds, pair.after_setup),
+    )
+    return tuple(dict.fromkeys(notes))
+
+
+def _notes_of(side: RanSide) -> tuple[str, ...]:
+    measured = side.profile.measured
+    return (*side.profile.static.notes, *(() if measured is None else measured.notes))
+
+
+def _other_shapes(pair: Pair) -> Iterator[str]:
+    """The inputs that have another shape on each side, so that the sides do other work."""
+    old, new = pair.before.bound.inputs.shapes, pair.after.bound.inputs.shapes
+    for name, shape in new.items():
+        other = old.get(name)
+        if shape is not None and other is not None and shape != other:
+            yield (
+                f"the input {printable(name)} is {format_shape(other)} before and "
+                f"{format_shape(shape)} now"
+            )
+
+
+def _machine_factor(before: Side, rounds: Sequence[DuetRound], case: Case) -> list[str]:
+    """How fast this machine runs the baseline, compared with when it was recorded."""
+    stored = None if before.machine is None else before.machine.case(case.id)
+    if stored is None:
+        return []
+    now = summarize([each.before.times_ns for each in rounds], 1).median_ns
+    factor = now / stored.percentile_ns(50.0)
+    date = max(process.date for process in stored.processes)
+    speed = f"{factor:.2f}x as slow" if factor >= 1 else f"{1 / factor:.2f}x as fast"
+    return [f"this machine runs the baseline {speed} as when it was recorded ({date})"]
+
+
+def _longer_than_usual(rounds: Sequence[DuetRound], setup: Setup) -> Iterator[str]:
+    """How long a slow model was measured, where that is longer than usual."""
+    first, last = rounds[0].before.begun_ns, rounds[-1].before.begun_ns
+    if setup.stretch_seconds is None or first is None or last is None:
+        return
+    seconds = (last - first) / 1e9
+    if seconds > setup.policy.max_seconds:
+        yield (
+            f"its rounds are slow, so it was measured for {seconds:.0f} s instead of "
+            f"{setup.policy.max_seconds:g} s: no time was given"
+        )

@@ -1,0 +1,14 @@
+"""Why one case is slower or larger than another, in words."""
+
+from pytest_modelperf.comparing.reasons.collecting import find_reasons, reasons_of_graphs
+from pytest_modelperf.comparing.reasons.counts import lower_bounds, reasons_of_counts
+from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan, PlanStep
+
+__all__ = [
+    "EnginePlan",
+    "PlanStep",
+    "find_reasons",
+    "lower_bounds",
+    "reasons_of_counts",
+    "reasons_of_graphs",
+]

@@ -1,0 +1,49 @@
+"""All reasons for the difference between two cases, in the order in which they are shown.
+
+Each reason follows from the data of both sides, and its share of the difference is the time of the
+layers that it is about. One layer can be part of several reasons, so their shares need not sum
+to 1.
+"""
+
+from __future__ import annotations
+
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.reasons.engines import engine_reasons
+from pytest_modelperf.comparing.reasons.fusions import fusion_reasons
+from pytest_modelperf.comparing.reasons.graphs import operator_reasons, size_reasons
+from pytest_modelperf.comparing.reasons.inserted_kernels import (
+    EnginePlan,
+    inserted_kernel_reasons,
+)
+from pytest_modelperf.comparing.reasons.placement import precision_reasons, provider_reasons
+from pytest_modelperf.comparing.reasons.reason import LEAST_SHOWN, Reason
+from pytest_modelperf.comparing.reasons.unexplained import proportional_reason, slower_reasons
+
+
+def reasons_of_graphs(found: Differences) -> tuple[Reason, ...]:
+    """What changed between two graphs that did not run; what added most MACs comes first."""
+    reasons = (*operator_reasons(found), *size_reasons(found))
+    return tuple(sorted(reasons, key=lambda reason: -reason.added_macs))
+
+
+def find_reasons(
+    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
+) -> tuple[Reason, ...]:
+    """What changed between two cases that ran; what explains most of the difference comes first."""
+    changes = (
+        *operator_reasons(found),
+        *size_reasons(found),
+        *fusion_reasons(found, before_plan, after_plan),
+        *inserted_kernel_reasons(found, before_plan, after_plan),
+        *precision_reasons(found),
+        *provider_reasons(found),
+    )
+    proportional = proportional_reason(found, changes)
+    rest = slower_reasons(found, changes) if proportional is None else (proportional,)
+    return tuple(sorted((*changes, *rest, *engine_reasons(found)), key=_order))
+
+
+def _order(reason: Reason) -> tuple[int, float]:
+    share = 0.0 if reason.time is None else reason.time.share or 0.0
+    explains = reason.time is not None and reason.time.explains(LEAST_SHOWN)
+    return (0 if explains else 1 if share > -LEAST_SHOWN else 2, -share)

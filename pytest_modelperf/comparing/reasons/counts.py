@@ -1,0 +1,43 @@
+"""Reasons that follow from counts alone, where the graph of a side is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pytest_modelperf.comparing.records import LayerTypeChange
+from pytest_modelperf.profiler.records import LayerType
+from pytest_modelperf.text.escaping import printable
+
+
+def lower_bounds(*uncounted_ops: Iterable[str]) -> tuple[str, ...]:
+    """Why a verdict may be unclear: the operators that could not be counted on either side."""
+    ops = dict.fromkeys(op for side in uncounted_ops for op in side)
+    if not ops:
+        return ()
+    return (f"MACs are lower bounds: {', '.join(map(printable, ops))} could not be counted",)
+
+
+def reasons_of_counts(changes: Iterable[LayerTypeChange]) -> tuple[str, ...]:
+    """What changed by operator."""
+    reasons = []
+    for change in changes:
+        before, after = _count(change.before), _count(change.after)
+        if before != after:
+            reasons.append(describe_count_change(change.op, before, after))
+        elif change.added_macs:
+            reasons.append(f"{printable(change.op)}: {after} as before, of other shapes")
+    return tuple(reasons)
+
+
+def describe_count_change(op: str, before: int, after: int) -> str:
+    """`3 Conv added`, or `Conv: 3 before, 4 now`."""
+    name = printable(op)
+    if before == 0:
+        return f"{after} {name} added"
+    if after == 0:
+        return f"{before} {name} removed, none left"
+    return f"{name}: {before} before, {after} now"
+
+
+def _count(kind: LayerType | None) -> int:
+    return 0 if kind is None else kind.count

@@ -1,0 +1,79 @@
+"""Reasons in the engine's plans: layers that run in one kernel on one side only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.differences import CaseLayers, Differences
+from pytest_modelperf.comparing.reasons.inserted_kernels import EnginePlan
+from pytest_modelperf.comparing.reasons.reason import Reason, layer_name
+from pytest_modelperf.text.escaping import printable
+
+
+class _SplitKernel(Struct, frozen=True):
+    """One kernel whose layers run in several kernels on the other side.
+
+    `head` is the layer that its time is shown at, `other_heads` those of the other side.
+    """
+
+    head: int
+    members: tuple[int, ...]
+    other_heads: frozenset[int]
+
+
+def fusion_reasons(
+    found: Differences, before_plan: EnginePlan | None, after_plan: EnginePlan | None
+) -> tuple[Reason, ...]:
+    """One reason for each pattern of operators that is fused on one side only."""
+    if not (_knows_fusions(found.before, before_plan) and _knows_fusions(found.after, after_plan)):
+        return ()
+    old_of = {new: old for old, new in found.pairs.items()}
+    lost = _split_kernels(found.before, found.after, found.pairs)
+    won = _split_kernels(found.after, found.before, old_of)
+    reasons = []
+    for pattern, kernels in lost.items():
+        text = _describe(pattern, kernels, found.before, "lost")
+        pairs = ((old, found.pairs[old]) for kernel in kernels for old in kernel.members)
+        time = found.time_of_layers(_heads(kernels), _other_heads(kernels))
+        reasons.append(Reason(text, time, pairs=frozenset(pairs)))
+    for pattern, kernels in won.items():
+        text = _describe(pattern, kernels, found.after, "won")
+        pairs = ((old_of[new], new) for kernel in kernels for new in kernel.members)
+        time = found.time_of_layers(_other_heads(kernels), _heads(kernels))
+        reasons.append(Reason(text, time, pairs=frozenset(pairs)))
+    return tuple(reasons)
+
+
+def _knows_fusions(side: CaseLayers, plan: EnginePlan | None) -> bool:
+    return plan is not None or any(row.fused for row in side.rows)
+
+
+def _split_kernels(
+    one: CaseLayers, other: CaseLayers, other_index: Mapping[int, int]
+) -> dict[str, list[_SplitKernel]]:
+    """The kernels of one side whose layers are in several on the other, by their operators."""
+    found: dict[str, list[_SplitKernel]] = {}
+    for head, group in one.groups.items():
+        members = tuple(m for m in group if m in other_index and other_index[m] in other.heads)
+        other_heads = frozenset(other.heads[other_index[m]] for m in members)
+        if len(other_heads) > 1:
+            pattern = "+".join(printable(one.layers[m].qualified_op) for m in members)
+            found.setdefault(pattern, []).append(_SplitKernel(head, members, other_heads))
+    return found
+
+
+def _describe(pattern: str, kernels: list[_SplitKernel], side: CaseLayers, word: str) -> str:
+    """`2 Conv+Relu fusions lost (first: conv1)`."""
+    fusions = f"{pattern} fusion{'s' if len(kernels) > 1 else ''}"
+    first = layer_name(side.layers[kernels[0].head])
+    return f"{len(kernels)} {fusions} {word} (first: {first})"
+
+
+def _heads(kernels: list[_SplitKernel]) -> set[int]:
+    return {kernel.head for kernel in kernels}
+
+
+def _other_heads(kernels: list[_SplitKernel]) -> set[int]:
+    return {head for kernel in kernels for head in kernel.other_heads}

@@ -1,0 +1,69 @@
+"""Reasons in how layers run: in another precision, or on another provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.reasons.reason import (
+    LayerPair,
+    Reason,
+    layer_name,
+    pairs_in_order,
+    reason_about_pairs,
+)
+from pytest_modelperf.profiler.records import LayerRow
+from pytest_modelperf.text.escaping import printable
+
+_PROVIDER = "ExecutionProvider"
+
+
+def precision_reasons(found: Differences) -> tuple[Reason, ...]:
+    """Layers that run in another precision than before."""
+    return _moved_reasons(found, "in", _precision, printable)
+
+
+def provider_reasons(found: Differences) -> tuple[Reason, ...]:
+    """Layers that run on another provider than before."""
+    return _moved_reasons(found, "on", _provider, provider_name)
+
+
+def provider_name(provider: str) -> str:
+    """`CPU` for `CPUExecutionProvider`."""
+    return printable(provider.removesuffix(_PROVIDER))
+
+
+def _moved_reasons(
+    found: Differences,
+    word: str,
+    read: Callable[[LayerRow], str | None],
+    show: Callable[[str], str],
+) -> tuple[Reason, ...]:
+    """One reason for each operator and each change of the value that `read` finds."""
+    moved: dict[tuple[str, str, str], list[LayerPair]] = {}
+    for old, new in pairs_in_order(found):
+        row = found.after.rows[new]
+        before, after = read(found.before.rows[old]), read(row)
+        if before is not None and after is not None and before != after:
+            moved.setdefault((row.qualified_op, before, after), []).append((old, new))
+    reasons = []
+    for (op, before, after), pairs in moved.items():
+        count = f"{len(pairs)} layer{'s' if len(pairs) > 1 else ''}"
+        first = layer_name(found.after.layers[pairs[0][1]])
+        text = (
+            f"{printable(op)}: {count} {word} {show(after)}, before {word} {show(before)}"
+            f" (first: {first})"
+        )
+        reasons.append(reason_about_pairs(found, text, pairs))
+    return tuple(reasons)
+
+
+def _precision(row: LayerRow) -> str | None:
+    """The precision that the layer ran in, where it is known; else that of the model."""
+    if row.time is not None and row.time.precision is not None:
+        return row.time.precision
+    return None if row.static is None else row.static.precision
+
+
+def _provider(row: LayerRow) -> str | None:
+    return None if row.time is None else row.time.provider

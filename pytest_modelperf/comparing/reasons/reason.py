@@ -1,0 +1,86 @@
+"""One reason for a difference, and the ways to make one about layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.differences import Differences
+from pytest_modelperf.comparing.records import TimeChange
+from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.profiler.records import StaticLayer
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_signed_count
+
+# A smaller share of the difference is not worth the words.
+LEAST_SHOWN = 0.01
+
+# The indexes of one layer in both graphs.
+LayerPair: TypeAlias = tuple[int, int]
+
+
+class Reason(Struct, frozen=True):
+    """A fact that explains a part of the difference between two cases.
+
+    `time` is how much longer its layers take now; None if none of them ran. `added_macs` is how
+    many more MACs they have. `pairs` are the layers on both sides that it explains, and `kernel` is
+    a kind of kernels that belong to no layer.
+    """
+
+    text: str
+    time: TimeChange | None = None
+    added_macs: int = 0
+    pairs: frozenset[LayerPair] = frozenset()
+    kernel: tuple[RowKind, str] | None = None
+
+    def in_words(self) -> str:
+        if self.time is None and self.added_macs:
+            return f"{self.text}: {format_signed_count(self.added_macs)} MACs"
+        share = None if self.time is None else self.time.share
+        if self.time is None or share is None or abs(share) < LEAST_SHOWN:
+            return self.text
+        time = f"{self.time.ns / 1e6:+.{3 if abs(self.time.ns) < 1e6 else 2}f} ms"
+        if self.time.is_within_noise:
+            return f"{self.text}: {time}, within the noise"
+        if share < 0:
+            return f"{self.text}: {time}"
+        return f"{self.text}: explains {100 * share:.0f} % of the difference ({time})"
+
+
+def reason_about_pairs(found: Differences, text: str, pairs: Iterable[LayerPair]) -> Reason:
+    """A reason about layers that are on both sides."""
+    pairs = frozenset(pairs)
+    before, after = {old for old, _ in pairs}, {new for _, new in pairs}
+    return reason_about_layers(found, text, before, after, pairs)
+
+
+def reason_about_layers(
+    found: Differences,
+    text: str,
+    before: Iterable[int],
+    after: Iterable[int],
+    pairs: frozenset[LayerPair] = frozenset(),
+) -> Reason:
+    """A reason about layers of each side, by their indexes."""
+    old, new = set(before), set(after)
+    removed = sum(found.before.layers[index].macs or 0 for index in old)
+    added = sum(found.after.layers[index].macs or 0 for index in new)
+    return Reason(text, found.time_of_layers(old, new), added - removed, pairs)
+
+
+def pairs_in_order(found: Differences) -> list[LayerPair]:
+    """All layers that are on both sides, in the order of the graph after."""
+    return sorted(found.pairs.items(), key=lambda pair: pair[1])
+
+
+def pairs_by_operator(found: Differences, pairs: Iterable[LayerPair]) -> dict[str, list[LayerPair]]:
+    by_operator: dict[str, list[LayerPair]] = {}
+    for pair in pairs:
+        by_operator.setdefault(found.after.layers[pair[1]].qualified_op, []).append(pair)
+    return by_operator
+
+
+def layer_name(layer: StaticLayer) -> str:
+    return printable(layer.name or layer.id)

@@ -1,0 +1,64 @@
+"""One side of a comparison: a model as it is now, or what a baseline stored of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from pytest_modelperf.baselines.recorded_twin import require_recorded_twin
+from pytest_modelperf.baselines.records import Baseline, MachineBaseline, ModelBaseline
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.rebuild import rebuild
+from pytest_modelperf.graph.twin import read_twin, write_twin_bytes
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.records import ModelFacts
+from pytest_modelperf.profiler.request import ProfileRequest, request_of_each
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.working_folder import working_folder
+
+
+class Side(Struct, frozen=True):
+    """One of the two sides: a model on an engine in an interpreter.
+
+    The `source` of a baseline is its rebuilt twin, or the model now where it has no twin.
+    `machine` is what was recorded on machines of this kind.
+    """
+
+    source: ModelSource
+    setup: Setup
+    baseline: ModelBaseline | None = None
+    machine: MachineBaseline | None = None
+
+    @property
+    def facts(self) -> ModelFacts | None:
+        return None if self.baseline is None else self.baseline.model
+
+
+@contextmanager
+def baseline_side(
+    baseline: Baseline,
+    machine_key: str,
+    now: Side,
+    request: ProfileRequest,
+    extensions: Extensions,
+) -> Iterator[Side]:
+    """A stored baseline as the side before `now`; its files last as long as the context.
+
+    BaselineError where the twin does not belong to the recorded model.
+    """
+    machine = baseline.machine(machine_key)
+    with working_folder("twin") as folder:
+        source = now.source
+        if baseline.twin is not None:
+            stored = folder / "stored.onnx"
+            write_twin_bytes(baseline.twin, stored)
+            twin = read_twin(stored)
+            files = open_model(stored), open_model(now.source)
+            own, _ = request_of_each(request, files)
+            models = [Model.bind(files[0], each, own, extensions) for each in own.bindings()]
+            require_recorded_twin(baseline, twin, models)
+            source = rebuild(twin, folder / "twin.onnx")
+        yield Side(source, now.setup, baseline.model, machine)

@@ -1,0 +1,116 @@
+"""A case held against what a baseline stored of it, before anything runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import StoredCase
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.records import Case, CaseProfile
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.worker.gateway import is_this_python
+from pytest_modelperf.text.escaping import printable
+
+_NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
+
+
+def settle(before: Side, after: Model, setup: Setup, place: Place) -> JudgedCase | None:
+    """What a baseline alone says of a model as it is now; None where its twin is needed.
+
+    Rebuilding a twin takes longer than all the rest, so this works without it.
+    """
+    if before.baseline is None:
+        return None
+    stored = before.baseline.case(place.case.id)
+    missing = find_missing(place.case, stored, after)
+    if stored is None or missing is not None:
+        return missing
+    is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
+    if not is_same or not stored.is_counted:
+        return None
+    static = compare_with_stored(place.case, stored, after.static, is_same=True)
+    return JudgedCase(as_unchanged(static), observed=stored.observed)
+
+
+def find_missing(case: Case, stored: StoredCase | None, model: Model) -> JudgedCase | None:
+    """A new case with the reason why nothing stored fits it; None where something does."""
+    reason = _missing(case.id, stored, model)
+    if not reason:
+        return None
+    return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+
+
+def cannot_run_apart(before: Side, now: Model, setup: Setup, case: Case) -> str | None:
+    """Why a baseline cannot run in another way than the model now; None where it can."""
+    if before.baseline is None or before.setup == setup:
+        return None
+    if _missing(case.id, before.baseline.case(case.id), now):
+        return None
+    refusal = before.baseline.twin_refusal(case.id)
+    if refusal is None:
+        return None
+    return f"the baseline of {printable(case.id)} cannot run in a Python of its own: {refusal}"
+
+
+def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
+    """Why nothing stored can be compared with a case; empty where something can."""
+    if stored is None:
+        return f"there is no baseline of {case_id}"
+    if dict(stored.dims) != dict(model.binding.dims):
+        return f"the baseline of {case_id} was recorded at other dimensions: {dict(stored.dims)}"
+    return stored.other_inputs(model.given_inputs()) or ""
+
+
+def is_same_input(stored: StoredCase, model: Model) -> bool:
+    """Whether a case was recorded on the same values as are given now."""
+    return stored.inputs is not None and stored.inputs == model.given_inputs()
+
+
+def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: Place) -> bool:
+    """Whether a case was recorded of the same model, run as it would be run now."""
+    engine = setup.engine.name
+    packages = {} if stored.provenance is None else stored.provenance.packages
+    return (
+        stored.engine == engine
+        and packages.get(engine) == _installed(engine) is not None
+        and is_this_python(setup.spec)
+        # The options that were not given are defaults, which follow from the version.
+        and stored.options == dict(setup.options)
+        and is_same_input(stored, model)
+        # Checked last: it may read gigabytes.
+        and stored.model_sha256 == model.file.sha256(place.tell)
+    )
+
+
+def _installed(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def compare_counts(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison:
+    """The counts of both sides, as far as they are known by now; a baseline has them stored."""
+    stored = None if before.baseline is None else before.baseline.case(place.case.id)
+    if stored is not None and stored.is_counted:
+        if stored.inputs is not None and not is_same_input(stored, pair.after):
+            # Other values may give other shapes.
+            stored = replace(stored, observed=None)
+        return compare_with_stored(place.case, stored, pair.after.static, gate.tolerances)
+    then = CaseProfile(place.case, pair.before.static)
+    now = CaseProfile(place.case, pair.after.static)
+    return compare_cases(then, now, gate.tolerances)
+
+
+def as_unchanged(counted: CaseComparison) -> CaseComparison:
+    """The comparison of a case that need not run."""
+    return replace(counted, outcome=Verdict.UNCHANGED, notes=(_NOTHING_CHANGED,))

@@ -1,0 +1,118 @@
+"""The figures of a comparison as tables: a row for each case, and a row for each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_modelperf.comparing.figures import (
+    LATENCY,
+    format_allowed,
+    format_change,
+    format_interval,
+    format_value,
+    metric_title,
+)
+from pytest_modelperf.comparing.records import CaseComparison, Comparison, Metric
+from pytest_modelperf.comparing.tables.cells import INTERVAL, without_intervals
+from pytest_modelperf.comparing.verdict_lines import verdict_word
+from pytest_modelperf.report.tables import Column, Table, select_columns
+from pytest_modelperf.text.escaping import printable
+
+# The least that is left of a metric's title still shows both of its ends.
+_LEAST_TITLE = 11
+_LEAST_VERDICT = 12
+# The word for a judged tail that is open and that the verdict does not wait for.
+_NOT_SHOWN = "not shown"
+
+
+def case_table(comparison: Comparison) -> Table:
+    """A row for each case: its verdict and its median latency, or its MACs where nothing ran."""
+    columns = (
+        Column("case", is_text=True, is_name=True, least=24),
+        Column("verdict", is_text=True, least=_LEAST_VERDICT),
+        Column(""),
+        Column("before"),
+        Column("now"),
+        Column("change"),
+        Column(INTERVAL),
+    )
+    return Table("", columns, tuple(_case_row(case) for case in comparison.cases))
+
+
+def _case_row(case: CaseComparison) -> tuple[str, ...]:
+    named = {metric.name: metric for metric in case.metrics}
+    deciding = (m for m in case.metrics if m.decides and m.verdict is case.verdict)
+    metric = named.get(f"{LATENCY}p50") or next(deciding, None) or named.get("macs")
+    head = (printable(case.id), verdict_word(case))
+    if metric is None:
+        return (*head, "", "", "", "", "")
+    return (*head, *_figures(metric), format_interval(metric))
+
+
+def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str, str]:
+    # A figure that is only held against a limit has no side before.
+    is_alone = metric.before is None and (metric.limit is not None or not has_before)
+    return (
+        metric_title(metric.name),
+        "" if is_alone else format_value(metric, metric.before),
+        format_value(metric, metric.after),
+        format_change(metric),
+    )
+
+
+def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
+    """All figures before and now, with their verdicts if they are judged; and without intervals.
+
+    Beside times, exact figures that decide nothing are left out where they are the same. Columns
+    without content are left out too.
+    """
+    shown = case.metrics
+    if is_measured(case):
+        shown = tuple(m for m in shown if m.gated or m.interval is not None or _has_changed(m))
+    table = _metric_table(case, shown)
+    return table, without_intervals(table)
+
+
+def _metric_table(case: CaseComparison, metrics: Sequence[Metric]) -> Table:
+    has_before = any(metric.before is not None for metric in metrics)
+    has_allowed = is_measured(case) or any(metric.limit is not None for metric in metrics)
+    columns = (
+        Column("metric", is_text=True, least=_LEAST_TITLE),
+        Column("before"),
+        Column("now"),
+        Column("change"),
+        Column(INTERVAL),
+        Column("allowed"),
+        Column("", is_text=True, least=_LEAST_VERDICT),
+    )
+    rows = tuple(
+        (
+            *_figures(metric, has_before=has_before),
+            format_interval(metric),
+            format_allowed(metric) if has_allowed and metric.gated else "",
+            _verdict(metric),
+        )
+        for metric in metrics
+    )
+    filled = [
+        index
+        for index, column in enumerate(columns)
+        if not column.title or any(row[index] for row in rows)
+    ]
+    return select_columns(Table("", columns, rows), filled)
+
+
+def is_measured(case: CaseComparison) -> bool:
+    """Whether something ran, or was to run."""
+    is_timed = any(m.name.startswith(LATENCY) for m in case.metrics)
+    return is_timed or case.rounds is not None
+
+
+def _has_changed(metric: Metric) -> bool:
+    return metric.before != metric.after
+
+
+def _verdict(metric: Metric) -> str:
+    if metric.gated and metric.is_open and not metric.awaited:
+        return _NOT_SHOWN
+    return metric.verdict.value if metric.gated else ""

@@ -1,0 +1,256 @@
+"""The tables of what the layers take on both sides, by operator and layer by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from pytest_modelperf.comparing.records import (
+    CaseComparison,
+    LayerChange,
+    LayerTypeChange,
+    TimeChange,
+)
+from pytest_modelperf.comparing.tables.cells import (
+    INTERVAL,
+    MARK,
+    layer_counts,
+    without_intervals,
+)
+from pytest_modelperf.comparing.verdict_lines import OF_COMMAND, OptionNames
+from pytest_modelperf.profiler.records import LayerRow, LayerType
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_ms, ms_decimals
+
+# A row that explains at least this share of the difference is marked.
+_MARKED = 0.1
+# A type with less than this share of the difference and of the whole time has no row of its own. A
+# change of less than `_LEAST_OF_WHOLE` of the whole time counts as none of the difference.
+_SHOWN = 0.01
+_LEAST_OF_WHOLE = 0.001
+_MAX_TYPES = 12
+_MAX_LAYERS = 6
+_LEAST_DECIMALS = 2
+
+
+def has_times(case: CaseComparison) -> bool:
+    """Whether the times of the layers are known on both sides."""
+    return any(change.time is not None for change in case.layer_types)
+
+
+def explains_layers(case: CaseComparison) -> bool:
+    """Whether there is a layer that explains enough for a row."""
+    return any(_is_cause(change.time, _SHOWN) for change in case.layers)
+
+
+def _is_cause(time: TimeChange | None, least: float) -> bool:
+    return time is not None and time.explains(least)
+
+
+# -- by operator
+
+
+def layer_type_time_tables(case: CaseComparison) -> tuple[Table, Table]:
+    """The times of each operator, what explains most first; and the same without intervals."""
+    table = _layer_type_times(case)
+    return table, without_intervals(table)
+
+
+def _layer_type_times(case: CaseComparison) -> Table:
+    decimals = _decimals(case)
+    timed = [change for change in case.layer_types if change.time is not None]
+    shows_share = any(c.time is not None and c.time.share is not None for c in timed)
+    large, small = _split_by_weight(timed)
+    rows = [
+        (
+            printable(change.op),
+            _layer_count(change),
+            *_time_cells(change, decimals),
+            *([_share(change.time)] if shows_share else []),
+            _mark(change),
+        )
+        for change in large
+    ]
+    if small:
+        share = [_share_of_all(small)] if shows_share else []
+        rows.append((f"{len(small)} other types", "", *_sum_cells(small, decimals), *share, ""))
+    return Table(
+        "time by layer type, in ms",
+        (
+            Column("layer type", is_text=True, is_name=True),
+            Column("count"),
+            *_time_columns(shows_share=shows_share),
+        ),
+        tuple(rows),
+        ("total", "", *_sum_cells(timed, decimals), *([""] if shows_share else []), ""),
+        "" if shows_share else "the difference is within the noise: no row explains it",
+    )
+
+
+def _split_by_weight(
+    changes: Sequence[LayerTypeChange],
+) -> tuple[list[LayerTypeChange], list[LayerTypeChange]]:
+    """The changes with a row of their own, and those that are summed up, in the given order."""
+    whole = max(_total(c.before for c in changes), _total(c.after for c in changes))
+    weights = [_weight(change, whole) for change in changes]
+    heaviest = sorted(range(len(changes)), key=lambda index: -weights[index])[:_MAX_TYPES]
+    kept = {index for index in heaviest if weights[index] >= _SHOWN}
+    if len(changes) - len(kept) == 1:
+        kept = set(range(len(changes)))
+    large = [change for index, change in enumerate(changes) if index in kept]
+    return large, [change for index, change in enumerate(changes) if index not in kept]
+
+
+def _weight(change: LayerTypeChange, whole: float) -> float:
+    """Its share of the whole time, or of the difference where that is larger."""
+    if not whole:
+        return _SHOWN
+    share = max(_total([change.before]), _total([change.after])) / whole
+    time = change.time
+    if time is None or time.share is None or abs(time.ns) < _LEAST_OF_WHOLE * whole:
+        return share
+    return max(share, abs(time.share))
+
+
+def _layer_count(change: LayerTypeChange) -> str:
+    """Empty for a time that belongs to no layer."""
+    has_layers = any(side is not None and side.count for side in (change.before, change.after))
+    return layer_counts(change) if has_layers else ""
+
+
+def _sum_cells(changes: Sequence[LayerTypeChange], decimals: int) -> tuple[str, ...]:
+    """Before, now, change, and no interval."""
+    before, after = _total(c.before for c in changes), _total(c.after for c in changes)
+    change = _signed_number(after - before, decimals)
+    return (format_ms(before, decimals), format_ms(after, decimals), change, "")
+
+
+def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
+    shares = [c.time.share for c in changes if c.time is not None and c.time.share is not None]
+    return _percent_of(math.fsum(shares))
+
+
+# -- layer by layer
+
+
+def layer_time_tables(
+    case: CaseComparison, options: OptionNames = OF_COMMAND
+) -> tuple[Table, Table]:
+    """The layers that explain most of the difference; and the same without intervals."""
+    table = _layer_times(case, options)
+    return table, without_intervals(table)
+
+
+def _layer_times(case: CaseComparison, options: OptionNames) -> Table:
+    decimals = _decimals(case)
+    shown = [change for change in case.layers if _is_cause(change.time, _SHOWN)]
+    rows = tuple(
+        (
+            _layer_name(change),
+            printable(_known(change).qualified_op),
+            *_time_cells(change, decimals),
+            _share(change.time),
+            _mark(change),
+        )
+        for change in shown[:_MAX_LAYERS]
+    )
+    more = len(shown) - len(rows)
+    caption = f"{more} more layer{'s' if more > 1 else ''}: {options.everything} has them"
+    return Table(
+        "layers that explain most, in ms",
+        (
+            Column("layer", is_text=True, is_name=True, least=16),
+            Column("type", is_text=True, is_name=True),
+            *_time_columns(shows_share=True),
+        ),
+        rows,
+        None,
+        caption if more else "",
+    )
+
+
+def _known(change: LayerChange) -> LayerRow:
+    row = change.after or change.before
+    if row is None:
+        raise ValueError("a change of a layer that is on neither side")
+    return row
+
+
+def _layer_name(change: LayerChange) -> str:
+    row = _known(change)
+    if row.static is not None:
+        return printable(row.static.name or row.static.id)
+    kernel = "" if row.time is None else row.time.kernel
+    return printable(kernel) or "(no kernel)"
+
+
+# -- cells of both
+
+
+def _time_columns(*, shows_share: bool) -> tuple[Column, ...]:
+    return (
+        Column("before"),
+        Column("now"),
+        Column("change"),
+        Column(INTERVAL),
+        *([Column("explains")] if shows_share else []),
+        Column("", is_text=True),
+    )
+
+
+def _time_cells(change: LayerTypeChange | LayerChange, decimals: int) -> tuple[str, ...]:
+    """Before, now, change, interval."""
+    return (
+        _ms(change.before, decimals),
+        _ms(change.after, decimals),
+        "" if change.time is None else _signed_number(change.time.ns, decimals),
+        _interval(change.time, decimals),
+    )
+
+
+def _ms(side: LayerType | LayerRow | None, decimals: int) -> str:
+    return "-" if side is None or side.ns is None else format_ms(side.ns, decimals)
+
+
+def _interval(time: TimeChange | None, decimals: int) -> str:
+    if time is None or time.low_ns is None or time.high_ns is None:
+        return ""
+    return f"{_signed_number(time.low_ns, decimals)} … {_signed_number(time.high_ns, decimals)}"
+
+
+def _signed_number(ns: float, decimals: int) -> str:
+    text = f"{ns / 1e6:+.{decimals}f}"
+    return text if float(text) else text[1:]
+
+
+def _share(time: TimeChange | None) -> str:
+    return "" if time is None or time.share is None else _percent_of(time.share)
+
+
+def _percent_of(share: float) -> str:
+    return f"{100 * share:.0f} %" if abs(share) >= 0.005 else "0 %"
+
+
+def _mark(change: LayerTypeChange | LayerChange) -> str:
+    mark = MARK if _is_cause(change.time, _MARKED) else ""
+    return " ".join(part for part in (mark, _news(change)) if part)
+
+
+def _news(change: LayerTypeChange | LayerChange) -> str:
+    """The word for a layer, or its time, that is on one side only."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return "new" if before is None else "gone"
+    if (before.ns is None) == (after.ns is None):
+        return ""
+    return "was fused" if before.ns is None else "fused now"
+
+
+def _total(sides: Iterable[LayerType | None]) -> float:
+    return math.fsum(side.ns for side in sides if side is not None and side.ns is not None)
+
+
+def _decimals(case: CaseComparison) -> int:
+    """The decimals of all times of a case, so that they can be compared by eye."""
+    return max(_LEAST_DECIMALS, ms_decimals(_total(c.after for c in case.layer_types)))
