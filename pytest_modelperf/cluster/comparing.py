@@ -14,9 +14,10 @@ from pytest_modelperf.cluster.requests import (
     split_request,
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.comparing.by_duet import Details, Side, compare_models
+from pytest_modelperf.comparing.by_duet import Details, compare_models
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Comparison
+from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 

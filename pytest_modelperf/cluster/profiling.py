@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.contents import read_content
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.cluster.requests import (
     CaseRequest,
@@ -15,10 +18,11 @@ from pytest_modelperf.cluster.requests import (
     split_request,
 )
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measuring import measure_model
-from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.rig import Setup
 
 
@@ -74,16 +78,34 @@ def profile_case(request: str, context: JobContext) -> str:
     return to_text(replace(profile, cases=cases))
 
 
-def read_profile(content: ModelContent, texts: Sequence[str]) -> Profile:
-    """The profile of a model whose cases came as the texts of jobs; its file is the one here."""
-    profiles = [from_text(text, Profile) for text in texts]
-    cases = tuple(case for profile in profiles for case in profile.cases)
-    machine = next((profile.machine for profile in profiles), None)
-    return Profile(_facts(content), cases, machine)
+def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measured, and where
+    cluster: Cluster,
+    path: str | os.PathLike[str],
+    request: ProfileRequest,
+    setup: Setup,
+    *,
+    plugins: Sequence[str] = (),
+    machines: Sequence[str] = (),
+) -> Profile:
+    """The profile of every case of a model, each on one of the machines.
 
-
-def _facts(content: ModelContent) -> ModelFacts:
-    return replace(model_facts(open_model(content.path)), sha256=content.digest)
+    A case that no machine measured says why. What is wrong with the request or the model is raised.
+    """
+    content = read_content(path)
+    counted = profile_model(path, request, load_plugins(plugins).operators)
+    jobs = profile_jobs(content, request, setup, plugins=plugins, machines=machines)
+    futures = [cluster.submit(job) for job in jobs]
+    cases: list[CaseProfile] = []
+    found: MachineFacts | None = None
+    for case, future in zip(counted.cases, futures, strict=True):
+        try:
+            profile = from_text(future.result(), Profile)
+        except MeasureError as error:
+            cases.append(replace(case, outcome=Outcome.FAILED, reason=str(error)))
+            continue
+        cases.extend(profile.cases)
+        found = found or profile.machine
+    return Profile(replace(counted.model, sha256=content.digest), tuple(cases), found)
 
 
 def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:

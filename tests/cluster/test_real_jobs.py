@@ -17,7 +17,7 @@ from onnx import external_data_helper
 from pytest_modelperf.cluster.cluster import Cluster
 from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
 from pytest_modelperf.cluster.contents import PIECE_BYTES, read_content
-from pytest_modelperf.cluster.profiling import profile_jobs, read_profile
+from pytest_modelperf.cluster.profiling import profile_on_cluster
 from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.records import Verdict
@@ -81,13 +81,11 @@ def test_a_kind_that_nobody_offers_is_an_error_before_anything_runs(cluster: Clu
 def test_a_profile_of_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "slow_400us.onnx"
     write_timed(path)
-    content = read_content(path)
     request = ProfileRequest(batch_sizes=(1, 8), cores=(1,), seed=3)
-    jobs = profile_jobs(content, request, TIMED, plugins=[PLUGIN])
-    profile = read_profile(content, [result(cluster.submit(each)) for each in jobs])
+    profile = profile_on_cluster(cluster, path, request, TIMED, plugins=[PLUGIN])
     assert [case.case.id for case in profile.cases] == ["b1-c1", "b8-c1"]
     assert profile.model.path == str(path)
-    assert profile.model.sha256 == content.digest
+    assert profile.model.sha256 == read_content(path).digest
     assert profile.machine is not None
     assert profile.machine.key == cluster.machines[0].key
     for case in profile.cases:
@@ -123,9 +121,9 @@ def test_an_engine_that_crashes_or_hangs_ends_no_dask_worker(
         policy=POLICY,
         limit_s=5.0,
     )
-    content = read_content(path)
-    jobs = profile_jobs(content, ProfileRequest(), setup, plugins=[PLUGIN], machines=["first"])
-    profile = read_profile(content, [result(cluster.submit(each)) for each in jobs])
+    profile = profile_on_cluster(
+        cluster, path, ProfileRequest(), setup, plugins=[PLUGIN], machines=["first"]
+    )
     assert profile.cases[0].outcome is Outcome.FAILED
     assert re.search(reason, profile.cases[0].reason)
     assert result(cluster.submit(job(cluster_work.tell_process, "", "first"))) == before
