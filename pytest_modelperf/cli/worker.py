@@ -18,8 +18,10 @@ def worker(*, address: str, tags: tuple[str, ...]) -> None:
     """Measure on this machine for the Dask cluster at ADDRESS, until it is interrupted.
 
     ADDRESS is that of the scheduler, or the path of its scheduler file. A machine measures one
-    case at a time, so start one worker on each machine. An open Dask port runs anybody's code:
-    docs/cluster.md says how to use TLS.
+    case at a time, so start one worker on each machine.
+
+    An open Dask port runs anybody's code: keep it inside a network that you trust, or use tls://
+    with certificates in Dask's configuration.
 
     \b
     modelperf worker tcp://scheduler:8786

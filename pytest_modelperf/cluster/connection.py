@@ -83,8 +83,8 @@ def _no_scheduler(place: Place, error: Exception) -> ClusterError:
     reason = printable(str(cause) or type(cause).__name__)
     return ClusterError(
         f"no Dask scheduler answers at {shown}: {reason}. Start one with `dask scheduler` and give "
-        "the address that it prints. For tls:// set the certificates in Dask's configuration, as "
-        "docs/cluster.md says."
+        "the address that it prints. For tls:// set distributed.comm.tls.ca-file, client.cert and "
+        "client.key in Dask's configuration."
     )
 
 

@@ -30,6 +30,7 @@ from pytest_modelperf.cluster.station import RESOURCE
 from pytest_modelperf.cluster.turns import Turns
 from pytest_modelperf.cluster.wire import from_text, to_text
 from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
+from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
@@ -46,17 +47,25 @@ OnChange = Callable[[ClusterStatus], None]
 
 
 class _MachineLostError(Exception):
-    def __init__(self, address: str) -> None:
+    """The machine of a job is lost; without an address, its machines have left in order."""
+
+    def __init__(self, address: str | None) -> None:
         super().__init__(address)
         self.address = address
 
 
 class _Running(Struct):
-    """A job that Dask has. Without an address it has not begun."""
+    """A job that Dask has. Without an address it has not begun.
+
+    `allowed` are the addresses that it may run at; None where that is any.
+    """
 
     job: Job
+    allowed: Sequence[str] | None
     address: str | None = None
-    progress: Any = None
+    progress: Progress | None = None
+    answer: asyncio.Future[str] | None = None
+    is_stranded: bool = False
 
 
 class Runner:
@@ -127,23 +136,26 @@ class Runner:
         for _ in range(_MOST_TRIES):
             async with self._turns.turn(job.machines):
                 key = f"modelperf-{self._client.id}-{next(self._numbers)}"
-                running = self._running[key] = _Running(job)
+                running = _Running(job, self._allowed(job, lost))
+                self._running[key] = running
                 try:
-                    return await self._run(job, key, lost)
+                    return await self._run(running, key)
                 except _MachineLostError as error:
-                    await self._forget_machine(error.address)
-                    if running.address == error.address:
-                        lost.append(error.address)
+                    if error.address is not None:
+                        self._forget_machine(error.address)
+                        if running.address == error.address:
+                            lost.append(error.address)
                 finally:
                     del self._running[key]
             if len(lost) == _MOST_LOSSES:
                 break
         raise MeasureError(self._describe_loss(job, lost))
 
-    async def _run(self, job: Job, key: str, lost: Sequence[str]) -> str:
+    async def _run(self, running: _Running, key: str) -> str:
         """One try of a job, on whichever of its machines Dask chooses."""
         if self._gone is not None:
             raise self._gone
+        job = running.job
         order = Order(
             key=key,
             topic=self._topic,
@@ -158,16 +170,19 @@ class Runner:
             key=key,
             pure=False,
             resources={RESOURCE: 1},
-            workers=self._allowed(job, lost),
+            workers=running.allowed,
         )
+        running.answer = asyncio.ensure_future(_answer_of(future))
         try:
-            answer = from_text(await future, Answer)
+            answer = from_text(await running.answer, Answer)
         except KilledWorker as error:
             raise _MachineLostError(error.last_worker.address) from error
         except CancelledError as error:
             raise self._without_scheduler() from error
         except asyncio.CancelledError:
             await _unless_gone(self._cancel(future, key))
+            if running.is_stranded:
+                raise _MachineLostError(None) from None
             raise
         finally:
             future.release()
@@ -199,6 +214,8 @@ class Runner:
         message = from_text(event[1], Message)
         running = self._running.get(message.key)
         if running is None:
+            # It began while the word that it is cancelled was on its way.
+            self._begin(self._sender.ask(message.address, "modelperf_cancel", key=message.key))
             return
         running.address = message.address
         if message.needs is not None:
@@ -214,7 +231,7 @@ class Runner:
         if action == "add-worker":
             self._begin(self._find_machines([told["worker"]]))
         elif action == "remove-worker" and "worker" in told:
-            self._begin(self._forget_machine(told["worker"]))
+            self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
 
     async def _find_machines(self, addresses: list[str] | None) -> None:
         answers = await self._client.run(describe_station, workers=addresses, on_error="return")
@@ -223,10 +240,21 @@ class Runner:
         self._turns.set_machines(self.machines)
         self._tell()
 
-    async def _forget_machine(self, address: str) -> None:
-        if self._machines.pop(address, None) is not None:
-            self._turns.set_machines(self.machines)
-            self._tell()
+    def _forget_machine(self, address: str, *, has_left: bool = False) -> None:
+        """A machine is no more; the jobs of one that has left in order are told by nobody else."""
+        self._machines.pop(address, None)
+        if has_left:
+            for running in self._running.values():
+                self._free_if_stranded(running)
+        self._turns.set_machines(self.machines)
+        self._tell()
+
+    def _free_if_stranded(self, running: _Running) -> None:
+        """Take a job back that Dask would keep until a machine of the same address comes."""
+        allowed = self._machines if running.allowed is None else running.allowed
+        if self._machines.keys().isdisjoint(allowed) and running.answer is not None:
+            running.is_stranded = True
+            running.answer.cancel()
 
     def _begin(self, coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
         """Do something beside, and keep it from being collected as garbage meanwhile."""
@@ -274,6 +302,11 @@ def _make_task() -> Callable[[str], str]:
         return run_job(order)
 
     return run_modelperf_job
+
+
+async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future
+    answer: str = await future
+    return answer
 
 
 async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind

@@ -399,7 +399,9 @@ def test_the_module_is_the_command() -> None:
     assert result == (0, f"modelperf, version {pytest_modelperf.__version__}\n", "")
 
 
-COMMANDS = ("profile", "profiles", "compare", "sweep", "whatif", "trace", "doctor", "shapes")
+COMMANDS = (
+    "profile", "profiles", "compare", "sweep", "whatif", "trace", "doctor", "shapes", "worker",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -50,6 +50,23 @@ def test_a_job_that_ends_two_machines_fails_and_the_others_go_on(
         assert all(map(result, others))
 
 
+def test_a_job_whose_machine_leaves_in_order_is_taken_back(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    own_processes.start_scheduler()
+    machine = own_processes.start_worker("board")
+    own_processes.start_worker("other")
+    with joined(own_processes.file, machines=2) as (cluster, watched):
+        held = Held(cluster, tmp_path, "board")
+        held.wait_until_begun()
+        machine.send_signal(signal.SIGTERM)
+        machine.wait()
+        watched.wait_for(lambda: len(cluster.machines) == 1)
+        own_processes.start_worker("board")
+        wait_until(lambda: len(held.wait_until_begun()) == 2)
+        assert held.let_go() == "done"
+
+
 def test_jobs_whose_last_machine_is_gone_end_with_what_there_is(
     own_processes: ClusterProcesses, tmp_path: Path
 ) -> None:
