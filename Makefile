@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers format bench evidence fuzz wheel wheel-check clean
+.PHONY: help demo test lint style types layers format bench evidence schemas fuzz wheel wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ bench: $(STAMP)-bench ## Compare the static profile with its peer, in figures an
 
 evidence: $(STAMP)-bench ## Run every benchmark, and write what it found into the docs
 	@$(BIN)/python benchmarks/evidence.py $(ARGS)
+
+schemas: $(STAMP) ## Write the JSON Schemas of the documents
+	@$(BIN)/python docs/schemas/write_schemas.py
 
 fuzz: $(STAMP)-fuzz ## Look for files that break what reads them
 	@$(BIN)/python fuzz/run.py $(ARGS)

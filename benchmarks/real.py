@@ -68,13 +68,13 @@ from pytest_modelperf.graph.rebuild import rebuild
 from pytest_modelperf.graph.twin import Twin, make_twin, read_twin
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
-from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.pair_run import Pair, run_duet
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import BlockPair
-from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
 
@@ -372,9 +372,9 @@ def compare(
 ) -> tuple[Compared, Sequence[DuetRound]]:
     """Judges the latency of one case as a check does; also returns the raw rounds."""
     started = time.monotonic()
-    pair, place = load_pair(before, after, setting.cores)
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS), stretch_seconds=STRETCH_SECONDS)
-    rounds = run_duet(pair, setup, gate.is_decided, place, gate).rounds
+    pair, place = load_pair(before, after, setting.cores, setup)
+    rounds = run_duet(pair, gate, place).rounds
     metrics = latency_metrics(rounds, gate)
     verdict = CaseComparison(place.case, metrics, ()).verdict
     seconds = time.monotonic() - started
@@ -396,29 +396,37 @@ def compare(
     return compared, rounds
 
 
-def duet(
-    before: Path, after: Path, cores: int, precision: float | None, max_seconds: float
-) -> Sequence[DuetRound]:
-    """The rounds of a duet that ends at a precision, or after `max_seconds`."""
+@dataclass(frozen=True, slots=True)
+class PrecisionRule:
+    """Ends a duet at a precision of its ratio; None: after the last round."""
 
-    def is_precise(pairs: Sequence[BlockPair]) -> bool:
-        if precision is None:
+    precision: float | None
+    rounds: int = DUET_POLICY.max_rounds
+    samples_needed: int = DUET_POLICY.min_samples
+
+    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+        if self.precision is None:
             return False
         ratio = duet_ratio(pairs, REFERENCE_CONFIDENCE)
         if ratio.low is None or ratio.high is None:
             return False
-        wanted = max(precision, REFERENCE_PART * abs(ratio.value - 1.0))
+        wanted = max(self.precision, REFERENCE_PART * abs(ratio.value - 1.0))
         return ratio.high - ratio.low <= 2 * wanted
 
-    pair, place = load_pair(before, after, cores)
+
+def duet(
+    before: Path, after: Path, cores: int, precision: float | None, max_seconds: float
+) -> Sequence[DuetRound]:
+    """The rounds of a duet that ends at a precision, or after `max_seconds`."""
     setup = Setup(policy=SamplingPolicy(max_seconds=max_seconds))
-    return run_duet(pair, setup, is_precise, place).rounds
+    pair, place = load_pair(before, after, cores, setup)
+    return run_duet(pair, PrecisionRule(precision), place).rounds
 
 
-def load_pair(before: Path, after: Path, cores: int) -> tuple[tuple[Model, Model], Place]:
+def load_pair(before: Path, after: Path, cores: int, setup: Setup) -> tuple[Pair, CasePlace]:
     request = ProfileRequest(cores=(cores,))
     old, new = (Model.load(path, request, Extensions()) for path in (before, after))
-    return (old, new), Place(Case(1, cores), 1, 1, lambda _: None)
+    return Pair(old, new, setup, setup), CasePlace(Case(1, cores), 1, 1, lambda _: None)
 
 
 def ratio_of(rounds: Sequence[DuetRound]) -> Ratio:

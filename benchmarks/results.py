@@ -38,7 +38,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
+
+import msgspec
 
 from pytest_modelperf.profiler.facts_document import machine_to_json
 from pytest_modelperf.profiler.machine.describe import describe_machine
@@ -143,7 +145,8 @@ class Start:
     def finish(self, rows: Rows, *, is_complete: bool = True, peers: Sequence[str] = ()) -> Result:
         """What was found. `peers` are packages beside ours whose versions matter."""
         seconds = time.monotonic() - self.started
-        machine = dict(cast("Mapping[str, Any]", machine_to_json(describe_machine())))
+        facts = machine_to_json(describe_machine())
+        machine: dict[str, Any] = json.loads(msgspec.json.encode(facts))
         # Who built it has nothing to do with how fast it is, and it may hold the name of a host.
         machine.pop("kernel")
         versions = {"python": machine.pop("python"), **machine.pop("packages")}

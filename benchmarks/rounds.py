@@ -28,8 +28,9 @@ from verdicts import chain, noise
 
 from pytest_modelperf.comparing.gates import RUN_LEVEL, Gate
 from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.pair_run import Pair as ModelPair
 from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -96,6 +97,18 @@ def path_of(setting: Setting) -> Path:
     return STORED / f"{setting.name}.npz"
 
 
+@dataclass(frozen=True, slots=True)
+class _EveryRound:
+    """Ends a duet after its last round, whatever was measured."""
+
+    rounds: int = ROUNDS
+    samples_needed: int = Gate().samples_needed
+
+    def is_decided(self, pairs: object) -> bool:
+        del pairs
+        return False
+
+
 def record(setting: Setting) -> list[Pair]:
     """Rounds of a model beside itself with other weights."""
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
@@ -106,9 +119,9 @@ def record(setting: Setting) -> list[Pair]:
             path = Path(folder, f"{side}.onnx")
             path.write_bytes(chain(BLOCKS[setting.model], seed).SerializeToString())
             models.append(Model.load(path, request, Extensions()))
-        place = Place(Case(1, setting.cores), 1, 1, lambda _: None)
-        gate = Gate(rounds=ROUNDS)
-        duet = run_duet((models[0], models[1]), setup, lambda _: False, place, gate)
+        place = CasePlace(Case(1, setting.cores), 1, 1, lambda _: None)
+        pair = ModelPair(models[0], models[1], setup, setup)
+        duet = run_duet(pair, _EveryRound(), place)
     return [(each.before.block, each.after.block) for each in duet.rounds]
 
 

@@ -49,8 +49,8 @@ _PARTS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    rigging: Any = importlib.import_module("pytest_modelperf.profiler.preparation")
-    rigging.start_worker = InstantWorker
+    preparation: Any = importlib.import_module("pytest_modelperf.profiler.preparation")
+    preparation.start_worker = InstantWorker
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Steps(), "modelperf-scale-steps")
 

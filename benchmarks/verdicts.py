@@ -39,8 +39,8 @@ from pytest_modelperf.comparing.gates import Gate, latency_metrics
 from pytest_modelperf.comparing.records import Verdict, worst
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measuring import measure_model
-from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.pair_run import Pair, run_duet
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -419,13 +419,15 @@ def decide(before: Path, after: Path, cores: int) -> Verdict:
     """What a gated comparison of two models says, the start of its worker included."""
     setup = Setup(policy=SamplingPolicy(max_seconds=MAX_SECONDS))
     request = ProfileRequest(cores=(cores,))
-    pair = (
+    pair = Pair(
         Model.load(before, request, Extensions()),
         Model.load(after, request, Extensions()),
+        setup,
+        setup,
     )
     gate = Gate().divided(1)
-    place = Place(Case(1, cores), 1, 1, lambda _: None)
-    rounds = run_duet(pair, setup, gate.is_decided, place, gate).rounds
+    place = CasePlace(Case(1, cores), 1, 1, lambda _: None)
+    rounds = run_duet(pair, gate, place).rounds
     return worst(metric.verdict for metric in latency_metrics(rounds, gate) if metric.decides)
 
 

@@ -17,15 +17,14 @@ from pytest_modelperf.baselines.document import (
     write_model,
 )
 from pytest_modelperf.errors import BaselineError, UsageError
-from pytest_modelperf.files.documents import Advice
+from pytest_modelperf.files.documents import DocumentFile
 from pytest_modelperf.profiler.document import dump_profile
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.profiler.request import ProfileRequest, profile_model
 from pytest_modelperf.profiler.tables.layer_columns import MEASURED_COLUMNS
 from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.text import render_profile
-from pytest_modelperf.profiles.decode import decode_named
-from pytest_modelperf.profiles.document import dump_named, dump_side_by_side
+from pytest_modelperf.profiles.document import dump_named, dump_side_by_side, read_named
 from pytest_modelperf.profiles.side_by_side import put_side_by_side
 from pytest_modelperf.profiles.text import render_named, render_side_by_side
 from pytest_modelperf.report.page import TextStyle
@@ -50,9 +49,8 @@ _FOLDER = Path("baselines/m")
 _ROWS = 3
 # The file of a kept profile is named by the name that is in it.
 KEPT_NAME = "kept"
-_KEPT_FILE = Path(f"profiles/m/{KEPT_NAME}.json")
+_KEPT_FILE = DocumentFile(Path(f"profiles/m/{KEPT_NAME}.json"))
 _VIEW = LayerView(MEASURED_COLUMNS, "ms", _ROWS)
-_ADVICE = Advice(broken="Restore it.", conflict="Restore it.")
 # The file of a machine is named by the key that is in it: a seed has the same.
 MACHINE_KEY = "linux-x86_64-zen4-2c"
 
@@ -74,12 +72,12 @@ def check_baseline(data: bytes) -> None:
 
 def check_kept_profile(data: bytes) -> None:
     """A profile under a name is refused, or written, read again, shown, and put beside itself."""
-    kept = read_or_refuse(lambda: decode_named(data, _KEPT_FILE, _ADVICE), BaselineError)
+    kept = read_or_refuse(lambda: read_named(data, _KEPT_FILE), BaselineError)
     if kept is None:
         return
     written = dump_named(kept)
     _check_json(written)
-    again = decode_named(written.encode(), _KEPT_FILE, _ADVICE)
+    again = read_named(written.encode(), _KEPT_FILE)
     hold(_figures(dump_named(again)) == _figures(written), "it is read as it was written")
     _check_shown(render_named(kept, _VIEW, TextStyle()))
     both = read_or_refuse(lambda: put_side_by_side(kept, again), UsageError)

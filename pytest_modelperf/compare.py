@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_modelperf.comparing.by_counts import EXACT, compare_cases
 from pytest_modelperf.comparing.limits import Tolerances
 from pytest_modelperf.comparing.records import Comparison
-from pytest_modelperf.errors import UsageError
+from pytest_modelperf.errors import Remedy, UsageError
 from pytest_modelperf.profiler.records import Profile
 from pytest_modelperf.text.escaping import printable
 
@@ -13,11 +13,11 @@ from pytest_modelperf.text.escaping import printable
 def compare_profiles(before: Profile, after: Profile, tolerances: Tolerances = EXACT) -> Comparison:
     """Every case of `before` against the same case of `after`."""
     pairs = tuple(zip(before.cases, after.cases, strict=False))
-    if [case.case for case in before.cases] != [case.case for case in after.cases]:
+    if [case.case.id for case in before.cases] != [case.case.id for case in after.cases]:
         raise UsageError(
             f"{printable(before.model.name)} was profiled at {_case_ids(before)} and "
-            f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared. "
-            "Give both the same with --batch and --dim."
+            f"{printable(after.model.name)} at {_case_ids(after)}: they cannot be compared.",
+            Remedy("Give both the same with {batch} and {dims}."),
         )
     return Comparison(
         before.model,

@@ -1,11 +1,72 @@
 """Every error that a user can do something about.
 
 A message says what is wrong, where, what was expected, and what to type next.
-The core raises these, the faces (`plugin`, `cli`) translate them into their own
-kind of failure; the subclasses differ by what the user can do about them.
+The core raises these errors; the faces (`plugin`, `cli`) show them in their own way.
+The subclasses differ by what the user can do.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+class Wording:
+    """Names the settings in a remedy. A face overrides it with what its own users type."""
+
+    names: Mapping[str, str] = {
+        "batch": "the batch size",
+        "cores": "the number of cores",
+        "dims": "sizes of dimensions",
+        "engine_option": "an engine option",
+        "inputs": "inputs",
+        "static": "a static profile",
+        "timeout": "a longer timeout",
+    }
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        """What to type to give each of these dimensions a size."""
+        return ", ".join(f"{name}=SIZE" for name in dims)
+
+    def value(self, setting: str, value: str) -> str:
+        """What to type to give a setting this value."""
+        return f"{self.names[setting]} {value}"
+
+
+# Names no face: what an error says by itself.
+PLAIN = Wording()
+
+
+class Remedy:
+    """What a user can do about an error.
+
+    `text` names settings in braces, as in `Leave {batch} out.`, and each face puts in its own
+    name for them. The other arguments say what a setting should be: the dimensions that need a
+    size, an input such as `ids:int64:1x64`, an engine option such as `device=CPU`. Names in them
+    are escaped already.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        dims: Sequence[str] = (),
+        inputs: str | None = None,
+        engine_option: str | None = None,
+    ) -> None:
+        self.text = text
+        self.dims = tuple(dims)
+        self.values = {
+            name: value
+            for name, value in (("inputs", inputs), ("engine_option", engine_option))
+            if value is not None
+        }
+
+    def worded(self, wording: Wording) -> str:
+        words = dict(wording.names)
+        words |= {name: wording.value(name, value) for name, value in self.values.items()}
+        if self.dims:
+            words["dims"] = wording.sizes(self.dims)
+        return self.text.format_map(words)
 
 
 class ModelPerfError(Exception):
@@ -13,29 +74,44 @@ class ModelPerfError(Exception):
 
     exit_code = 2
 
+    def __init__(self, message: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        # Lines below the message.
+        self.details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.worded(PLAIN)
+
+    def worded(self, wording: Wording) -> str:
+        """The whole message, with the settings named as a face's users know them."""
+        remedy = "" if self.remedy is None else f" {self.remedy.worded(wording)}"
+        return "\n".join([f"{self.message}{remedy}", *self.details])
+
 
 class UsageError(ModelPerfError):
-    """What was asked for cannot be meant: ask again, differently."""
+    """The request is wrong or contradicts itself: change it."""
 
 
 class ModelError(ModelPerfError):
-    """The model file itself is broken, unsupported or unreadable: give another one."""
+    """The model file is broken, unsupported or unreadable: give another one."""
 
 
 class MisfitError(ModelError):
-    """The shapes of a model do not fit together, at the node that `where` names."""
+    """The shapes of a model do not fit together at the node that `where` names."""
 
-    def __init__(self, message: str, where: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, where: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message, remedy)
         self.where = where
 
 
 class BindingError(ModelPerfError):
-    """A dimension of the model has no value, or cannot have the one given: bind it."""
+    """A dimension of the model has no size, or cannot have the given one: bind it."""
 
 
 class ExtensionError(ModelPerfError):
-    """A plugin registered something unusable, or its counter failed: mend the plugin."""
+    """A plugin registered something unusable, or its counter failed: fix the plugin."""
 
 
 class OutputError(ModelPerfError):
@@ -53,15 +129,15 @@ class MissingModuleError(MeasureError):
 
 
 class ChangedModelError(MeasureError):
-    """A model file is another one than when it was opened: measure again when nothing writes it."""
+    """A model file changed after it was opened: measure again when nothing writes it."""
 
 
 class TooFewCoresError(MeasureError):
-    """A worker cannot have as many cores as its case wants: ask for fewer."""
+    """A worker cannot have as many cores as its case needs: give fewer."""
 
 
 class EngineError(ModelPerfError):
-    """An engine cannot run at all, whatever the case: install it, or choose another."""
+    """An engine cannot run any case: install it, or choose another."""
 
     exit_code = 3
 

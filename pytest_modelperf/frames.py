@@ -1,4 +1,4 @@
-"""A recording, or a profile that somebody has already, as data frames of pandas."""
+"""Pandas data frames of a recording or of a stored profile."""
 
 from pytest_modelperf.tracing.frames import Frames
 

@@ -1,7 +1,6 @@
 """The pytest plugin: its options and markers, and the run that it starts when asked to.
 
-It loads in every pytest run of every user, so it imports nothing that a run without
-`--modelperf` does not need.
+Every pytest run of every user loads it, so it imports only what a run without `--modelperf` needs.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def pytest_terminal_summary(
 
 
 def _missed(config: pytest.Config) -> str | None:
-    """A line that names the options without effect; None where models are profiled.
+    """A line that names the options without effect; None if models are profiled.
 
     It is no error: `addopts` may hold them.
     """
@@ -72,7 +71,7 @@ def _missed(config: pytest.Config) -> str | None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> OnnxFile | None:
-    """A model that was named where none is profiled is a skipped test, not an unknown file."""
+    """Make a named model a skipped test in a run that profiles none."""
     if file_path.suffix != SUFFIX or run_of(parent.config) is not None:
         return None
     if all(path != file_path for path, _ in named_tests(parent.config)):

@@ -48,7 +48,7 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 
 # A key becomes the name of a file beside `model.json`.
 MachineKey: TypeAlias = Annotated[
-    str, Meta(pattern="^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=200)
+    str, Meta(pattern=r"^(?!model$)[a-z0-9_]+(-[a-z0-9_]+)*$(?!\n)", max_length=200)
 ]
 
 
@@ -175,7 +175,7 @@ class CasePart(CountsPart):
     observed: ObservedPart | None
 
 
-class ModelFile(_Part):
+class ModelBaselineFile(_Part):
     """The content of `model.json`."""
 
     schema: int
@@ -234,7 +234,7 @@ class LatencyPart(_Part):
     processes: Annotated[tuple[ProcessPart, ...], Meta(min_length=1)]
 
 
-class MachineFile(_Part):
+class MachineBaselineFile(_Part):
     """The content of a machine's file."""
 
     schema: int
@@ -257,7 +257,7 @@ def is_machine_key(text: str) -> bool:
 def read_model(data: bytes, path: Path) -> ModelBaseline:
     """The content of a `model.json`; BaselineError with file and place where it is not valid."""
     file = DocumentFile(path)
-    found = file.read(data, ModelFile, MODEL_SCHEMA)
+    found = file.read(data, ModelBaselineFile, MODEL_SCHEMA)
     for case_id, case in found.cases.items():
         expected = f"b{case.batch_size}-c{case.cores}"
         if case_id != expected and not case_id.startswith(f"{expected}-"):
@@ -273,7 +273,7 @@ def read_model(data: bytes, path: Path) -> ModelBaseline:
 def read_machine(data: bytes, path: Path) -> MachineBaseline:
     """The content of a machine's file, which is named by the machine's key."""
     file = DocumentFile(path)
-    found = file.read(data, MachineFile, MACHINE_SCHEMA)
+    found = file.read(data, MachineBaselineFile, MACHINE_SCHEMA)
     key = found.machine.stored_key
     if key != path.stem:
         raise file.error(
@@ -355,7 +355,7 @@ def write_model(stored: ModelBaseline) -> bytes:
     """The content of `model.json`."""
     model, twin = stored.model, stored.twin
     return _to_bytes(
-        ModelFile(
+        ModelBaselineFile(
             schema=MODEL_SCHEMA.newest,
             model=ModelPart(
                 name=model.name,
@@ -375,7 +375,7 @@ def write_machine(stored: MachineBaseline) -> bytes:
     quota = stored.machine.quota_cores
     facts = {**asdict(stored.machine), "quota_cores": None if quota is None else rounded(quota)}
     return _to_bytes(
-        MachineFile(
+        MachineBaselineFile(
             schema=MACHINE_SCHEMA.newest,
             machine=MachinePart(stored_key=stored.key, **facts),
             cases={case.id: _latency_part(case) for case in stored.cases},

@@ -9,6 +9,7 @@ from msgspec import Struct
 from pytest_modelperf.baselines.records import Fidelity
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.sampling import BlockPair
+from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.stats.estimates import duet_ratio
 from pytest_modelperf.stats.records import Ratio
 
@@ -28,6 +29,16 @@ class FidelityGate(Struct, frozen=True):
     """
 
     doubt: str | None = None
+
+    @property
+    def rounds(self) -> int:
+        """The most rounds: as many as any duet."""
+        return DUET_POLICY.max_rounds
+
+    @property
+    def samples_needed(self) -> int:
+        """Samples a side: no more than the rounds bring anyway."""
+        return DUET_POLICY.min_samples
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether the twin is shown near or far, or had enough rounds to be shown far."""

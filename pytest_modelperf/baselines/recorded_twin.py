@@ -14,7 +14,7 @@ from pytest_modelperf.baselines.records import Baseline, StoredStatic
 from pytest_modelperf.errors import BaselineError
 from pytest_modelperf.graph.twin import Twin, left_out_bytes
 from pytest_modelperf.profiler.preparation import Model
-from pytest_modelperf.profiler.records import Case, StaticProfile
+from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 
@@ -54,7 +54,7 @@ def require_recorded_twin(baseline: Baseline, twin: Twin, models: Sequence[Model
         )
     for model in models:
         for cores in model.request.cores:
-            case = Case(model.bound.inputs.batch_size, cores, model.dims)
+            case = model.case(cores)
             stored = baseline.model.case(case.id)
             if stored is None or stored.static is None:
                 continue

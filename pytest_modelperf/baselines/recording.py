@@ -26,10 +26,10 @@ from pytest_modelperf.graph.twin import left_out_bytes, make_twin, twin_bytes
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import KernelRun
-from pytest_modelperf.profiler.measuring import measure_case
-from pytest_modelperf.profiler.pair_run import run_duet
-from pytest_modelperf.profiler.preparation import Model, Place, Watch, read_facts
-from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Profile
+from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
+from pytest_modelperf.profiler.pair_run import Pair, run_duet
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, read_facts
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, on_this_machine
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling_policy import coarsened
@@ -65,22 +65,28 @@ def record_baseline(  # noqa: PLR0913, PLR0917  # of what, under which name, how
     parts: list[BaselineRecording] = []
     with rebuilt_twin(file) as twin:
         for model in models:
+            known = model
             for cores in request.cores:
-                case = Case(model.bound.inputs.batch_size, cores, model.dims)
-                place = Place(case, len(parts) + 1, total, watch)
-                parts.append(record_case(name, model, twin, setup, date, place).recording)
+                place = CasePlace(model.case(cores), len(parts) + 1, total, watch)
+                recorded = record_case(name, known, twin, setup, date, place)
+                parts.append(recorded.recording)
+                known = recorded.model
     return merge_recordings(parts)
 
 
 class RecordedCase(Struct, frozen=True):
-    """One measured case to be stored, with a profile for each process."""
+    """One measured case to be stored, with a profile for each process.
+
+    `model` has the shapes that its run saw.
+    """
 
     recording: BaselineRecording
     profiles: tuple[CaseProfile, ...]
+    model: Model
 
 
 def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, when, for whom
-    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: Place
+    name: str, model: Model, twin: RebuiltTwin, setup: Setup, date: dt.date, place: CasePlace
 ) -> RecordedCase:
     """Measures a case in one process, and in more if its twin cannot stand for it."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
@@ -94,11 +100,12 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         min_slow_layer_runs=_SLOW_LAYER_RUNS,
     )
     shared = replace(setup, policy=policy)
-    profiles = [_measure(model, shared, place, takes_layers=True)]
+    first = _measure(model, shared, place, takes_layers=True)
+    model, profiles = first.model, [first.profile]
     stand_in = twin.bind(model)
     fidelity = None if stand_in is None else _compare(model, stand_in, setup, place)
     while (fidelity is None or not fidelity.is_trusted) and len(profiles) < PROCESSES:
-        profiles.append(_measure(model, shared, place, takes_layers=False))
+        profiles.append(_measure(model, shared, place, takes_layers=False).profile)
     stored = store_case(profiles[0], facts, _provenance(date, machine, profiles[0]), fidelity)
     # All dimensions are stored, for an id names only those that vary.
     stored = replace(
@@ -116,10 +123,10 @@ def record_case(  # noqa: PLR0913, PLR0917  # of what, under which name, how, wh
         left_out_bytes=twin.left_out_bytes,
         machine=MachineBaseline(key=machine.key, machine=machine, cases=(latency,)),
     )
-    return RecordedCase(recording, tuple(profiles))
+    return RecordedCase(recording, tuple(profiles), model)
 
 
-def record_counts(name: str, model: Model, date: dt.date, place: Place) -> BaselineRecording:
+def record_counts(name: str, model: Model, date: dt.date, place: CasePlace) -> BaselineRecording:
     """Records the counts of a case, without a run."""
     facts = model_facts(model.file, reads_all=True, tell=place.tell)
     profile = CaseProfile(place.case, model.static)
@@ -184,20 +191,20 @@ def rebuilt_twin(file: ModelFile) -> Iterator[RebuiltTwin]:
         yield RebuiltTwin(data, open_model(path), left_out_bytes=left_out_bytes(twin))
 
 
-def _measure(model: Model, setup: Setup, place: Place, *, takes_layers: bool) -> CaseProfile:
-    profile = measure_case(model, setup, place, takes_layers=takes_layers)
-    if profile.measured is None:
-        raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {profile.reason}")
-    return profile
+def _measure(model: Model, setup: Setup, place: CasePlace, *, takes_layers: bool) -> MeasuredCase:
+    found = measure_case(model, setup, place, takes_layers=takes_layers)
+    if found.profile.measured is None:
+        raise MeasureError(f"{printable(place.case.id)} cannot be recorded: {found.profile.reason}")
+    return found
 
 
-def _compare(model: Model, twin: Model, setup: Setup, place: Place) -> Fidelity:
+def _compare(model: Model, twin: Model, setup: Setup, place: CasePlace) -> Fidelity:
     """How the twin runs compared with the model, and whether the engine makes one plan of both."""
     place.tell("comparing the twin with the model")
     by_data = find_data_dependence(model.bound.graph)
     doubt = None if by_data is None else f"its work depends on data ({by_data})"
     gate = FidelityGate(doubt)
-    found = run_duet((model, twin), setup, gate.is_decided, place, reads_kernels=True)
+    found = run_duet(Pair(model, twin, setup, setup), gate, place, reads_kernels=True)
     if found.kernels is None:
         return replace(gate, doubt=doubt or "the engine tells no plan").judge(
             found.rounds, None, knows_plans=False

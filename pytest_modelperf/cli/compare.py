@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
-    Measuring,
-    case_options,
+    CaseOptions,
+    MeasuringOptions,
+    OutputOptions,
     comparing_options,
+    csv_option,
+    html_option,
+    input_file_option,
     is_given,
+    json_option,
     load_extensions,
+    markdown_option,
     model_options,
-    parse_interpreter,
-    read_request,
+    size_options,
+    static_option,
+    takes_records,
 )
-from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -31,19 +38,43 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.records import Comparison
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
+    from pytest_modelperf.profiler.rig import Setup
 
 _WORSE = 1
 _NOT_MEASURED = 3
 
 
+class InterpreterOptions(Struct, frozen=True):
+    """The Python that runs each of the two models; None: this one."""
+
+    python_a: str | None
+    python_b: str | None
+
+    def check_static(self) -> None:
+        """UsageError if one is given, as it needs a run of the models."""
+        for option, path in (("--python-a", self.python_a), ("--python-b", self.python_b)):
+            if path is not None:
+                raise UsageError(
+                    f"{option} needs a run of the models: leave out --static or {option}."
+                )
+
+    def setups(self, setup: Setup) -> tuple[Setup, Setup]:
+        """Returns the setup of each model."""
+        specs = (
+            parse_interpreter("--python-a", self.python_a),
+            parse_interpreter("--python-b", self.python_b),
+        )
+        before, after = (replace(setup, spec=spec or setup.spec) for spec in specs)
+        return before, after
+
+
 @click.command(short_help="Compare two versions of a model in time and work.")
 @click.argument("before", metavar="A", type=click.Path())
 @click.argument("after", metavar="B", type=click.Path())
-@case_options
+@static_option
+@size_options
 @model_options
-@click.option(
-    "--input-file", metavar="F.npz", help="Run the models on these arrays, named as the inputs."
-)
+@input_file_option("Run the models on these arrays, named as the inputs.")
 @comparing_options
 @click.option(
     "--tolerance",
@@ -54,36 +85,27 @@ _NOT_MEASURED = 3
 )
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
-@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
-@click.option("--csv", "csv_file", metavar="F", help="Write the figures as CSV; - for stdout.")
-@click.option("--html", "html_file", metavar="F", help="Write a page for a browser; - for stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write a report in Markdown; - for stdout."
+@json_option
+@csv_option("Write the figures as CSV")
+@html_option("Write a page for a browser")
+@markdown_option("Write a report in Markdown")
+@takes_records(
+    cases=CaseOptions,
+    measuring=MeasuringOptions,
+    interpreters=InterpreterOptions,
+    outputs=OutputOptions,
 )
-def compare(  # noqa: PLR0913  # one parameter per option
+def compare(  # noqa: PLR0913  # one parameter per group of options
     *,
     before: str,
     after: str,
     static: bool,
-    batch: str | None,
-    cores: str,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
     plugins: tuple[str, ...],
-    input_file: str | None,
-    engine: str,
-    engine_options: tuple[str, ...],
-    gateway: str,
-    max_seconds: float,
-    warmup_seconds: float | None,
-    timeout: float,
+    cases: CaseOptions,
+    measuring: MeasuringOptions,
     tolerance: str,
-    python_a: str | None,
-    python_b: str | None,
-    json_file: str | None,
-    csv_file: str | None,
-    html_file: str | None,
-    markdown_file: str | None,
+    interpreters: InterpreterOptions,
+    outputs: OutputOptions,
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
@@ -97,63 +119,25 @@ def compare(  # noqa: PLR0913  # one parameter per option
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {
-        "--json": json_file,
-        "--csv": csv_file,
-        "--html": html_file,
-        "--markdown": markdown_file,
-    }
-    is_shown = check_outputs(targets, before, after, input_file)
+    is_shown = outputs.check(before, after, input_file=cases.input_file)
     if static:
-        _check_static({"--python-a": python_a, "--python-b": python_b})
-    if html_file is not None:
-        from pytest_modelperf.report.html.extra import check_html_extra
-
-        check_html_extra("--html")
+        interpreters.check_static()
     extensions = load_extensions(plugins)
-    request = read_request(batch, cores, dims, inputs, input_file)
+    request = cases.request()
     if static:
         result = _compare_static(before, after, request, tolerance, extensions)
     else:
-        from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
-
-        stretch_seconds = None if is_given("max_seconds") else STRETCH_SECONDS
-        measuring = Measuring(
-            engine, engine_options, gateway, max_seconds, timeout, stretch_seconds, warmup_seconds
-        )
-        specs = (
-            parse_interpreter("--python-a", python_a),
-            parse_interpreter("--python-b", python_b),
-        )
+        setup = _setup(measuring, extensions)
         result = _compare_measured(
-            (before, after), specs, request, measuring, tolerance, extensions
+            (before, after), interpreters.setups(setup), request, tolerance, extensions
         )
-    if json_file is not None:
-        from pytest_modelperf.comparing.document import dump_comparison
-
-        write(json_file, dump_comparison(result))
-    if csv_file is not None:
-        from pytest_modelperf.comparing.csv import render_comparison_csv
-
-        write(csv_file, render_comparison_csv(result))
-    if html_file is not None:
-        write(html_file, _render_page(result, is_here=not static and gateway.startswith("popen")))
-    if markdown_file is not None:
-        from pytest_modelperf.comparing.markdown import render_markdown
-
-        write(markdown_file, render_markdown(result))
+    is_here = not static and measuring.gateway.startswith("popen")
+    _write_comparison(result, outputs, is_here=is_here)
     if is_shown:
         from pytest_modelperf.comparing.text import render_comparison
 
         click.echo(render_comparison(result, terminal_style()), nl=False)
     _end_by(result)
-
-
-def _check_static(given: Mapping[str, str | None]) -> None:
-    """UsageError for an option that needs a run of the models."""
-    for option, value in given.items():
-        if value is not None:
-            raise UsageError(f"{option} is for a run of the models: leave out --static, or it.")
 
 
 def _compare_static(
@@ -177,16 +161,21 @@ def _compare_static(
     return compare_profiles(*profile_both(before, after, request, extensions.operators), tolerances)
 
 
-def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by which rule
+def _setup(measuring: MeasuringOptions, extensions: Extensions) -> Setup:
+    """Returns the setup, in which a slow model has more time unless --max-seconds is given."""
+    from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
+
+    setup = measuring.model_setup(extensions, "a comparison")
+    return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
+
+
+def _compare_measured(
     models: tuple[str, str],
-    specs: tuple[str | None, str | None],
+    setups: tuple[Setup, Setup],
     request: ProfileRequest,
-    measuring: Measuring,
     tolerance: str,
     extensions: Extensions,
 ) -> Comparison:
-    setup = measuring.model_setup(extensions, "a comparison")
-
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.comparing.by_duet import compare_models
     from pytest_modelperf.comparing.gates import Gate
@@ -195,13 +184,9 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.stats.allowed_rounds import rounds_within
 
-    before, after = (
-        Side(model, setup if spec is None else replace(setup, spec=spec))
-        for model, spec in zip(models, specs, strict=True)
-    )
-    progress = ProgressLine()
+    before, after = map(Side, models, setups)
     with ExitStack() as stack:
-        stack.callback(progress.clear)
+        progress = stack.enter_context(shown_progress())
         if Path(models[0]).is_dir():
             stored = _read_baseline(Path(models[0]))
             request = request_as_recorded(request, stored.model, models[1])
@@ -210,9 +195,26 @@ def _compare_measured(  # noqa: PLR0913, PLR0917  # what, where, how, and by whi
             before = replace(stack.enter_context(side), setup=before.setup)
         gate = Gate(
             tolerances=read_tolerances(tolerance, "--tolerance"),
-            rounds=rounds_within(measuring.max_seconds),
+            rounds=rounds_within(after.setup.policy.max_seconds),
         )
         return compare_models(before, after, request, gate, extensions, progress)
+
+
+def _write_comparison(result: Comparison, outputs: OutputOptions, *, is_here: bool) -> None:
+    if outputs.json_file is not None:
+        from pytest_modelperf.comparing.document import dump_comparison
+
+        write(outputs.json_file, dump_comparison(result))
+    if outputs.csv_file is not None:
+        from pytest_modelperf.comparing.csv import render_comparison_csv
+
+        write(outputs.csv_file, render_comparison_csv(result))
+    if outputs.html_file is not None:
+        write(outputs.html_file, _render_page(result, is_here=is_here))
+    if outputs.markdown_file is not None:
+        from pytest_modelperf.comparing.markdown import render_markdown
+
+        write(outputs.markdown_file, render_markdown(result))
 
 
 def _render_page(result: Comparison, *, is_here: bool) -> str:

@@ -6,15 +6,18 @@ import click
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
-    Measuring,
+    CaseOptions,
+    MeasuringOptions,
+    OutputOptions,
+    input_file_option,
+    json_option,
     load_extensions,
     measuring_options,
     one_size_options,
-    read_request,
+    takes_records,
 )
-from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs
 
 
 @click.command(short_help="Measure how noisy this machine is.")
@@ -22,27 +25,17 @@ from pytest_modelperf.files.output import check_outputs
 @click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
 @click.option("--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts.")
 @one_size_options
-@click.option(
-    "--input-file", metavar="F.npz", help="Run MODEL on these arrays, named as its inputs."
-)
+@input_file_option("Run MODEL on these arrays, named as its inputs.")
 @measuring_options
-@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
-def doctor(  # noqa: PLR0913  # one parameter per option
+@json_option
+@takes_records(cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions)
+def doctor(
     *,
     model: str | None,
-    batch: str | None,
-    cores: str,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
     plugins: tuple[str, ...],
-    input_file: str | None,
-    engine: str,
-    engine_options: tuple[str, ...],
-    gateway: str,
-    max_seconds: float,
-    warmup_seconds: float | None,
-    timeout: float,
-    json_file: str | None,
+    cases: CaseOptions,
+    measuring: MeasuringOptions,
+    outputs: OutputOptions,
 ) -> None:
     """Measure how noisy this machine is: MODEL, or a small network, runs against itself.
 
@@ -53,23 +46,16 @@ def doctor(  # noqa: PLR0913  # one parameter per option
     modelperf doctor
     modelperf doctor model.onnx --cores 1,2 --max-seconds 20
     """  # noqa: D301  # click: keep the lines of the paragraph
-    is_shown = check_outputs({"--json": json_file}, model, input_file)
+    models = () if model is None else (model,)
+    is_shown = outputs.check(*models, input_file=cases.input_file)
     extensions = load_extensions(plugins)
-    if model is None and input_file is not None:
+    if model is None and cases.input_file is not None:
         raise UsageError("--input-file is for a model: give MODEL as well, or leave it out.")
-    request = read_request(batch, cores, dims, inputs, input_file)
+    request = cases.request()
     if len(list(request.bindings())) > 1:
         raise UsageError(
             "doctor runs a model at one size: give one --batch, and one size of each --dim."
         )
-    measuring = Measuring(
-        engine,
-        engine_options,
-        gateway,
-        max_seconds,
-        timeout,
-        warmup_seconds=warmup_seconds,
-    )
     setup = measuring.model_setup(extensions, "a checkup")
 
     from pytest_modelperf.profiler.doctor import check_machine
@@ -79,19 +65,17 @@ def doctor(  # noqa: PLR0913  # one parameter per option
 
     policy = replace(
         DUET_POLICY,
-        max_seconds=max_seconds,
+        max_seconds=setup.policy.max_seconds,
         min_warmup_seconds=setup.policy.min_warmup_seconds,
     )
-    setup = replace(setup, policy=policy)
-    progress = ProgressLine()
-    try:
-        checkups = check_machine(setup, model, request, extensions, progress)
-    finally:
-        progress.clear()
+    with shown_progress() as progress:
+        checkups = check_machine(
+            replace(setup, policy=policy), model, request, extensions, progress
+        )
     machine = describe_machine()
-    if json_file is not None:
+    if outputs.json_file is not None:
         from pytest_modelperf.profiler.doctor_document import dump_checkups
 
-        write(json_file, dump_checkups(machine, checkups))
+        write(outputs.json_file, dump_checkups(machine, checkups))
     if is_shown:
         click.echo(render_checkups(machine, checkups, terminal_style()), nl=False)

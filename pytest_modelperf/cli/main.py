@@ -7,23 +7,15 @@ import os
 import signal
 import sys
 import threading
-import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from pytest_modelperf.cli.compare import compare
-from pytest_modelperf.cli.doctor import doctor
-from pytest_modelperf.cli.profile import profile
-from pytest_modelperf.cli.profiles import profiles
-from pytest_modelperf.cli.shapes import shapes
-from pytest_modelperf.cli.sweep import sweep
-from pytest_modelperf.cli.trace import trace
-from pytest_modelperf.cli.whatif import whatif
-from pytest_modelperf.cli.worker import worker
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
 from pytest_modelperf.text.version import __version__
@@ -33,6 +25,10 @@ _INTERRUPTED = 130
 _TERMINATED = 143
 _FAULT = 3
 _STDERR_NUMBER = 2
+# Each is a function in the module of its name.
+_COMMANDS = (
+    "compare", "doctor", "profile", "profiles", "shapes", "sweep", "trace", "whatif", "worker",
+)  # fmt: skip
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -40,8 +36,8 @@ class _Failure(click.ClickException):
     """One of our errors, shown the way click shows its own."""
 
     def __init__(self, error: ModelPerfError) -> None:
-        # Names in it are escaped already; quotations of what was typed may not be.
-        super().__init__(printable_lines(str(error)))
+        # Names in it are escaped already; typed values may not be.
+        super().__init__(printable_lines(error.worded(COMMAND_WORDING)))
         self.error = error
 
     @property
@@ -115,6 +111,22 @@ def _has(command: click.Command, option: str) -> bool:
     return any(option in parameter.opts for parameter in command.params)
 
 
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name; a command's module is imported when the command is looked up."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in _COMMANDS:
+            raise KeyError(name)
+        module = import_module(f"pytest_modelperf.cli.{name}")
+        return cast("click.Command", getattr(module, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
 class _Group(click.Group):
     """Shows our errors the way click shows its own: one message, the exit code, no traceback."""
 
@@ -143,12 +155,18 @@ class _Group(click.Group):
                 raise _Failure(_no_room(error)) from error
             if isinstance(error, FileNotFoundError) and not _has_working_folder():
                 raise _Failure(_no_folder()) from error
+            import traceback
+
             traceback.print_exc()
             click.echo("this is a fault of modelperf: report it with the above", err=True)
             raise SystemExit(_FAULT) from None
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Group,
+    commands=_Commands(),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="modelperf")
 def main() -> None:
     """Measure what ONNX models cost in time, work and memory.
@@ -156,7 +174,3 @@ def main() -> None:
     Exit codes: 0 nothing got worse, 1 regressed or over budget, 2 wrong usage or bad input,
     3 something could not be measured.
     """
-
-
-for command in (profile, profiles, compare, sweep, whatif, trace, doctor, shapes, worker):
-    main.add_command(command)

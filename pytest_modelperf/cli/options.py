@@ -1,29 +1,163 @@
-"""The options that several commands share, and how their values are read."""
+"""The options that several commands share, and the records that hold their values.
+
+A command takes options by decorators such as `model_options`, and their values by
+`takes_records`, bundled by what they are about.
+"""
 
 from __future__ import annotations
 
-import math
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 from click.core import ParameterSource
 from msgspec import Struct
 
+from pytest_modelperf.cli.values import parse_dims, parse_inputs, parse_numbers, parse_pairs
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
-    from pytest_modelperf.graph.binding import InputSpec
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiler.rig import Setup
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+Command: TypeAlias = Callable[..., None]
+Option: TypeAlias = Callable[[Command], Command]
+
+DEFAULT_TOP = 20
 _OF_CASE = "The longest that the rounds of a case may take, in seconds."
-_MILLISECONDS = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+
+
+def takes_records(**records: type[Struct]) -> Option:
+    """Passes option values to a command in records; each record takes its fields by their names."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def call(**values: object) -> None:
+            made = {
+                name: record(**{f: values.pop(f) for f in record.__struct_fields__ if f in values})
+                for name, record in records.items()
+            }
+            command(**values, **made)
+
+        return call
+
+    return decorate
+
+
+class CaseOptions(Struct, frozen=True):
+    """Which cases of a model to run: its sizes, its inputs, and the core counts."""
+
+    batch: str | None
+    cores: str
+    dims: tuple[str, ...]
+    inputs: tuple[str, ...]
+    input_file: str | None = None
+
+    def request(self) -> ProfileRequest:
+        from pytest_modelperf.profiler.request import ProfileRequest
+
+        given = None
+        if self.input_file is not None:
+            from pytest_modelperf.profiler.given_inputs import read_given
+
+            given = read_given(self.input_file)
+        return ProfileRequest(
+            batch_sizes=(None,) if self.batch is None else parse_numbers("--batch", self.batch),
+            cores=parse_numbers("--cores", self.cores),
+            dims=parse_dims(self.dims),
+            inputs=parse_inputs(self.inputs),
+            given=given,
+        )
+
+
+class MeasuringOptions(Struct, frozen=True):
+    """How to measure each case: the engine, where it runs, and for how long."""
+
+    engine: str
+    engine_options: tuple[str, ...]
+    gateway: str
+    max_seconds: float
+    timeout: float
+    warmup_seconds: float | None
+    min_seconds: float | None = None
+
+    def setup(self, extensions: Extensions) -> Setup:
+        """Returns the setup that they describe; UsageError if they do not fit together."""
+        for option, seconds in (
+            ("--warmup", self.warmup_seconds),
+            ("--min-seconds", self.min_seconds),
+        ):
+            if seconds is not None and seconds > self.max_seconds:
+                raise UsageError(
+                    f"{option} {seconds:g} is longer than --max-seconds {self.max_seconds:g}: give "
+                    f"--max-seconds {2 * seconds:g}, or a shorter {option}."
+                )
+        # Found first: a missing engine is reported before scipy is imported.
+        engine = extensions.engines.find(self.engine)
+        options = parse_pairs("--engine-option", self.engine_options)
+
+        from pytest_modelperf.profiler.rig import Setup
+        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+
+        return Setup(
+            engine=engine,
+            options=options,
+            spec=self.gateway,
+            policy=SamplingPolicy(
+                max_seconds=self.max_seconds,
+                min_seconds=self.min_seconds or 0.0,
+                min_warmup_seconds=self.warmup_seconds or 0.0,
+            ),
+            limit_s=self.timeout,
+            wording=COMMAND_WORDING,
+        )
+
+    def model_setup(self, extensions: Extensions, command: str) -> Setup:
+        """Returns the setup for a command that takes only ONNX models."""
+        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+
+        setup = self.setup(extensions)
+        if setup.engine.name == CALLABLE_ENGINE:
+            raise UsageError(
+                f"{command} takes only ONNX models: measure a Python function with modelperf "
+                "profile."
+            )
+        return setup
+
+
+class OutputOptions(Struct, frozen=True):
+    """The files to write; `-` is standard output."""
+
+    json_file: str | None = None
+    csv_file: str | None = None
+    html_file: str | None = None
+    markdown_file: str | None = None
+    trace_file: str | None = None
+
+    def check(self, *models: str, input_file: str | None = None) -> bool:
+        """Whether the report is shown, as no file goes to standard output.
+
+        Raises an error if one of the files could not be made or written, or is an input.
+        """
+        from pytest_modelperf.profiler.report_files import check_report_files
+
+        targets = {
+            "--json": self.json_file,
+            "--csv": self.csv_file,
+            "--html": self.html_file,
+            "--markdown": self.markdown_file,
+            "--trace": self.trace_file,
+        }
+        is_shown = check_report_files(targets, models, input_file)
+        if self.html_file is not None:
+            from pytest_modelperf.report.html.extra import check_html_extra
+
+            check_html_extra("--html")
+        return is_shown
 
 
 class Seconds(click.FloatRange):
@@ -49,7 +183,24 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-def model_options(command: _F) -> _F:
+def static_option(command: Command) -> Command:
+    return click.option("--static", is_flag=True, help="Only count; run no engine.")(command)
+
+
+def size_options(command: Command) -> Command:
+    """The batch sizes and core counts of the cases."""
+    return with_options(
+        command,
+        click.option(
+            "--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]"
+        ),
+        click.option(
+            "--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts."
+        ),
+    )
+
+
+def model_options(command: Command) -> Command:
     """The options about a model, for a command that takes several sizes of it."""
     return _model_options(
         command,
@@ -58,13 +209,13 @@ def model_options(command: _F) -> _F:
     )
 
 
-def one_size_options(command: _F) -> _F:
+def one_size_options(command: Command) -> Command:
     """The options about a model, for a command that takes one size of it."""
     return _model_options(command, "")
 
 
-def _model_options(command: _F, of_several: str) -> _F:
-    return _with_options(
+def _model_options(command: Command, of_several: str) -> Command:
+    return with_options(
         command,
         click.option(
             "--dim",
@@ -87,71 +238,41 @@ def _model_options(command: _F, of_several: str) -> _F:
             multiple=True,
             metavar="MODULE",
             help="A module that registers operators or engines; repeatable. For an example, type "
-            "`python -m pydoc pytest_modelperf.operators`.",
+            "`python -m pydoc pytest_modelperf.extensions`.",
         ),
     )
 
 
-def case_options(command: _F) -> _F:
-    """The options that choose the cases of a profile."""
-    return _with_options(
-        command,
-        click.option("--static", is_flag=True, help="Only count; run no engine."),
-        *_sizes(),
-    )
+def input_file_option(of_file: str) -> Option:
+    """The option for a file of input arrays."""
+    return click.option("--input-file", metavar="F.npz", help=of_file)
 
 
-def configuration_options(command: _F) -> _F:
-    """The options that choose the configurations of a sweep."""
-    return _with_options(
-        command,
-        *_sizes(),
-        click.option(
-            "--streams",
-            metavar="N[,N...]",
-            default="1",
-            show_default=True,
-            help="Numbers of requests that run at once on one session.",
-        ),
-    )
-
-
-def _sizes() -> tuple[Callable[[_F], _F], ...]:
-    return (
-        click.option(
-            "--batch", metavar="N[,N...]", help="Batch sizes.  [default: the model's own, or 1]"
-        ),
-        click.option(
-            "--cores", metavar="N[,N...]", default="1", show_default=True, help="Core counts."
-        ),
-    )
-
-
-def measuring_options(command: _F) -> _F:
+def measuring_options(command: Command) -> Command:
     """The options that say how each case is measured."""
     return _measuring_options(command, 10.0, _OF_CASE)
 
 
-def profiling_options(command: _F) -> _F:
+def profiling_options(command: Command) -> Command:
     """`measuring_options` for a command that also takes a Python function."""
     return _measuring_options(command, 10.0, _OF_CASE, takes_functions=True)
 
 
-def comparing_options(command: _F) -> _F:
+def comparing_options(command: Command) -> Command:
     """`measuring_options` for a command that compares two models."""
     return _measuring_options(
         command, 10.0, f"{_OF_CASE} Without this option, a slow model may take up to 60."
     )
 
 
-def variant_options(command: _F) -> _F:
+def variant_options(command: Command) -> Command:
     """`measuring_options` for the variants of a what-if."""
     return _measuring_options(
         command, 10.0, "The longest that the rounds of a variant may take at each case, in seconds."
     )
 
 
-def sweeping_options(command: _F) -> _F:
+def sweeping_options(command: Command) -> Command:
     """`measuring_options` for the configurations of a sweep."""
     return _measuring_options(
         command, 5.0, "The longest that the rounds of a configuration may take, in seconds."
@@ -159,10 +280,10 @@ def sweeping_options(command: _F) -> _F:
 
 
 def _measuring_options(
-    command: _F, seconds: float, of_seconds: str, *, takes_functions: bool = False
-) -> _F:
+    command: Command, seconds: float, of_seconds: str, *, takes_functions: bool = False
+) -> Command:
     function = ", callable" if takes_functions else ""
-    return _with_options(
+    return with_options(
         command,
         click.option(
             "--engine",
@@ -214,174 +335,48 @@ def _measuring_options(
     )
 
 
-def _with_options(command: _F, *options: Callable[[_F], _F]) -> _F:
+def top_option(command: Command) -> Command:
+    return click.option(
+        "--top",
+        type=click.IntRange(min=0),
+        metavar="N",
+        default=DEFAULT_TOP,
+        show_default=True,
+        help="How many layers to show; 0 for all.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    return _output_option("json", "Write everything as JSON")(command)
+
+
+def csv_option(of_file: str) -> Option:
+    return _output_option("csv", of_file)
+
+
+def html_option(of_file: str) -> Option:
+    return _output_option("html", of_file)
+
+
+def markdown_option(of_file: str) -> Option:
+    return _output_option("markdown", of_file)
+
+
+def _output_option(kind: str, of_file: str) -> Option:
+    return click.option(f"--{kind}", f"{kind}_file", metavar="F", help=f"{of_file}; - for stdout.")
+
+
+def with_options(command: Command, *options: Option) -> Command:
+    """The command with these options, in this order."""
     for option in reversed(options):
         command = option(command)
     return command
-
-
-class Measuring(Struct, frozen=True):
-    """The values of `measuring_options`, as they were typed."""
-
-    engine: str
-    engine_options: tuple[str, ...]
-    gateway: str
-    max_seconds: float
-    timeout: float
-    stretch_seconds: float | None = None
-    warmup_seconds: float | None = None
-    min_seconds: float | None = None
-
-    def setup(self, extensions: Extensions) -> Setup:
-        """Returns the setup that they describe; UsageError if they do not fit together."""
-        for option, seconds in (
-            ("--warmup", self.warmup_seconds),
-            ("--min-seconds", self.min_seconds),
-        ):
-            if seconds is not None and seconds > self.max_seconds:
-                raise UsageError(
-                    f"{option} {seconds:g} is longer than --max-seconds {self.max_seconds:g}: give "
-                    f"--max-seconds {2 * seconds:g}, or a shorter {option}."
-                )
-        # Found first: a missing engine is reported before scipy is imported.
-        engine = extensions.engines.find(self.engine)
-        options = parse_pairs("--engine-option", self.engine_options)
-
-        from pytest_modelperf.profiler.rig import Setup
-        from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-
-        return Setup(
-            engine=engine,
-            options=options,
-            spec=self.gateway,
-            policy=SamplingPolicy(
-                max_seconds=self.max_seconds,
-                min_seconds=self.min_seconds or 0.0,
-                min_warmup_seconds=self.warmup_seconds or 0.0,
-            ),
-            limit_s=self.timeout,
-            stretch_seconds=self.stretch_seconds,
-        )
-
-    def model_setup(self, extensions: Extensions, command: str) -> Setup:
-        """Returns the setup for a command that takes only ONNX models."""
-        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
-
-        setup = self.setup(extensions)
-        if setup.engine.name == CALLABLE_ENGINE:
-            raise UsageError(
-                f"{command} is of ONNX models: measure a Python function with modelperf profile."
-            )
-        return setup
 
 
 def is_given(option: str) -> bool:
     """Whether this option of the running command was typed."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not ParameterSource.DEFAULT
-
-
-def read_request(
-    batch: str | None,
-    cores: str,
-    dims: Sequence[str],
-    inputs: Sequence[str],
-    input_file: str | None = None,
-) -> ProfileRequest:
-    from pytest_modelperf.profiler.request import ProfileRequest
-
-    given = None
-    if input_file is not None:
-        from pytest_modelperf.profiler.given_inputs import read_given
-
-        given = read_given(input_file)
-    return ProfileRequest(
-        batch_sizes=parse_numbers("--batch", batch) if batch is not None else (None,),
-        cores=parse_numbers("--cores", cores),
-        dims=parse_dims(dims),
-        inputs=parse_inputs(inputs),
-        given=given,
-    )
-
-
-def parse_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Returns the positive numbers in a comma-separated list, each once."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"{option} takes numbers of 1 or more, such as 1,8; not {text!r}.")
-    return tuple(dict.fromkeys(int(part) for part in parts))
-
-
-def parse_threshold(option: str, text: str) -> float:
-    """Returns the milliseconds, which may be a fraction."""
-    value = float(text) if _MILLISECONDS.fullmatch(text.strip()) else 0.0
-    # A text with enough digits is read as 0 or as infinity.
-    if not 0 < value < math.inf:
-        raise UsageError(f"{option} takes milliseconds above 0, such as 20 or 0.5; not {text!r}.")
-    return value
-
-
-def parse_interpreter(option: str, path: str | None) -> str | None:
-    """Returns the gateway to a Python interpreter, if one is given."""
-    if path is None:
-        return None
-    from pytest_modelperf.profiler.worker.gateway import interpreter_spec
-
-    return interpreter_spec(path, option)
-
-
-def parse_dims(texts: Sequence[str], *, several: bool = True) -> Mapping[str, tuple[int, ...]]:
-    """Returns the sizes of each dimension; the sizes in `seq=64,past=0` go together."""
-    from pytest_modelperf.graph.binding import parse_dim
-
-    if several and any("=" in part for text in texts for part in text.split(",")[1:]):
-        return _parse_paired(texts)
-    dims: dict[str, tuple[int, ...]] = {}
-    for text in texts:
-        first, *more = text.split(",") if several else [text]
-        name, size = parse_dim(first)
-        values = (size, *(parse_dim(f"{name}={part}")[1] for part in more))
-        if name in dims:
-            name = printable(name)
-            raise UsageError(f"--dim {name} is given twice. Give several sizes as {name}=64,128.")
-        dims[name] = values
-    return dims
-
-
-def _parse_paired(texts: Sequence[str]) -> Mapping[str, tuple[int, ...]]:
-    from pytest_modelperf.graph.binding import parse_dim
-    from pytest_modelperf.profiler.dim_sizes import pair_sizes
-
-    cases = [dict(parse_dim(part) for part in text.split(",")) for text in texts]
-    counts = [len(text.split(",")) for text in texts]
-    is_whole = [len(case) for case in cases] == counts
-    if not is_whole or any(case.keys() != cases[0].keys() for case in cases):
-        raise UsageError(
-            "each --dim with several names is one case, and takes all names once: "
-            "--dim seq=64,past=0 --dim seq=1,past=128."
-        )
-    if any(case in cases[:number] for number, case in enumerate(cases)):
-        raise UsageError("two of the --dim have the same sizes: leave one out.")
-    return pair_sizes(cases)
-
-
-def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
-    from pytest_modelperf.graph.binding import parse_input_spec
-
-    return tuple(parse_input_spec(text) for text in texts)
-
-
-def parse_pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """Returns the values of a repeated KEY=VALUE by their keys."""
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key.strip():
-            raise UsageError(f"{option} takes KEY=VALUE, not {text!r}.")
-        if key.strip() in pairs:
-            raise UsageError(f"{option} {printable(key.strip())} is given twice: give it once.")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 def load_extensions(plugins: Sequence[str]) -> Extensions:

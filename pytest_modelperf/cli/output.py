@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -57,3 +59,13 @@ class ProgressLine:
     def clear(self) -> None:
         if self._is_shown:
             click.echo(_CLEAR_LINE, nl=False, err=True)
+
+
+@contextmanager
+def shown_progress() -> Iterator[ProgressLine]:
+    """A progress line that is removed at the end."""
+    line = ProgressLine()
+    try:
+        yield line
+    finally:
+        line.clear()

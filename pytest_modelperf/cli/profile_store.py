@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
+from pytest_modelperf.cli.options import Command
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiles.store import ProfileStore
     from pytest_modelperf.roofline.records import Roofline
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def profile_dir_option(command: _F) -> _F:
+def profile_dir_option(command: Command) -> Command:
     return click.option(
         "--profile-dir",
         "--dir",
@@ -41,32 +40,37 @@ def open_store(model: str, profile_dir: str | None) -> ProfileStore:
     return ProfileStore(place, model_folder(model, root), model, profile_dir is not None)
 
 
-class Keeping(Struct, frozen=True):
-    """A request to keep a profile: the place, the name, and whether it may replace another."""
+class KeepingOptions(Struct, frozen=True):
+    """Whether to keep a profile, under which name and where."""
+
+    name: str | None
+    replaces: bool
+    profile_dir: str | None
+
+    def open(self, model: str, *, static: bool) -> KeepingPlace | None:
+        """Opens the place before anything is measured; UsageError if the options do not fit."""
+        if self.name is None:
+            if self.replaces or self.profile_dir is not None:
+                option = "--replace" if self.replaces else "--profile-dir"
+                raise UsageError(f"{option} needs a profile to keep: give --name as well.")
+            return None
+        if static:
+            raise UsageError(
+                "--name keeps the results of a run: leave out --static. The counts need no name: "
+                "modelperf profiles MODEL --show flops"
+            )
+        store = open_store(model, self.profile_dir)
+        store.check_free(self.name, replaces=self.replaces)
+        store.check_writable()
+        return KeepingPlace(store, self.name, self.replaces)
+
+
+class KeepingPlace(Struct, frozen=True):
+    """A store and a name in it, where a profile can be kept; whether it replaces another one."""
 
     store: ProfileStore
     name: str
     replaces: bool
-
-    @classmethod
-    def of(
-        cls, model: str, name: str | None, profile_dir: str | None, *, replaces: bool, static: bool
-    ) -> Keeping | None:
-        """Reads the options before anything is measured; UsageError if they do not fit together."""
-        if name is None:
-            if replaces or profile_dir is not None:
-                option = "--replace" if replaces else "--profile-dir"
-                raise UsageError(f"{option} is about a profile that is kept: give a --name too.")
-            return None
-        if static:
-            raise UsageError(
-                "--name keeps what a run of the model told: leave --static out. What is counted "
-                "is always there: modelperf profiles MODEL --show flops"
-            )
-        store = open_store(model, profile_dir)
-        store.check_free(name, replaces=replaces)
-        store.check_writable()
-        return cls(store, name, replaces)
 
     def keep(self, profile: Profile, rooflines: Mapping[str, Roofline]) -> str:
         """Keeps the profile if any case was measured, and returns a line that says so."""

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.cli.options import load_extensions, model_options, read_request
+from pytest_modelperf.cli.options import (
+    CaseOptions,
+    OutputOptions,
+    json_option,
+    load_extensions,
+    model_options,
+    takes_records,
+    top_option,
+)
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.cli.profile_store import open_store, profile_dir_option
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs, is_stdout
+from pytest_modelperf.files.output import is_stdout
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
@@ -19,9 +28,39 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.request import ProfileRequest
     from pytest_modelperf.profiles.store import ProfileStore
 
-DEFAULT_TOP = 20
 _USUAL_CORES, _USUAL_ENGINE = "1", "onnxruntime"
 _INCOMPLETE = 2
+
+
+class ActionOptions(Struct, frozen=True):
+    """What to do with the kept profiles; without any of these they are listed."""
+
+    show: str | None
+    compared: tuple[str, str] | None
+    removed: tuple[str, ...]
+
+    @property
+    def shows_flops(self) -> bool:
+        from pytest_modelperf.profiles.records import FLOPS
+
+        return self.show == FLOPS
+
+    def check(self, cases: CaseOptions, engine: str, json_file: str | None) -> None:
+        """UsageError if the options do not fit together."""
+        if sum(map(bool, (self.show is not None, self.compared, self.removed))) > 1:
+            raise UsageError("--show, --compare and --remove exclude each other: give one of them.")
+        if self.removed and json_file is not None:
+            raise UsageError("--remove writes nothing: leave out --json or --remove.")
+        is_kept = self.removed or self.compared or (self.show is not None and not self.shows_flops)
+        if is_kept and (cases.batch is not None or cases.dims or cases.inputs):
+            raise UsageError(
+                "--batch, --dim and --input give flops its shapes; kept profiles have their own: "
+                "leave them out."
+            )
+        if not self.shows_flops and (cases.cores != _USUAL_CORES or engine != _USUAL_ENGINE):
+            raise UsageError(
+                "--cores and --engine are for the roofline of flops: add --show flops."
+            )
 
 
 @click.command(short_help="List, show, compare and remove kept profiles.")
@@ -56,30 +95,19 @@ _INCOMPLETE = 2
     help="Engine whose peaks the roofline of --show flops uses.",
 )
 @model_options
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=DEFAULT_TOP,
-    show_default=True,
-    help="How many layers to show; 0 for all.",
-)
-@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
+@top_option
+@json_option
 @profile_dir_option
-def profiles(  # noqa: PLR0913  # one parameter per option
+@takes_records(action=ActionOptions, cases=CaseOptions, outputs=OutputOptions)
+def profiles(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
-    show: str | None,
-    compared: tuple[str, str] | None,
-    removed: tuple[str, ...],
-    batch: str | None,
-    cores: str,
+    action: ActionOptions,
+    cases: CaseOptions,
     engine: str,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
     plugins: tuple[str, ...],
     top: int,
-    json_file: str | None,
+    outputs: OutputOptions,
     profile_dir: str | None,
 ) -> None:
     """List the profiles of MODEL that `modelperf profile MODEL --name NAME` kept.
@@ -95,55 +123,42 @@ def profiles(  # noqa: PLR0913  # one parameter per option
     modelperf profiles model.onnx --compare flops baseline
     modelperf profiles model.onnx --remove baseline
     """  # noqa: D301  # click: keep the lines of the paragraph
-    if sum(map(bool, (show is not None, compared, removed))) > 1:
-        raise UsageError("--show, --compare and --remove are three things: give one of them.")
-    if removed and json_file is not None:
-        raise UsageError("--remove writes nothing: leave out --json, or it.")
-    from pytest_modelperf.profiles.records import FLOPS
-
-    is_kept = removed or compared or show not in {None, FLOPS}
-    if is_kept and (batch is not None or dims or inputs):
-        raise UsageError(
-            "--batch, --dim and --input give flops its shapes, and what was kept has its own: "
-            "leave them out."
-        )
-    if show != FLOPS and (cores != _USUAL_CORES or engine != _USUAL_ENGINE):
-        raise UsageError("--cores and --engine are for the roofline of flops: add --show flops.")
-    check_outputs({"--json": json_file}, model)
+    json_file = outputs.json_file
+    action.check(cases, engine, json_file)
+    outputs.check(model)
     store = open_store(model, profile_dir)
-    if removed:
-        _remove(store, removed)
-        return
-    if compared:
-        _compare(store, compared, top, json_file)
-        return
-    request = read_request(batch, cores, dims, inputs)
-    extensions = load_extensions(plugins)
-    operators = extensions.operators
-    if show == FLOPS:
-        extensions.engines.find(engine)
-        _show_flops(store, request, operators, engine, top, json_file)
-    elif show is not None:
-        _show(store, show, top, json_file)
+    if action.removed:
+        _remove(store, action.removed)
+    elif action.compared:
+        _compare(store, action.compared, top, json_file)
+    elif action.show is not None and not action.shows_flops:
+        _show(store, action.show, top, json_file)
     else:
-        _list(store, request, operators, json_file)
+        request = cases.request()
+        extensions = load_extensions(plugins)
+        if action.shows_flops:
+            extensions.engines.find(engine)
+            _show_flops(store, request, extensions.operators, engine, top, json_file)
+        else:
+            _list(store, request, extensions.operators, json_file)
 
 
 def _list(
     store: ProfileStore, request: ProfileRequest, operators: Operators, json_file: str | None
 ) -> None:
     """Shows the list; exit status 2 if something could not be listed."""
+    from pytest_modelperf.cli.wording import COMMAND_WORDING
     from pytest_modelperf.profiles.document import dump_profile_list
     from pytest_modelperf.profiles.listing import list_profiles
     from pytest_modelperf.profiles.text import render_list
 
-    found = list_profiles(store, request, operators)
+    found = list_profiles(store, request, operators, COMMAND_WORDING)
     _put(render_list(found, terminal_style()), dump_profile_list(found), json_file)
     if found.unusable:
         raise SystemExit(_INCOMPLETE)
 
 
-def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which engine, where to
+def _show_flops(  # noqa: PLR0913, PLR0917  # the whole request
     store: ProfileStore,
     request: ProfileRequest,
     operators: Operators,
@@ -151,7 +166,7 @@ def _show_flops(  # noqa: PLR0913, PLR0917  # of what, at which shapes, on which
     top: int,
     json_file: str | None,
 ) -> None:
-    """Shows what is counted, and the least time that the peaks of this machine allow."""
+    """Shows the counts, and the least time that the peaks of this machine allow."""
     from pytest_modelperf.profiler.machine.describe import describe_machine
     from pytest_modelperf.profiler.tables.layer_columns import DEFAULT_COLUMNS
     from pytest_modelperf.profiler.tables.layers import LayerView

@@ -6,13 +6,9 @@ from functools import partial
 
 import click
 
-from pytest_modelperf.cli.options import (
-    load_extensions,
-    one_size_options,
-    parse_dims,
-    parse_inputs,
-)
+from pytest_modelperf.cli.options import load_extensions, one_size_options
 from pytest_modelperf.cli.output import terminal_style
+from pytest_modelperf.cli.values import parse_dims, parse_inputs
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.files.output import check_outputs
 from pytest_modelperf.text.escaping import printable
@@ -85,8 +81,9 @@ def shapes(  # noqa: PLR0913  # one parameter per option
     known = written.tensors - len(written.unknown)
     # If the model goes to standard output, nothing else may.
     tell = partial(click.echo, err=not leaves_stdout)
+    name = "the model on standard output" if output == "-" else printable(output)
     tell(
-        f"{printable(output)}: {known} of {written.tensors} tensors have a shape"
+        f"{name}: {known} of {written.tensors} tensors have a shape"
         + (f", {len(written.new_outputs)} more as outputs" if written.new_outputs else "")
     )
     if written.left_beside:

@@ -1,6 +1,6 @@
 """`modelperf sweep`: measures one model or two at many configurations, and names the best.
 
-If click's context has an object, that measures in place of `sweep_models`.
+A test may give click's context a function that measures in place of `sweep_models`.
 """
 
 from __future__ import annotations
@@ -10,27 +10,58 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.options import (
-    Measuring,
-    configuration_options,
+    CaseOptions,
+    MeasuringOptions,
+    OutputOptions,
+    csv_option,
+    html_option,
+    input_file_option,
+    json_option,
     load_extensions,
+    markdown_option,
     model_options,
-    parse_interpreter,
-    parse_numbers,
-    parse_threshold,
-    read_request,
+    size_options,
     sweeping_options,
+    takes_records,
 )
-from pytest_modelperf.cli.output import ProgressLine, terminal_style, write
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.values import parse_interpreter, parse_numbers, parse_threshold
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.files.output import check_outputs
 
 if TYPE_CHECKING:
+    from pytest_modelperf.profiler.rig import Setup
+    from pytest_modelperf.sweep.measuring import SweepSource
     from pytest_modelperf.sweep.records import Sweep
 
 _NOT_MEASURED = 3
+
+
+class AgainstOptions(Struct, frozen=True):
+    """The version of the model before, if any, and the Python that runs it."""
+
+    against: str | None
+    against_python: str | None
+
+    def check(self) -> None:
+        """UsageError if there is a Python for it, but no model."""
+        if self.against is None and self.against_python is not None:
+            raise UsageError(
+                "--against-python is for the model of --against: give both, or neither."
+            )
+
+    def sources(self, model: str, setup: Setup) -> tuple[SweepSource, ...]:
+        """Returns what to sweep: the version before comes first."""
+        from pytest_modelperf.sweep.measuring import SweepSource
+
+        now = SweepSource(model, setup)
+        if self.against is None:
+            return (now,)
+        spec = parse_interpreter("--against-python", self.against_python)
+        return (SweepSource(self.against, replace(setup, spec=spec or setup.spec)), now)
 
 
 @click.command(short_help="Find the best batch size, cores and streams.")
@@ -41,50 +72,41 @@ _NOT_MEASURED = 3
 @click.option(
     "--against-python", metavar="PATH", help="Run OTHER in this Python.  [default: this one]"
 )
-@configuration_options
+@size_options
+@click.option(
+    "--streams",
+    metavar="N[,N...]",
+    default="1",
+    show_default=True,
+    help="Numbers of requests that run at once on one session.",
+)
 @click.option(
     "--latency-threshold",
     metavar="MS",
     help="The longest median latency that the best may have, in milliseconds, as in 20 or 0.5.",
 )
 @model_options
-@click.option(
-    "--input-file", metavar="F.npz", help="Run the models on these arrays, named as the inputs."
-)
+@input_file_option("Run the models on these arrays, named as the inputs.")
 @sweeping_options
-@click.option("--json", "json_file", metavar="F", help="Write everything as JSON; - for stdout.")
-@click.option(
-    "--csv", "csv_file", metavar="F", help="Write the configurations as CSV; - for stdout."
-)
-@click.option("--html", "html_file", metavar="F", help="Write a page with charts; - for stdout.")
-@click.option(
-    "--markdown", "markdown_file", metavar="F", help="Write the report in Markdown; - for stdout."
+@json_option
+@csv_option("Write the configurations as CSV")
+@html_option("Write a page with charts")
+@markdown_option("Write the report in Markdown")
+@takes_records(
+    before=AgainstOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
 )
 @click.pass_obj
-def sweep(  # noqa: PLR0913  # one parameter per option
+def sweep(  # noqa: PLR0913  # one parameter per group of options
     measure: Callable[..., Sweep] | None,
     *,
     model: str,
-    against: str | None,
-    against_python: str | None,
-    batch: str | None,
-    cores: str,
+    before: AgainstOptions,
     streams: str,
     latency_threshold: str | None,
-    dims: tuple[str, ...],
-    inputs: tuple[str, ...],
     plugins: tuple[str, ...],
-    input_file: str | None,
-    engine: str,
-    engine_options: tuple[str, ...],
-    gateway: str,
-    max_seconds: float,
-    warmup_seconds: float | None,
-    timeout: float,
-    json_file: str | None,
-    csv_file: str | None,
-    html_file: str | None,
-    markdown_file: str | None,
+    cases: CaseOptions,
+    measuring: MeasuringOptions,
+    outputs: OutputOptions,
 ) -> None:
     """Measure MODEL at every batch size, core count and number of streams, and find the best.
 
@@ -98,76 +120,50 @@ def sweep(  # noqa: PLR0913  # one parameter per option
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     """  # noqa: D301  # click: keep the lines of the paragraph
-    targets = {
-        "--json": json_file,
-        "--csv": csv_file,
-        "--html": html_file,
-        "--markdown": markdown_file,
-    }
-    is_shown = check_outputs(targets, model, against, input_file)
-    if against is None and against_python is not None:
-        raise UsageError("--against-python is for the model of --against: give both, or neither.")
+    models = (model,) if before.against is None else (before.against, model)
+    is_shown = outputs.check(*models, input_file=cases.input_file)
+    before.check()
     counts = parse_numbers("--streams", streams)
     threshold_ms = None
     if latency_threshold is not None:
         threshold_ms = parse_threshold("--latency-threshold", latency_threshold)
-    if html_file is not None:
-        from pytest_modelperf.report.html.extra import check_html_extra
-
-        check_html_extra("--html")
     extensions = load_extensions(plugins)
-    request = read_request(batch, cores, dims, inputs, input_file)
-    measuring = Measuring(
-        engine,
-        engine_options,
-        gateway,
-        max_seconds,
-        timeout,
-        warmup_seconds=warmup_seconds,
-    )
+    request = cases.request()
     setup = measuring.model_setup(extensions, "a sweep")
 
-    from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
+    from pytest_modelperf.sweep.measuring import sweep_models
 
-    sources = [SweepSource(model, setup)]
-    if against is not None:
-        spec = parse_interpreter("--against-python", against_python)
-        sources.insert(0, SweepSource(against, replace(setup, spec=spec or setup.spec)))
-    progress = ProgressLine()
-    try:
+    sources = before.sources(model, setup)
+    with shown_progress() as progress:
         result = (measure or sweep_models)(
             sources, request, counts, threshold_ms, extensions, progress
         )
-    finally:
-        progress.clear()
-    if is_shown:
-        from pytest_modelperf.sweep.text import render_sweep
-
-        click.echo(render_sweep(result, terminal_style()), nl=False)
-    _write_sweep(result, json_file, csv_file, html_file)
-    if markdown_file is not None:
-        from pytest_modelperf.report.markdown_page import MarkdownStyle
-        from pytest_modelperf.sweep.text import render_sweep
-
-        write(markdown_file, render_sweep(result, MarkdownStyle()))
+    _show_sweep(result, outputs, is_shown=is_shown)
     _end_unless_measured(result, is_shown=is_shown)
 
 
-def _write_sweep(
-    result: Sweep, json_file: str | None, csv_file: str | None, html_file: str | None
-) -> None:
-    if json_file is not None:
+def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> None:
+    """Shows the report and writes the files."""
+    from pytest_modelperf.sweep.text import render_sweep
+
+    if is_shown:
+        click.echo(render_sweep(result, terminal_style()), nl=False)
+    if outputs.json_file is not None:
         from pytest_modelperf.sweep.document import dump_sweep
 
-        write(json_file, dump_sweep(result))
-    if csv_file is not None:
+        write(outputs.json_file, dump_sweep(result))
+    if outputs.csv_file is not None:
         from pytest_modelperf.sweep.csv import render_sweep_csv
 
-        write(csv_file, render_sweep_csv(result))
-    if html_file is not None:
+        write(outputs.csv_file, render_sweep_csv(result))
+    if outputs.html_file is not None:
         from pytest_modelperf.sweep.page import render_sweep_page
 
-        write(html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
+        write(outputs.html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
+    if outputs.markdown_file is not None:
+        from pytest_modelperf.report.markdown_page import MarkdownStyle
+
+        write(outputs.markdown_file, render_sweep(result, MarkdownStyle()))
 
 
 def _end_unless_measured(result: Sweep, *, is_shown: bool) -> None:

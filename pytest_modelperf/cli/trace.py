@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from pytest_modelperf.cli.trace_totals import TotalsOptions, sum_up
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, UsageError
 from pytest_modelperf.files.output import STDOUT, check_outputs, has_folder
 from pytest_modelperf.text.escaping import printable_lines
@@ -166,7 +167,7 @@ def _trace_program(program: Sequence[str], file: str, options: TotalsOptions | N
             sum_up(file, options)
         except ModelPerfError as error:
             # The exit code stays that of the program.
-            _say(printable_lines(str(error)))
+            _say(printable_lines(error.worded(COMMAND_WORDING)))
     return launch.exit_code
 
 

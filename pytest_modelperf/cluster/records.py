@@ -117,12 +117,22 @@ class Order(Struct, frozen=True, kw_only=True):
     version: str
 
 
+class AnsweredRemedy(Struct, frozen=True, kw_only=True):
+    """The `Remedy` of an error, which each face words for its own users."""
+
+    text: str
+    dims: tuple[str, ...] = ()
+    values: Mapping[str, str] = {}
+
+
 class Answer(Struct, frozen=True, kw_only=True):
     """How a job ended: with a text, or with an error of ours by the name of its class."""
 
     text: str | None = None
     error: str | None = None
     message: str = ""
+    details: tuple[str, ...] = ()
+    remedy: AnsweredRemedy | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -35,11 +34,9 @@ from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
 from pytest_modelperf.profiler.pair_run import Pair, PairRun, RanSide, run_pair
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
-    alone_at,
-    check_cores,
     read_facts,
 )
 from pytest_modelperf.profiler.records import Case
@@ -84,18 +81,18 @@ def compare_models(  # noqa: PLR0913, PLR0917  # two sides, what of them, by whi
     old_facts = before.facts or read_facts(pairs[0].before, total, watch)
     new_facts = read_facts(pairs[0].after, total, watch)
     gate = gate.divided(total)
-    cases = [
-        (pair, Case(pair.after.bound.inputs.batch_size, cores, pair.after.dims))
-        for pair in pairs
-        for cores in request.cores
-    ]
+    cases = [(pair, pair.after.case(cores)) for pair in pairs for cores in request.cores]
     # Checked before the first case runs: a later error would lose all results.
     for pair, case in cases:
         _require_can_run_apart(before, pair, case)
-    judged = [
-        compare_case(pair, before, gate, Place(case, number, total, watch), details)
-        for number, (pair, case) in enumerate(cases, 1)
-    ]
+    judged: list[JudgedCase] = []
+    for pair in pairs:
+        # The shapes that one run saw hold for every number of cores.
+        known = pair
+        for cores in request.cores:
+            place = CasePlace(pair.after.case(cores), len(judged) + 1, total, watch)
+            judged.append(compare_case(known, before, gate, place, details))
+            known = judged[-1].pair or known
     return Comparison(
         old_facts,
         new_facts,
@@ -129,7 +126,7 @@ def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
 
 
 def compare_case(
-    pair: Pair, before: Side, gate: Gate, place: Place, details: Details = Details.ALWAYS
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details = Details.ALWAYS
 ) -> JudgedCase:
     """One case of a model as it is now against the side before.
 
@@ -145,29 +142,27 @@ def compare_case(
     try:
         if refusal is not None:
             return compare_with_samples(pair, before, gate, place, refusal)
-        check_cores(place.case.cores, pair.after_setup)
-        with alone_at(place):
-            found = _compare_in_turn(pair, before, gate, place, details)
+        found = _compare_in_turn(pair, before, gate, place, details)
     except MeasureError as error:
-        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=str(error)))
+        failure = error.worded(pair.after_setup.wording)
+        return JudgedCase(replace(compare_counts(pair, before, gate, place), failure=failure))
     if before.baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.
     latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *compare_counts(pair, before, gate, place).metrics)
+    metrics = (*latency, *compare_counts(found.pair or pair, before, gate, place).metrics)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
-def _is_one_model(pair: Pair, place: Place) -> bool:
+def _is_one_model(pair: Pair, place: CasePlace) -> bool:
     """Whether both sides are the same bytes, weights included."""
     return pair.before.file.sha256(place.tell) == pair.after.file.sha256(place.tell)
 
 
 def _compare_in_turn(
-    pair: Pair, before: Side, gate: Gate, place: Place, details: Details
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, details: Details
 ) -> JudgedCase:
     """The case judged by a duet of both sides."""
-    begun = time.monotonic()
     metrics: Sequence[Metric] = ()
 
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
@@ -188,11 +183,12 @@ def _compare_in_turn(
         outputs=() if before.baseline is not None else _compare_outputs(ran.before, ran.after),
         notes=describe_duet(pair, before, ran, gate, place.case),
         rounds=len(ran.rounds),
-        seconds=time.monotonic() - begun,
+        seconds=ran.seconds,
     )
     engines = (describe_engine(old), describe_engine(new))
     explained = _with_explanation(comparison, ran, metrics)
-    return JudgedCase(explained, new, engines, old.measured)
+    pair = replace(pair, before=ran.before.model, after=ran.after.model)
+    return JudgedCase(explained, new, engines, old.measured, pair=pair)
 
 
 def _compare_outputs(before: RanSide, after: RanSide) -> tuple[OutputChange, ...]:

@@ -15,19 +15,19 @@ from pytest_modelperf.comparing.stored_case import compare_counts
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.conditions import find_noise
 from pytest_modelperf.profiler.measurements import EngineFacts, Measurement
-from pytest_modelperf.profiler.measuring import measure_case
+from pytest_modelperf.profiler.measuring import MeasuredCase, measure_case
 from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import Place
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.preparation import CasePlace
 from pytest_modelperf.profiler.sampling_policy import coarsened
 
 
 def compare_with_samples(
-    pair: Pair, before: Side, gate: Gate, place: Place, refusal: str
+    pair: Pair, before: Side, gate: Gate, place: CasePlace, refusal: str
 ) -> JudgedCase:
     """The model measured now against the recorded processes; `refusal` is why there is no duet."""
     begun = time.monotonic()
-    now = _measure(pair, gate, place)
+    found = _measure(pair, gate, place)
+    pair, now = replace(pair, after=found.model), found.profile
     if now.measured is None:
         raise MeasureError(now.reason)
     counted = compare_counts(pair, before, gate, place)
@@ -49,10 +49,10 @@ def compare_with_samples(
         after=side_run(now.measured),
         seconds=time.monotonic() - begun,
     )
-    return JudgedCase(comparison, now, (describe_engine(now),))
+    return JudgedCase(comparison, now, (describe_engine(now),), pair=pair)
 
 
-def _measure(pair: Pair, gate: Gate, place: Place) -> CaseProfile:
+def _measure(pair: Pair, gate: Gate, place: CasePlace) -> MeasuredCase:
     # Recorded processes differ by more than the precision that one of them can reach.
     policy = coarsened(pair.after_setup.policy, gate.tolerance)
     policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))

@@ -1,6 +1,10 @@
-"""A comparison as JSON: what only a measurement tells is null where nothing ran."""
+"""A comparison as JSON: the types of its document, and how records become them."""
 
 from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from pytest_modelperf.comparing.records import (
     CaseComparison,
@@ -10,99 +14,184 @@ from pytest_modelperf.comparing.records import (
     Metric,
     OutputChange,
     TimeChange,
+    Verdict,
 )
 from pytest_modelperf.profiler.facts_document import (
+    LayerJson,
+    LayerTypeJson,
+    ModelJson,
     layer_to_json,
     layer_type_to_json,
     model_to_json,
 )
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.stats.records import Ratio
+
+# None if unknown; a bound that is infinite is null.
+Interval: TypeAlias = tuple[float | None, float | None] | None
+
+
+class MetricJson(Struct, frozen=True, kw_only=True):
+    """One figure on both sides, with its verdict."""
+
+    name: str
+    before: float | None
+    after: float | None
+    ratio: float | None
+    interval: Interval
+    confidence: float | None
+    detectable: float | None
+    allowed: float | None
+    limit: float | None
+    after_interval: Interval
+    gated: bool
+    awaited: bool
+    verdict: Verdict
+
+
+class LayerTypeChangeJson(Struct, frozen=True, kw_only=True):
+    """All layers of one operator on both sides; null on a side that has none."""
+
+    op_type: str | None
+    domain: str | None
+    change_ms: float | None
+    change_interval_ms: Interval
+    explains: float | None
+    before: LayerTypeJson | None
+    after: LayerTypeJson | None
+
+
+class LayerChangeJson(Struct, frozen=True, kw_only=True):
+    """One layer on both sides; null on a side that does not have it."""
+
+    change_ms: float | None
+    change_interval_ms: Interval
+    explains: float | None
+    before: LayerJson | None
+    after: LayerJson | None
+
+
+class OutputJson(Struct, frozen=True, kw_only=True):
+    """How far one output is from the same output of the other model."""
+
+    name: str
+    max_absolute: float | None
+    max_relative: float | None
+    cosine: float | None
+    difference: str | None
+
+
+class ComparedCaseJson(Struct, frozen=True, kw_only=True):
+    """One case of a comparison."""
+
+    id: str
+    verdict: Verdict | None
+    failure: str | None
+    seconds: float | None
+    rounds: int | None
+    metrics: tuple[MetricJson, ...]
+    layer_types: tuple[LayerTypeChangeJson, ...]
+    layers: tuple[LayerChangeJson, ...]
+    reasons: tuple[str, ...]
+    outputs: tuple[OutputJson, ...]
+    notes: tuple[str, ...]
+
+
+class ComparisonJson(Struct, frozen=True, kw_only=True):
+    """Two models compared."""
+
+    schema: int
+    verdict: Verdict | None
+    seconds: float | None
+    rounds: int | None
+    confidence: float | None
+    tolerance: float | None
+    engines: tuple[str, ...]
+    before: ModelJson
+    after: ModelJson
+    cases: tuple[ComparedCaseJson, ...]
 
 
 def dump_comparison(comparison: Comparison) -> str:
-    """The comparison as JSON text; what only a measurement tells is null."""
+    """The comparison as JSON text."""
     return dump_document(comparison_to_json(comparison))
 
 
-def comparison_to_json(comparison: Comparison) -> dict[str, Json]:
+def comparison_to_json(comparison: Comparison) -> ComparisonJson:
     has_verdict = any(not case.has_failed for case in comparison.cases)
-    return {
-        "schema": SCHEMA,
-        "verdict": comparison.verdict.value if has_verdict else None,
-        "seconds": number(comparison.seconds),
-        "rounds": comparison.rounds,
-        "confidence": number(comparison.confidence),
-        "tolerance": number(comparison.tolerance),
-        "engines": list(comparison.engines),
-        "before": model_to_json(comparison.before),
-        "after": model_to_json(comparison.after),
-        "cases": [case_comparison_to_json(case) for case in comparison.cases],
-    }
+    return ComparisonJson(
+        schema=SCHEMA,
+        verdict=comparison.verdict if has_verdict else None,
+        seconds=number(comparison.seconds),
+        rounds=comparison.rounds,
+        confidence=number(comparison.confidence),
+        tolerance=number(comparison.tolerance),
+        engines=comparison.engines,
+        before=model_to_json(comparison.before),
+        after=model_to_json(comparison.after),
+        cases=tuple(map(case_comparison_to_json, comparison.cases)),
+    )
 
 
-def case_comparison_to_json(case: CaseComparison) -> dict[str, Json]:
-    return {
-        "id": case.id,
-        "verdict": None if case.has_failed else case.verdict.value,
-        "failure": case.failure,
-        "seconds": number(case.seconds),
-        "rounds": case.rounds,
-        "metrics": [_metric(metric) for metric in case.metrics],
-        "layer_types": [_layer_type_change(change) for change in case.layer_types],
-        "layers": [_layer_change(change) for change in case.layers],
-        "reasons": list(case.reasons),
-        "outputs": [output_to_json(output) for output in case.outputs],
-        "notes": list(case.notes),
-    }
+def case_comparison_to_json(case: CaseComparison) -> ComparedCaseJson:
+    return ComparedCaseJson(
+        id=case.id,
+        verdict=None if case.has_failed else case.verdict,
+        failure=case.failure,
+        seconds=number(case.seconds),
+        rounds=case.rounds,
+        metrics=tuple(map(_metric, case.metrics)),
+        layer_types=tuple(map(_layer_type_change, case.layer_types)),
+        layers=tuple(map(_layer_change, case.layers)),
+        reasons=case.reasons,
+        outputs=tuple(map(output_to_json, case.outputs)),
+        notes=case.notes,
+    )
 
 
-def _metric(metric: Metric) -> dict[str, Json]:
-    return {
-        "name": metric.name,
-        "before": number(metric.before),
-        "after": number(metric.after),
-        "ratio": number(metric.ratio),
-        "interval": _bounds(metric.interval),
-        "confidence": number(metric.confidence),
-        "detectable": number(metric.detectable),
-        "allowed": number(metric.allowed),
-        "limit": number(metric.limit),
-        "after_interval": _bounds(metric.after_interval),
-        "gated": metric.gated,
-        "awaited": metric.awaited,
-        "verdict": metric.verdict.value,
-    }
+def _metric(metric: Metric) -> MetricJson:
+    return MetricJson(
+        name=metric.name,
+        before=number(metric.before),
+        after=number(metric.after),
+        ratio=number(metric.ratio),
+        interval=_bounds(metric.interval),
+        confidence=number(metric.confidence),
+        detectable=number(metric.detectable),
+        allowed=number(metric.allowed),
+        limit=number(metric.limit),
+        after_interval=_bounds(metric.after_interval),
+        gated=metric.gated,
+        awaited=metric.awaited,
+        verdict=metric.verdict,
+    )
 
 
-def _bounds(interval: tuple[float, float] | None) -> Json:
-    return None if interval is None else [number(bound) for bound in interval]
-
-
-def _layer_type_change(change: LayerTypeChange) -> dict[str, Json]:
+def _layer_type_change(change: LayerTypeChange) -> LayerTypeChangeJson:
     known = change.after or change.before
     is_layer = known is not None and known.count > 0
-    return {
-        "op_type": known.op_type if known else None,
-        "domain": known.domain if known and is_layer else None,
+    return LayerTypeChangeJson(
+        op_type=known.op_type if known else None,
+        domain=known.domain if known and is_layer else None,
+        before=None if change.before is None else layer_type_to_json(change.before),
+        after=None if change.after is None else layer_type_to_json(change.after),
         **_time_change(change.time),
-        "before": None if change.before is None else layer_type_to_json(change.before),
-        "after": None if change.after is None else layer_type_to_json(change.after),
-    }
+    )
 
 
-def _layer_change(change: LayerChange) -> dict[str, Json]:
-    return {
+def _layer_change(change: LayerChange) -> LayerChangeJson:
+    return LayerChangeJson(
+        before=None if change.before is None else layer_to_json(change.before),
+        after=None if change.after is None else layer_to_json(change.after),
         **_time_change(change.time),
-        "before": None if change.before is None else layer_to_json(change.before),
-        "after": None if change.after is None else layer_to_json(change.after),
-    }
+    )
 
 
-def _time_change(time: TimeChange | None) -> dict[str, Json]:
-    """What it takes more now. The interval is there with both ends or not at all."""
-    interval: Json = None
+def _time_change(time: TimeChange | None) -> dict[str, Any]:
+    """The keys about time that a layer and a layer type share."""
+    interval: Interval = None
     if time is not None and time.low_ns is not None and time.high_ns is not None:
-        interval = [ms(time.low_ns), ms(time.high_ns)]
+        interval = ms(time.low_ns), ms(time.high_ns)
     return {
         "change_ms": None if time is None else ms(time.ns),
         "change_interval_ms": interval,
@@ -110,11 +199,22 @@ def _time_change(time: TimeChange | None) -> dict[str, Json]:
     }
 
 
-def output_to_json(output: OutputChange) -> dict[str, Json]:
-    return {
-        "name": output.name,
-        "max_absolute": number(output.max_absolute),
-        "max_relative": number(output.max_relative),
-        "cosine": number(output.cosine),
-        "difference": output.difference,
-    }
+def output_to_json(output: OutputChange) -> OutputJson:
+    return OutputJson(
+        name=output.name,
+        max_absolute=number(output.max_absolute),
+        max_relative=number(output.max_relative),
+        cosine=number(output.cosine),
+        difference=output.difference,
+    )
+
+
+def ratio_interval(ratio: Ratio | None) -> Interval:
+    """The interval of a ratio; None if the ratio or a bound is unknown."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return None
+    return number(ratio.low), number(ratio.high)
+
+
+def _bounds(interval: tuple[float, float] | None) -> Interval:
+    return None if interval is None else (number(interval[0]), number(interval[1]))

@@ -7,6 +7,7 @@ from msgspec import Struct
 from pytest_modelperf.baselines.records import StoredStatic
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.profiler.measurements import Measurement, SideRun
+from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.stats.estimates import spread_of_round
 
@@ -15,7 +16,8 @@ class JudgedCase(Struct, frozen=True):
     """A case with its comparison and with what was measured, where it ran.
 
     `profile` is of the new model, and `before` of the other side of a duet. `observed` are the
-    counts that an earlier run of the same case completed, where none ran now.
+    counts that an earlier run of the same case completed, where none ran now. `pair` has the shapes
+    that a run told; None where nothing ran.
     """
 
     comparison: CaseComparison
@@ -23,6 +25,7 @@ class JudgedCase(Struct, frozen=True):
     engines: tuple[str, ...] = ()
     before: Measurement | None = None
     observed: StoredStatic | None = None
+    pair: Pair | None = None
 
 
 def side_run(measured: Measurement | None) -> SideRun | None:

@@ -27,6 +27,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     failure_lines,
     is_quiet,
 )
+from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.tables import Table
 
@@ -57,9 +58,10 @@ def case_blocks(
 
 
 def _blocks(comparison: Comparison) -> Iterator[str]:
+    before, after = map(code, name_models((comparison.before, comparison.after)))
     yield f"### Model performance: {describe_run(comparison)}"
     yield (
-        f"{code(comparison.before.name)} → {code(comparison.after.name)}"
+        f"{before} → {after}"
         + "".join(f", on {escape_markdown(engine)}" for engine in comparison.engines)
     )
     is_one = len(comparison.cases) == 1

@@ -13,11 +13,11 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     verdict_word,
 )
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview
-from pytest_modelperf.report.html.render import render_page
 
 
 def render_comparison_page(
@@ -27,7 +27,8 @@ def render_comparison_page(
     made: dt.datetime | None = None,
 ) -> str:
     """The whole page; `machine` is the one that both models ran on, where it is known."""
-    return render_page(comparison_data(comparison), comparison_overview(comparison, machine, made))
+    overview = comparison_overview(comparison, machine, made)
+    return render_case_page(comparison_data(comparison), overview)
 
 
 def comparison_overview(

@@ -13,7 +13,7 @@ from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.pair_run import Pair
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import is_this_python
@@ -22,7 +22,7 @@ from pytest_modelperf.text.escaping import printable
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
 
 
-def settle(before: Side, after: Model, setup: Setup, place: Place) -> JudgedCase | None:
+def settle(before: Side, after: Model, setup: Setup, place: CasePlace) -> JudgedCase | None:
     """What a baseline alone says of a model as it is now; None where its twin is needed.
 
     Rebuilding a twin takes longer than all the rest, so this works without it.
@@ -74,7 +74,7 @@ def is_same_input(stored: StoredCase, model: Model) -> bool:
     return stored.inputs is not None and stored.inputs == model.given_inputs()
 
 
-def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: Place) -> bool:
+def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
     """Whether a case was recorded of the same model, run as it would be run now."""
     engine = setup.engine.name
     packages = {} if stored.provenance is None else stored.provenance.packages
@@ -98,7 +98,7 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def compare_counts(pair: Pair, before: Side, gate: Gate, place: Place) -> CaseComparison:
+def compare_counts(pair: Pair, before: Side, gate: Gate, place: CasePlace) -> CaseComparison:
     """The counts of both sides, as far as they are known by now; a baseline has them stored."""
     stored = None if before.baseline is None else before.baseline.case(place.case.id)
     if stored is not None and stored.is_counted:

@@ -6,6 +6,7 @@ from pytest_modelperf.comparing.case_text import verdict_style, write_doubts, wr
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.tables import case_table, is_measured
 from pytest_modelperf.comparing.verdict_lines import describe_run, describe_verdict, is_quiet
+from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
@@ -16,7 +17,7 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
     Among several cases, those that only passed are just a row of the first table.
     """
     page = Page(style)
-    before, after = printable(comparison.before.name), printable(comparison.after.name)
+    before, after = map(printable, name_models((comparison.before, comparison.after)))
     page.line(f"{before} -> {after}: {describe_run(comparison)}", "bold")
     if comparison.engines:
         page.item(f"on {', '.join(map(printable, comparison.engines))}")

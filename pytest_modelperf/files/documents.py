@@ -17,7 +17,7 @@ from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.errors import BaselineError, ModelPerfError
 from pytest_modelperf.text.escaping import printable
 
 T = TypeVar("T")
@@ -28,6 +28,14 @@ MAX_INTEGER = 2**63 - 1
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Number: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_INTEGER)]
+
+# No measured duration is longer than a day, and so the sums of many fit into 64 bits.
+_DAY_MS = 86_400_000
+DurationMs: TypeAlias = Annotated[float, Meta(ge=0, le=_DAY_MS)]
+DurationNs: TypeAlias = Annotated[int, Meta(ge=0, le=_DAY_MS * 1_000_000)]
+# The rest of a latency beside its kernels, or of a clock that ticks, can be just below 0.
+SignedMs: TypeAlias = Annotated[float, Meta(ge=-_DAY_MS, le=_DAY_MS)]
+SignedNs: TypeAlias = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 
 # An upgrade takes a document of its schema to the next one.
 Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
@@ -40,20 +48,21 @@ _DIGITS = 6
 _SHOWN = 40
 # 2**63 has 19 digits. Reading a longer number takes time by the square of its length.
 _MAX_DIGITS = 20
-_DIGEST_PATTERN = "^[0-9a-f]{64}$"
-_DIGEST_RULE = f"str matching regex '{_DIGEST_PATTERN}'"
+# In Python, `$` alone would match before a line break at the end too.
+_DIGEST_PATTERN = r"^[0-9a-f]{64}$(?!\n)"
+_DIGEST_RULE = f"str matching regex {_DIGEST_PATTERN!r}"
 _DIGEST_WORDS = "a SHA-256 digest of 64 hexadecimal digits"
 Digest: TypeAlias = Annotated[str, Meta(pattern=_DIGEST_PATTERN)]
 
 
-class Advice(Struct, frozen=True):
-    """What to do about a broken file, and about one with the conflict markers of a merge."""
+class FileAdvice(Struct, frozen=True):
+    """The advice on a broken file, and on a file with the conflict markers of a merge."""
 
     broken: str
     conflict: str
 
 
-OF_BASELINE = Advice(
+OF_BASELINE = FileAdvice(
     broken="Restore it from version control, or record it anew with "
     "`pytest --modelperf --modelperf-update-baseline` after deleting it.",
     conflict="Take one side whole, of every file in the folder: `git checkout --theirs FOLDER` or "
@@ -72,32 +81,64 @@ class Schema(Struct, frozen=True):
     upgrades: Mapping[int, Upgrade] = {}
 
 
+class ContradictionError(ValueError):
+    """Two values of a document do not fit together; `place` is where one of them stands."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place = place
+        self.problem = problem
+
+
 class DocumentFile(Struct, frozen=True):
-    """A file that holds a document: whom errors are about, and what they advise."""
+    """A file with a document, the type of its errors, and what they advise."""
 
     path: Path
-    advice: Advice = OF_BASELINE
+    advice: FileAdvice = OF_BASELINE
+    error_type: type[ModelPerfError] = BaselineError
 
-    def error(self, problem: str, place: str = "", advice: str | None = None) -> BaselineError:
+    def error(self, problem: str, place: str = "", advice: str | None = None) -> ModelPerfError:
         where = f", {place}" if place else ""
         told = self.advice.broken if advice is None else advice
-        return BaselineError(f"{printable(str(self.path))}{where}: {problem}. {told}")
+        return self.error_type(f"{printable(str(self.path))}{where}: {problem}. {told}")
 
     def read(self, data: bytes, kind: type[T], schema: Schema) -> T:
-        """The document in `data`; BaselineError where it is not valid."""
-        document = self._parse(data)
+        """The document in `data`; an error if it is not valid."""
+        document = self.parse(data)
+        version = self.check_schema(document, schema.newest)
+        return self.convert(self._upgraded(document, schema, version), kind)
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        """The plain values of the document. Duplicate keys, NaN and huge numbers are refused."""
+        document = self._loaded(data)
         if not isinstance(document, dict):
             raise self.error(f"expected an object, found {_name_of(document)}")
+        return document
+
+    def check_schema(self, document: Mapping[str, Any], newest: int, place: str = "") -> int:
+        """The schema of the document at `place`; an error if this version cannot read it."""
+        if "schema" not in document:
+            raise self.error('the key "schema" is missing', place)
+        version = document["schema"]
+        where = _joined(place, "schema")
+        if type(version) is not int or version < 1:
+            raise self.error(f"expected a whole number from 1, found {_name_of(version)}", where)
+        if version > newest:
+            problem = f"this file has schema {version}, and this version reads up to {newest}"
+            raise self.error(problem, where, _NEWER)
+        return version
+
+    def convert(self, value: object, kind: type[T], place: str = "") -> T:
+        """The plain values at `place` as an instance of a type; an error if they do not fit."""
         try:
-            return msgspec.convert(self._upgraded(document, schema), type=kind)
+            return msgspec.convert(value, type=kind)
         except msgspec.ValidationError as error:
-            self._refuse(str(error))
+            self._refuse(str(error), place)
         except UnicodeEncodeError as error:
             # An unknown key that is half of a character.
-            raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}") from None
+            raise self.error(f"unknown key {ascii(error.object)[:_SHOWN]}", place) from None
 
-    def _parse(self, data: bytes) -> object:
-        """The plain values of the document, with what a lenient reader lets pass refused."""
+    def _loaded(self, data: bytes) -> object:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -119,7 +160,7 @@ class DocumentFile(Struct, frozen=True):
         except ValueError as error:
             raise self.error(f"found {error}") from None
 
-    def _malformed(self, text: str, error: json.JSONDecodeError) -> BaselineError:
+    def _malformed(self, text: str, error: json.JSONDecodeError) -> ModelPerfError:
         conflict = _CONFLICT.search(text)
         if conflict is not None:
             line = text.count("\n", 0, conflict.start()) + 1
@@ -131,16 +172,8 @@ class DocumentFile(Struct, frozen=True):
             found = f"no valid JSON, column {error.colno}: {error.msg}"
         return self.error(found, f"line {error.lineno}")
 
-    def _upgraded(self, document: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    def _upgraded(self, document: dict[str, Any], schema: Schema, version: int) -> dict[str, Any]:
         """The document in the newest schema."""
-        if "schema" not in document:
-            raise self.error('the key "schema" is missing')
-        version = document["schema"]
-        if type(version) is not int or version < 1:
-            raise self.error(f"expected a whole number from 1, found {version!r}", "schema")
-        if version > schema.newest:
-            problem = f"this file has schema {version}, and this version reads up to"
-            raise self.error(f"{problem} {schema.newest}", "schema", _NEWER)
         try:
             for step in range(version, schema.newest):
                 document = schema.upgrades[step](document)
@@ -149,12 +182,13 @@ class DocumentFile(Struct, frozen=True):
             raise self.error(problem) from None
         return document
 
-    def _refuse(self, told: str) -> NoReturn:
+    def _refuse(self, told: str, outer: str) -> NoReturn:
         """Raise msgspec's complaint with our place and advice."""
         place = _PLACE.search(told)
         problem = _PLACE.sub("", told).replace("`", "").replace(_DIGEST_RULE, _DIGEST_WORDS)
         raise self.error(
-            printable(problem[:1].lower() + problem[1:]), printable(place[1]) if place else ""
+            printable(problem[:1].lower() + problem[1:]),
+            _joined(outer, printable(place[1]) if place else ""),
         )
 
 
@@ -166,6 +200,12 @@ def rounded(value: float) -> float:
 def shortened(text: str) -> str:
     """The start of a text, printable, for a message."""
     return printable(text) if len(text) <= _SHOWN else f"{printable(text[:_SHOWN])}..."
+
+
+def _joined(outer: str, inner: str) -> str:
+    """The place of a value inside of another place."""
+    dot = "." if outer and inner and not inner.startswith("[") else ""
+    return f"{outer}{dot}{inner}"
 
 
 def _is_cut(text: str, error: json.JSONDecodeError) -> bool:
@@ -203,4 +243,6 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _name_of(value: object) -> str:
-    return "a list" if isinstance(value, list) else f"the value {shortened(str(value))}"
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return f"the value {shortened(json.dumps(value))}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import secrets
 import shutil
 import stat
 import sys
@@ -277,7 +276,7 @@ def _replaced(place: Path) -> Iterator[BinaryIO]:
 
 def _temporary_beside(place: Path) -> Path:
     # The name of the file is left out: with more letters it could be too long.
-    return place.with_name(f".modelperf-{secrets.token_hex(4)}.tmp")
+    return place.with_name(f".modelperf-{os.urandom(4).hex()}.tmp")
 
 
 def _move(temporary: Path, place: Path) -> None:

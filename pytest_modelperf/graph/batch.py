@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import onnx
 from onnx import NodeProto, numpy_helper
 
-from pytest_modelperf.errors import BindingError
+from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs
 from pytest_modelperf.graph.structure import Graph, Node, Shape
 from pytest_modelperf.text.escaping import printable
@@ -89,12 +89,13 @@ def refusal(where: str, bound: BoundInputs, model: str) -> BindingError:
         name = bound.changed_inputs[0]
         return BindingError(
             f"{model} cannot run with the input {printable(name)!r} as "
-            f"{format_shape(bound.shapes[name])}: {where} holds on to the model's own size. "
-            "Give --input the sizes that the model declares."
+            f"{format_shape(bound.shapes[name])}: {where} holds on to the model's own size.",
+            Remedy("Give {inputs} the sizes that the model declares."),
         )
     return BindingError(
         f"{model} cannot run at batch {bound.batch_size}: its own batch size is written into "
-        f"{where}. Export the model with a dynamic batch dimension, or leave --batch out."
+        f"{where}.",
+        Remedy("Export the model with a dynamic batch dimension, or leave {batch} out."),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import operator
 import re
 from collections import Counter
@@ -13,12 +12,11 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.errors import BindingError, Remedy, UsageError
 from pytest_modelperf.graph.structure import BITS
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_word
 from pytest_modelperf.text.units import format_shape
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import nearest, shorten_list
 
 # A dimension as a model declares it: fixed, named, or neither.
 Dim: TypeAlias = "int | str | None"
@@ -135,7 +133,7 @@ def parse_dim(text: str) -> tuple[str, int]:
 
 
 def dim_names(inputs: Sequence[DeclaredInput]) -> frozenset[str]:
-    """The dimensions that `--dim` can set."""
+    """The dimensions that a user can give a size to."""
     return frozenset(
         name
         for declared in inputs
@@ -306,7 +304,7 @@ class _Binder:
             self.sizes[batch.name] = self.batch_size
 
     def given_batch(self, batch: BatchDim) -> int | None:
-        """The batch size that follows from `--dim` or from a given input."""
+        """The batch size that follows from a named dimension or from a whole input."""
         if batch.name is not None and batch.name in self.sizes:
             return self.sizes[batch.name]
         sizes = {
@@ -355,17 +353,17 @@ class _Binder:
             for name, where in missing.items()
         )
         several = len(missing) > 1
-        options = " ".join(f"--dim {shell_word(f'{name}=SIZE')}" for name in missing)
         return BindingError(
             f"{self.model} has {'dimensions' if several else 'a dimension'} without a size: "
-            f"{places}. Give {options}"
+            f"{places}.",
+            Remedy("Give {dims}", dims=[*map(printable, missing)]),
         )
 
     def no_batch(self) -> BindingError:
         shapes = ", ".join(f"{printable(i.name)} ({_declared_shape(i)})" for i in self.inputs[:4])
         return BindingError(
-            f"{self.model} has no batch dimension that its inputs share: {shapes or 'no inputs'}. "
-            "Leave --batch out, or give whole inputs with --input name:dtype:shape."
+            f"{self.model} has no batch dimension that its inputs share: {shapes or 'no inputs'}.",
+            Remedy("Leave {batch} out, or give {inputs}.", inputs="name:dtype:shape"),
         )
 
     def check_shape(self, name: str, shape: tuple[int, ...] | None) -> None:
@@ -374,8 +372,11 @@ class _Binder:
             return
         if any(dim < 0 for dim in shape):
             raise BindingError(
-                f"{what} has a negative dimension: {format_shape(shape)}. "
-                "Export the model with a named dimension, or give --input name:dtype:shape."
+                f"{what} has a negative dimension: {format_shape(shape)}.",
+                Remedy(
+                    "Export the model with a named dimension, or give {inputs}.",
+                    inputs="name:dtype:shape",
+                ),
             )
         if prod(shape) > MAX_ELEMENTS:
             raise BindingError(
@@ -385,7 +386,7 @@ class _Binder:
 
 
 def _dim_name(declared: DeclaredInput, axis: int, dim: Dim) -> str | None:
-    """The name of a dimension for `--dim`; one without a name is called by its position, `x.1`."""
+    """How a user names a dimension; a nameless one is called by its place, `x.1`."""
     if isinstance(dim, int):
         return None
     return dim if dim is not None else f"{declared.name}.{axis}"
@@ -400,8 +401,8 @@ def _declared_shape(declared: DeclaredInput) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str:
     if not known:
         return " It has none."
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f" Did you mean {printable(near[0])!r}?" if near else ""
+    near = nearest(name, known)
+    hint = "" if near is None else f" Did you mean {printable(near)!r}?"
     named = shorten_list([*map(printable, known)], _MOST_NAMED)
     return f"{hint} There {'is' if len(known) == 1 else 'are'}: {named}."
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from blake3 import blake3
 from msgspec import Struct
 
 from pytest_modelperf.errors import ModelError
 from pytest_modelperf.graph.seen_file import SeenFile
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
+
+    from blake3 import blake3
 
 # A function that is told the name of a long step.
 Tell: TypeAlias = Callable[[str], None]
@@ -41,7 +45,7 @@ def digest_model(
     progress = _Progress(f"reading weights ({format_bytes(total)})", tell, clock, clock())
     if not beside:
         return _digest_file(graph, "sha256", progress).hex()
-    whole = blake3()
+    whole = _new_digest("blake3")
     for name, seen in [("", graph), *sorted(beside.items())]:
         encoded = name.encode("utf-8", "surrogatepass")
         whole.update(len(encoded).to_bytes(8, "little") + encoded)
@@ -71,7 +75,7 @@ def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
         seen.require_unchanged()
         return _known[key]
     # One thread: more would take cores from a measurement that runs at the same time.
-    digest = hashlib.sha256() if algorithm == "sha256" else blake3()
+    digest = _new_digest(algorithm)
     piece = memoryview(bytearray(_PIECE_BYTES))
     try:
         with seen.open() as file:
@@ -86,3 +90,12 @@ def _digest_file(seen: SeenFile, algorithm: str, progress: _Progress) -> bytes:
         ) from error
     _known[key] = digest.digest()
     return _known[key]
+
+
+def _new_digest(algorithm: str) -> HASH | blake3:
+    if algorithm == "sha256":
+        return hashlib.sha256()
+    # Only models with external data need it.
+    from blake3 import blake3
+
+    return blake3()

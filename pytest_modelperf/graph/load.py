@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 from msgspec import Struct
-from onnx import TypeProto, inliner
+from onnx import TypeProto
 
-from pytest_modelperf.errors import MisfitError, ModelError
+from pytest_modelperf.errors import MisfitError, ModelError, Remedy
 from pytest_modelperf.graph.batch import find_misfits, follow_batch, refusal, verify_rebound
 from pytest_modelperf.graph.binding import (
     Binding,
@@ -192,6 +192,9 @@ def _unfolded(file: ModelFile) -> _Unfolded:
 def _without_functions(file: ModelFile, proto: onnx.ModelProto) -> onnx.ModelProto:
     read_graph(proto.graph, file.name)
     check_functions(file)
+
+    from onnx import inliner
+
     try:
         return inliner.inline_local_functions(proto, convert_version=True)
     except Exception as error:
@@ -306,8 +309,11 @@ def _inferred_types(file: ModelFile, proto: onnx.ModelProto) -> dict[str, TypePr
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
         first = printable(str(error).strip().splitlines()[0] if str(error) else repr(error))
         raise ModelError(
-            f"the shapes of {file.name} do not fit together: {first[:300]}. Check the model "
-            "with onnx.checker.check_model, or give its inputs with --input name:dtype:shape."
+            f"the shapes of {file.name} do not fit together: {first[:300]}.",
+            Remedy(
+                "Check the model with onnx.checker.check_model, or give {inputs}.",
+                inputs="name:dtype:shape",
+            ),
         ) from error
     infos = (*graph.value_info, *graph.output, *graph.input)
     return {info.name: info.type for info in infos}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import posixpath
@@ -29,7 +28,7 @@ from pytest_modelperf.graph.structure import byte_size
 from pytest_modelperf.graph.wire import WEIGHT_KEY, Buffer, SkippedData, give_back, slim_model
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
-from pytest_modelperf.text.words import shorten_list
+from pytest_modelperf.text.words import nearest, shorten_list
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -258,9 +257,9 @@ def _hint(path: Path) -> str:
     if not path.parent.is_dir():
         return ""
     there = {p.stem: printable(str(p)) for p in sorted(path.parent.glob("*.onnx"))}
-    near = difflib.get_close_matches(path.stem, there, 1)
-    if near:
-        return f" Did you mean {there[near[0]]}?"
+    near = nearest(path.stem, there)
+    if near is not None:
+        return f" Did you mean {there[near]}?"
     return f" There are: {shorten_list([*there.values()], _MOST_NAMED)}." if there else ""
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from onnx import TensorProto, TypeProto, defs, numpy_helper, shape_inference
 
-from pytest_modelperf.errors import ExtensionError, MisfitError
+from pytest_modelperf.errors import ExtensionError, MisfitError, Remedy
 from pytest_modelperf.graph import control_flow
 from pytest_modelperf.graph.convert import Call, read_type
 from pytest_modelperf.graph.scope import Scope
@@ -125,9 +125,12 @@ class Resolver(Struct, frozen=True):
         reason = printable(str(error).strip().splitlines()[-1])[:200]
         return MisfitError(
             f"the shapes of {self.model} do not fit together in {describe(call)}, which takes "
-            f"{shapes}: {reason}. Give other sizes with --dim or --input, or check the model with "
-            "onnx.checker.check_model.",
+            f"{shapes}: {reason}.",
             describe(call),
+            Remedy(
+                "Give other sizes with {dims} or {inputs}, or check the model with "
+                "onnx.checker.check_model."
+            ),
         )
 
     def _by_bodies(self, node: Node, _: Call, __: Scope) -> Sequence[OutputType | None]:

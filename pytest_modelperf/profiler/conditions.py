@@ -14,25 +14,25 @@ from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_count
 
-# How well the median is meant to be known.
+# The precision that the median should reach.
 WANTED_HALF_WIDTH = 0.01
 
 # How many times as long a measurement may be advised to take.
 MAX_LONGER = 60
-# And nobody waits for a case for longer than this, in seconds.
+# The longest measurement that may be advised, in seconds.
 MAX_ADVISED_S = 600.0
 
-# From where on noise is worth a line.
+# Noise below these shares is not reported.
 MAX_STOLEN = 0.01
 MAX_THROTTLED = 0.01
 MAX_OTHERS = 0.05
 MAX_SWITCHES_PER_SECOND = 100
-# Fewer tell no rate.
+# Fewer rounds give no rate.
 MIN_SWITCHES = 50
-# Times of processors come in ticks of the system's clock. What lies within one is no evidence.
+# Processor times come in ticks of the system's clock. A difference within one tick is no evidence.
 _TICK_NS = 10_000_000
 
-# An instruction set says nothing of its own where one that includes it is there.
+# An instruction set is left out if another one that includes it is listed.
 _INCLUDED = {
     "avx2": frozenset({"sse4_2", "avx", "fma", "f16c"}),
     "asimd": frozenset({"neon"}),
@@ -41,7 +41,7 @@ _INCLUDED = {
 
 
 def describe_machine_line(machine: MachineFacts) -> str:
-    """What of a machine bears on inference: its key, processor, cores, instruction sets, memory."""
+    """The facts of a machine that affect inference: key, processor, cores, memory and so on."""
     parts = [
         machine.cpu or "",
         _cores(machine),
@@ -99,7 +99,7 @@ def describe_engine(engine: EngineFacts) -> str:
 
 
 def unmeasured_lines(cases: Sequence[CaseProfile]) -> list[str]:
-    """Which cases were to be measured and were not, each with the reason."""
+    """The cases that could not be measured, each with its reason."""
     return [
         line
         for case in cases
@@ -144,7 +144,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
     lines = []
     if wide:
         listed = ", ".join(f"{printable(name)} ± {percent(w)}" for name, w in wide.items())
-        # An interval shrinks with the root of the rounds that it rests on.
+        # An interval shrinks with the square root of the number of rounds.
         seconds = max(
             case.measurement.seconds * (wide[case.id] / WANTED_HALF_WIDTH) ** 2
             for case in cases
@@ -166,7 +166,7 @@ def _wide_intervals(cases: Sequence[_Measured]) -> list[str]:
 
 
 def rounded_up(seconds: float) -> int:
-    """Two digits at most: it is no more than an estimate."""
+    """At most two digits, because it is only an estimate."""
     unit = int(10 ** max(0, math.floor(math.log10(max(seconds, 1.0))) - 1))
     return math.ceil(seconds / unit) * unit
 
@@ -176,7 +176,7 @@ def _unsteady(cases: Sequence[_Measured]) -> list[str]:
     for case in cases:
         rounds = case.measurement.rounds
         unsteady = [r for r in rounds if not r.is_steady]
-        # A round or two may be so by chance.
+        # One or two such rounds may be chance.
         if 2 * len(unsteady) > len(rounds):
             runs = max(r.warmup_runs for r in unsteady)
             noun = "inferences" if runs != 1 else "inference"
@@ -188,7 +188,7 @@ def _unsteady(cases: Sequence[_Measured]) -> list[str]:
 
 
 def _noise_line(case: _Measured) -> str | None:
-    """What disturbed a case enough to matter, and what to do about it."""
+    """The disturbances of a case that matter, and what to do about them."""
     processors = len(case.measurement.processors or ()) or 1
     found = find_noise([r.block.noise for r in case.measurement.rounds], processors)
     if not found:
@@ -198,7 +198,7 @@ def _noise_line(case: _Measured) -> str | None:
 
 
 def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
-    """What disturbed these blocks enough to matter, and for each what to do about it."""
+    """The disturbances of these blocks that matter, and what to do about each."""
     wall_ns = sum(noise.wall_ns for noise in noises)
     found: dict[str, str] = {}
     if not wall_ns:
@@ -224,7 +224,7 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
 
 
 def _notes(cases: Sequence[_Measured]) -> list[str]:
-    """What was noted while measuring, once; with the cases, where it is not about all."""
+    """The notes of the measurements, each once; with its cases, unless it applies to all."""
     about: dict[str, list[str]] = {}
     for case in cases:
         for note in case.measurement.notes:

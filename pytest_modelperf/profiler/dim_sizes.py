@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 
 class PairedSizes(dict[str, tuple[int, ...]]):
-    """Sizes that go together: the first ones of all names are a case, the second ones another."""
+    """Sizes that go together: the first size of each name makes one case, the second another."""
 
 
 def pair_sizes(cases: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[int, ...]]:
@@ -16,7 +16,7 @@ def pair_sizes(cases: Sequence[Mapping[str, int]]) -> Mapping[str, tuple[int, ..
 
 
 def combine_sizes(sizes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
-    """One size of each name: those that go together, or every combination."""
+    """Every set of sizes, one for each name: sizes that go together, or all combinations."""
     is_paired = isinstance(sizes, PairedSizes)
     own = sizes.values()
     for each in zip(*own, strict=True) if is_paired else itertools.product(*own):

@@ -1,4 +1,4 @@
-"""How noisy this machine is: a model against itself, and what change that would let one detect."""
+"""How noisy this machine is: a model runs against itself, to see what could be detected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pytest_modelperf.graph.sample_model import sample_model
 from pytest_modelperf.profiler.duet import AFTER, BEFORE, SharedDuet
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Checkup, Outlook
-from pytest_modelperf.profiler.preparation import Model, Place, Watch, check_cores, rigged
-from pytest_modelperf.profiler.records import Case
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch, check_cores, started_rig
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.sampling import sample_duet
@@ -24,7 +23,7 @@ from pytest_modelperf.stats.estimates import (
 )
 from pytest_modelperf.stats.looks import LOOKS
 
-# Those of one comparison that is gated.
+# The levels of one gated comparison.
 LEVEL = 0.01
 POWER = 0.9
 _CONFIDENCE = 0.95
@@ -38,7 +37,7 @@ def check_machine(
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> tuple[Checkup, ...]:
-    """What two sessions of one model, run in turn, tell of this machine, for each core count."""
+    """Run two sessions of one model in turn, for each core count, to judge this machine."""
     request = request or ProfileRequest()
     model = Model.load(source or sample_model(), request, extensions or Extensions())
     name = _SAMPLE_NAME if source is None else model_facts(model.file).name
@@ -46,14 +45,13 @@ def check_machine(
         check_cores(cores, setup)
     checkups = []
     for number, cores in enumerate(request.cores, 1):
-        case = Case(model.bound.inputs.batch_size, cores)
-        place = Place(case, number, len(request.cores), watch)
+        place = CasePlace(model.case(cores), number, len(request.cores), watch)
         checkups.append(_check(name, model, setup, place))
     return tuple(checkups)
 
 
-def _check(name: str, model: Model, setup: Setup, place: Place) -> Checkup:
-    with rigged(model, setup, place) as rig:
+def _check(name: str, model: Model, setup: Setup, place: CasePlace) -> Checkup:
+    with started_rig(model, setup, place) as rig:
         begun = time.monotonic()
         duet = SharedDuet(replace(rig, side=BEFORE), replace(rig, side=AFTER))
         rounds = sample_duet(

@@ -1,55 +1,108 @@
-"""What the doctor found, as JSON."""
+"""A checkup of a machine as JSON: the types of the document, and how records become them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, noise_to_json
+from msgspec import Struct
+
+from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    MachineJson,
+    engine_to_json,
+    machine_to_json,
+)
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import Checkup
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.profiler.measurements import Checkup, Noise
+from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.stats.records import Ratio
+
+
+class CheckupRatioJson(Struct, frozen=True, kw_only=True):
+    """The second side over the first."""
+
+    value: float | None
+    interval: tuple[float | None, float | None] | None
+
+
+class SpreadJson(Struct, frozen=True, kw_only=True):
+    """Relative standard deviations: of the inferences of a session, of the medians of sessions."""
+
+    inferences: float | None
+    sessions: float | None
+
+
+class OutlookJson(Struct, frozen=True, kw_only=True):
+    """The smallest slowdown that a number of rounds would detect."""
+
+    rounds: int
+    seconds: float
+    detectable: float | None
+
+
+class CheckupJson(Struct, frozen=True, kw_only=True):
+    """A checkup at one core count."""
+
+    model: str
+    engine: EngineJson
+    cores: int
+    processors: tuple[int, ...] | None
+    seconds: float
+    rounds: int
+    p50_ms: float | None
+    ratio: CheckupRatioJson
+    spread: SpreadJson
+    level: float
+    power: float
+    outlook: tuple[OutlookJson, ...]
+    noise: tuple[Noise, ...]
+
+
+class CheckupsJson(Struct, frozen=True, kw_only=True):
+    """All checkups of a machine."""
+
+    schema: int
+    machine: MachineJson | None
+    checkups: tuple[CheckupJson, ...]
 
 
 def dump_checkups(machine: MachineFacts, checkups: Sequence[Checkup]) -> str:
-    """What the doctor found, as JSON text."""
+    """The checkups as JSON text."""
     return dump_document(
-        {
-            "schema": SCHEMA,
-            "machine": machine_to_json(machine),
-            "checkups": [_checkup(checkup) for checkup in checkups],
-        }
+        CheckupsJson(
+            schema=SCHEMA,
+            machine=machine_to_json(machine),
+            checkups=tuple(map(_checkup, checkups)),
+        )
     )
 
 
-def _checkup(checkup: Checkup) -> dict[str, Json]:
-    ratio = checkup.ratio
-    return {
-        "model": checkup.model,
-        "engine": engine_to_json(checkup.engine),
-        "cores": checkup.cores,
-        "processors": None if checkup.processors is None else list(checkup.processors),
-        "seconds": checkup.seconds,
-        "rounds": checkup.rounds,
-        "p50_ms": ms(checkup.median_ns),
-        "ratio": {
-            "value": number(ratio.value),
-            "interval": None
-            if ratio.low is None or ratio.high is None
-            else [number(ratio.low), number(ratio.high)],
-        },
-        "spread": {
-            "inferences": number(checkup.spread.inferences),
-            "sessions": number(checkup.spread.sessions),
-        },
-        "level": checkup.level,
-        "power": checkup.power,
-        "outlook": [
-            {
-                "rounds": look.rounds,
-                "seconds": look.seconds,
-                "detectable": number(look.change),
-            }
+def _checkup(checkup: Checkup) -> CheckupJson:
+    return CheckupJson(
+        model=checkup.model,
+        engine=engine_to_json(checkup.engine),
+        cores=checkup.cores,
+        processors=checkup.processors,
+        seconds=checkup.seconds,
+        rounds=checkup.rounds,
+        p50_ms=ms(checkup.median_ns),
+        ratio=_ratio(checkup.ratio),
+        spread=SpreadJson(
+            inferences=number(checkup.spread.inferences),
+            sessions=number(checkup.spread.sessions),
+        ),
+        level=checkup.level,
+        power=checkup.power,
+        outlook=tuple(
+            OutlookJson(rounds=look.rounds, seconds=look.seconds, detectable=number(look.change))
             for look in checkup.outlook
-        ],
-        "noise": [noise_to_json(noise) for noise in checkup.noise],
-    }
+        ),
+        noise=checkup.noise,
+    )
+
+
+def _ratio(ratio: Ratio) -> CheckupRatioJson:
+    interval = None
+    if ratio.low is not None and ratio.high is not None:
+        interval = number(ratio.low), number(ratio.high)
+    return CheckupRatioJson(value=number(ratio.value), interval=interval)

@@ -18,14 +18,14 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms
 
-# The change that a comparison allows unless it is told otherwise.
+# The default tolerance of a comparison.
 TOLERANCE = 0.03
-# Two sessions of one model that differ by more than this are not told apart by noise alone.
+# If two sessions of one model differ by more than this, noise alone does not explain it.
 _MAX_BIAS = 0.005
 
 
 def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: TextStyle) -> str:
-    """The whole report: the answer first, then what it rests on, then what to do."""
+    """The whole report: the answer first, then its evidence, then what to do."""
     page = Page(style)
     for checkup in checkups:
         page.item(_answer(checkup), style="bold")
@@ -48,7 +48,7 @@ def render_checkups(machine: MachineFacts, checkups: Sequence[Checkup], style: T
 
 
 def _answer(checkup: Checkup) -> str:
-    """In one sentence: what can be told here, and how soon."""
+    """One sentence: which change can be detected here, and how soon."""
     cores = f"{checkup.cores} core{'s' if checkup.cores > 1 else ''}"
     enough = _first_within(checkup, TOLERANCE)
     if enough is None:

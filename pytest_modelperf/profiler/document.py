@@ -1,103 +1,216 @@
-"""A profile as JSON: everything that was counted and measured, raw samples included."""
+"""A profile as JSON: everything that was counted and measured, raw samples included.
+
+The types have the keys of the document in their order; `docs/json.md` says what each means.
+`document_reader` makes a profile of them again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated, Any, TypeAlias
 
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.files.documents import Count, DurationMs, DurationNs, Number, Positive
 from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    LatencyJson,
+    LayerJson,
+    LayerTypeJson,
+    MachineJson,
+    ModelJson,
+    TotalsJson,
+    all_null,
     engine_to_json,
     latency_to_json,
     layer_to_json,
     layer_type_to_json,
     machine_to_json,
     model_to_json,
-    noise_to_json,
     totals_to_json,
 )
-from pytest_modelperf.profiler.measurements import Round
-from pytest_modelperf.profiler.records import CaseProfile, Profile, StaticProfile
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.profiler.measurements import Measurement, Noise, Round
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile, StaticProfile
+from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
 
-_MEASURED = "measured"
+# A time of a clock in ns, with room for a day before the end of 64 bits.
+Moment: TypeAlias = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class OutcomeJson(Enum):
+    """The outcome of a case."""
+
+    MEASURED = "measured"
+    STATIC = Outcome.STATIC.value
+    SKIPPED = Outcome.SKIPPED.value
+    FAILED = Outcome.FAILED.value
+
+
+class StartsJson(Struct, frozen=True, kw_only=True):
+    """The start times of the parts of a round, by the clock of the worker."""
+
+    load: Moment
+    first: Moment
+    warmup: Moment | None = None
+    warmup_end: Moment | None = None
+    block: Moment
+
+
+class RoundJson(Struct, frozen=True, kw_only=True):
+    """One round, with all of its samples."""
+
+    load_ms: DurationMs
+    first_ms: DurationMs
+    warmup_runs: Count
+    is_steady: bool
+    noise: Noise
+    begun_ns: StartsJson | None = None
+    times_ns: Annotated[tuple[DurationNs, ...], Meta(min_length=1)]
+
+
+class StaticJson(TotalsJson, frozen=True, kw_only=True):
+    """The counts of a case."""
+
+    uncounted_ops: Mapping[str, Count] | None
+    coverage: float | None = None
+    notes: tuple[str, ...]
+
+
+class CaseJson(Struct, frozen=True, kw_only=True):
+    """A case. The type of its roofline is in `roofline.document`, which this room cannot see."""
+
+    id: str
+    batch_size: Positive
+    cores: Positive
+    dims: Mapping[str, Count]
+    given_dims: Mapping[str, Count] | None = None
+    outcome: OutcomeJson
+    reason: str | None
+    engine: EngineJson
+    processors: tuple[Count, ...] | None
+    seconds: Number | None
+    notes: tuple[str, ...]
+    static: StaticJson
+    latency: LatencyJson
+    load_ms: DurationMs | None = None
+    first_load_ms: DurationMs | None = None
+    first_inference_ms: DurationMs | None = None
+    peak_rss_bytes: Count | None
+    engine_peak_bytes: Count | None
+    layer_types: tuple[LayerTypeJson, ...] = ()
+    layers: tuple[LayerJson, ...]
+    roofline: Any = None
+    raw: Annotated[tuple[RoundJson, ...], Meta(min_length=1)] | None
+
+
+class ProfileJson(Struct, frozen=True, kw_only=True):
+    """The document of a profile."""
+
+    schema: int
+    model: ModelJson
+    machine: MachineJson | None
+    cases: tuple[CaseJson, ...]
+
+
+# The values of the keys that only a run can tell, for a case that did not run.
+_NOTHING_RAN: Mapping[str, Any] = {
+    "engine": engine_to_json(None),
+    "processors": None,
+    "seconds": None,
+    "notes": (),
+    "latency": latency_to_json(None),
+    "peak_rss_bytes": None,
+    "engine_peak_bytes": None,
+    "raw": None,
+}
 
 
 def dump_profile(profile: Profile, rooflines: Mapping[str, Json] | None = None) -> str:
-    """The profile as JSON text; `rooflines` has that of a case by its id, as JSON."""
+    """The profile as JSON text; `rooflines` has the roofline of a case by its id, as JSON."""
     return dump_document(profile_to_json(profile, rooflines))
 
 
-def profile_to_json(
-    profile: Profile, rooflines: Mapping[str, Json] | None = None
-) -> dict[str, Json]:
+def profile_to_json(profile: Profile, rooflines: Mapping[str, Json] | None = None) -> ProfileJson:
     known = rooflines or {}
-    return {
-        "schema": SCHEMA,
-        "model": model_to_json(profile.model),
-        "machine": machine_to_json(profile.machine),
-        "cases": [_case(case, known.get(case.case.id)) for case in profile.cases],
-    }
+    return ProfileJson(
+        schema=SCHEMA,
+        model=model_to_json(profile.model),
+        machine=machine_to_json(profile.machine),
+        cases=tuple(_case(case, known.get(case.case.id)) for case in profile.cases),
+    )
 
 
-def _case(case: CaseProfile, roofline: Json) -> dict[str, Json]:
+def _case(case: CaseProfile, roofline: Json) -> CaseJson:
     run = case.measured
+    return CaseJson(
+        id=case.case.id,
+        batch_size=case.case.batch_size,
+        cores=case.case.cores,
+        dims=dict(case.case.dims),
+        given_dims=None if case.case.given_dims is None else dict(case.case.given_dims),
+        outcome=OutcomeJson.MEASURED if run is not None else OutcomeJson(case.outcome.value),
+        reason=case.reason if run is None else None,
+        static=_static(case.counted),
+        layer_types=tuple(map(layer_type_to_json, case.layer_types.values())),
+        layers=tuple(map(layer_to_json, case.layers)),
+        roofline=roofline,
+        **(_NOTHING_RAN if run is None else _run(run)),
+    )
+
+
+def _run(run: Measurement) -> dict[str, Any]:
     return {
-        "id": case.case.id,
-        "batch_size": case.case.batch_size,
-        "cores": case.case.cores,
-        "dims": dict(case.case.dims),
-        "outcome": _MEASURED if run is not None else case.outcome.value,
-        "reason": None if run is not None else case.reason,
-        "engine": engine_to_json(None if run is None else run.engine),
-        "processors": None if run is None or run.processors is None else list(run.processors),
-        "seconds": None if run is None else number(run.seconds),
-        "notes": [] if run is None else list(run.notes),
-        "static": _static(case.counted),
-        "latency": latency_to_json(None if run is None else run.latency),
-        "load_ms": None if run is None else number(run.load_ms),
-        "first_load_ms": None if run is None else number(run.first_load_ms),
-        "first_inference_ms": None if run is None else number(run.first_inference_ms),
-        "peak_rss_bytes": None if run is None else run.peak_rss_bytes,
-        "engine_peak_bytes": None if run is None else run.engine_peak_bytes,
-        "layer_types": [layer_type_to_json(kind) for kind in case.layer_types.values()],
-        "layers": [layer_to_json(row) for row in case.layers],
-        "roofline": roofline,
-        "raw": None if run is None else [_round(made) for made in run.rounds],
+        "engine": engine_to_json(run.engine),
+        "processors": run.processors,
+        "seconds": number(run.seconds),
+        "notes": run.notes,
+        "latency": latency_to_json(run.latency),
+        "load_ms": number(run.load_ms),
+        "first_load_ms": number(run.first_load_ms),
+        "first_inference_ms": number(run.first_inference_ms),
+        "peak_rss_bytes": run.peak_rss_bytes,
+        "engine_peak_bytes": run.engine_peak_bytes,
+        "raw": tuple(map(_round, run.rounds)),
     }
 
 
-def _static(static: StaticProfile | None) -> dict[str, Json]:
-    uncounted: dict[str, Json] = {}
-    for entry in static.uncounted if static is not None else ():
-        uncounted[entry.op_type] = int(str(uncounted.get(entry.op_type, 0))) + entry.count
-    return {
+def _static(static: StaticProfile | None) -> StaticJson:
+    if static is None:
+        return replace(all_null(StaticJson), notes=())
+    uncounted: dict[str, int] = {}
+    for entry in static.uncounted:
+        uncounted[entry.op_type] = uncounted.get(entry.op_type, 0) + entry.count
+    return StaticJson(
         **totals_to_json(static),
-        "uncounted_ops": None if static is None else uncounted,
-        "coverage": None if static is None else static.coverage,
-        "notes": [] if static is None else list(static.notes),
-    }
+        uncounted_ops=uncounted,
+        coverage=static.coverage,
+        notes=static.notes,
+    )
 
 
-def _round(made: Round) -> dict[str, Json]:
-    return {
-        "load_ms": ms(made.load_ns),
-        "first_ms": ms(made.first_ns),
-        "warmup_runs": made.warmup_runs,
-        "is_steady": made.is_steady,
-        "noise": noise_to_json(made.block.noise),
-        "begun_ns": _begun(made),
-        "times_ns": list(made.times_ns),
-    }
+def _round(made: Round) -> RoundJson:
+    return RoundJson(
+        load_ms=made.load_ns / 1e6,
+        first_ms=made.first_ns / 1e6,
+        warmup_runs=made.warmup_runs,
+        is_steady=made.is_steady,
+        noise=made.block.noise,
+        begun_ns=_begun(made),
+        times_ns=made.times_ns,
+    )
 
 
-def _begun(made: Round) -> dict[str, Json] | None:
-    """When the parts of a round began."""
+def _begun(made: Round) -> StartsJson | None:
+    """The start times of the parts of a round, if they were kept."""
     starts = made.starts
     if starts is None or made.block.start_ns is None:
         return None
-    return {
-        "load": starts.load_ns,
-        "first": starts.first_ns,
-        "warmup": starts.warmup_ns,
-        "warmup_end": starts.warmup_end_ns,
-        "block": made.block.start_ns,
-    }
+    return StartsJson(
+        load=starts.load_ns,
+        first=starts.first_ns,
+        warmup=starts.warmup_ns,
+        warmup_end=starts.warmup_end_ns,
+        block=made.block.start_ns,
+    )

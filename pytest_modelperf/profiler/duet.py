@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -14,8 +15,10 @@ from pytest_modelperf.profiler.rig import Rig
 
 BEFORE, AFTER = "before", "after"
 
-# Turns of one worker before the other has its own: a message between them costs as much as a
-# fast inference.
+_Made = TypeVar("_Made")
+
+# Inferences of one worker before the other takes over: each switch costs a message, which takes as
+# long as a fast inference.
 _CHUNK = 8
 
 
@@ -28,13 +31,9 @@ class SharedDuet(Struct):
     blocks: int = 0
 
     def open(self) -> tuple[Load, Load]:
-        """The sides are loaded first by turns: of a fast model the second one runs 1 % faster."""
+        """Load both sides; the other one is first in the next round."""
         self.rounds += 1
-        if self.rounds % 2:
-            before = self.before.open()
-            return before, self.after.open()
-        after = self.after.open()
-        return self.before.open(), after
+        return _in_turn(self.rounds, self.before.open, self.after.open)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         self.blocks += 1
@@ -45,6 +44,20 @@ class SharedDuet(Struct):
     def close(self) -> None:
         self.before.close()
         self.after.close()
+
+
+def _in_turn(
+    round_number: int, before: Callable[[], _Made], after: Callable[[], _Made]
+) -> tuple[_Made, _Made]:
+    """The results of both calls; in every other round `after` is called first.
+
+    Of a fast model the session that is loaded second runs 1 % faster.
+    """
+    if round_number % 2:
+        first = before()
+        return first, after()
+    second = after()
+    return before(), second
 
 
 StartRig = Callable[[], AbstractContextManager[Rig]]
@@ -58,17 +71,20 @@ class SplitDuet(Struct):
 
     start_before: StartRig
     start_after: StartRig
+    rounds: int = 0
     choose: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311  # an order
     _stack: ExitStack = field(default_factory=ExitStack)
     _rigs: tuple[Rig, ...] = ()
 
     def open(self) -> tuple[Load, Load]:
-        self._rigs = (
-            self._stack.enter_context(self.start_before()),
-            self._stack.enter_context(self.start_after()),
+        """Start both sides and load them; the other one is first in the next round."""
+        self.rounds += 1
+        before, after = self._rigs = _in_turn(
+            self.rounds,
+            lambda: self._stack.enter_context(self.start_before()),
+            lambda: self._stack.enter_context(self.start_after()),
         )
-        before, after = (rig.open() for rig in self._rigs)
-        return before, after
+        return _in_turn(self.rounds, before.open, after.open)
 
     def pair_block(self, count: int, max_ns: int) -> tuple[Block, Block]:
         parts: tuple[list[Block], list[Block]] = ([], [])

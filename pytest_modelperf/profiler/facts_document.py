@@ -1,176 +1,266 @@
-"""What several documents tell alike: of a model, a machine, an engine, a latency, a layer."""
+"""The parts that several documents share: a model, a machine, an engine, a latency, a layer.
+
+Each type has the keys of the document in their order. Keys with a default are computed from
+others: a reader computes them again, and they may be missing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
+
+from pytest_modelperf.files.documents import (
+    Count,
+    Digest,
+    DurationMs,
+    Number,
+    SignedMs,
+)
 from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import EngineFacts, Noise, RowKind
+from pytest_modelperf.profiler.measurements import EngineFacts, RowKind
 from pytest_modelperf.profiler.records import (
     LayerRow,
     LayerType,
     ModelFacts,
-    Shape,
     Sparsity,
 )
-from pytest_modelperf.report.document import Json, ms, number
-from pytest_modelperf.stats.records import Latency, Percentile
+from pytest_modelperf.report.document import ms, number
+from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 
-_PERCENTILES = ("p50_ms", "p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99.9_ms")
-_OF_SAMPLES = ("min_ms", "max_ms", "mean_ms", "samples", "rounds", "items_per_second")
-_OF_PERCENTILES = ("confidence", "intervals_ms", "needed")
-_TOTALS = (
-    *("macs", "elementwise_ops", "flops", "backward_macs", "effective_macs", "params"),
-    *("weight_bytes", "activation_bytes", "peak_activation_bytes"),
-)
-_OF_LAYER = (
+S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
+
+# The fields of a counted layer that a document has as they are.
+LAYER_COUNTS = (
+    *("id", "name", "op_type", "domain", "weight"),
     *("macs", "elementwise_ops", "backward_macs", "effective_macs"),
-    *("params", "weight_bytes", "output_bytes"),
+    *("params", "weight_bytes", "output_bytes", "input_shape", "output_shape", "repeats"),
 )
 
-
-def model_to_json(model: ModelFacts) -> dict[str, Json]:
-    return {
-        "name": model.name,
-        "path": model.path,
-        "sha256": model.sha256,
-        "bytes": model.size_bytes,
-        "opsets": dict(model.opsets),
-        "producer": model.producer,
-    }
+ShapeJson: TypeAlias = tuple[Count | None, ...]
+# The sum of many counts can need more than 64 bits.
+Sum: TypeAlias = Annotated[int, Meta(ge=0)]
 
 
-def machine_to_json(machine: MachineFacts | None) -> Json:
-    if machine is None:
-        return None
-    sets = machine.instruction_sets
-    return {
-        "key": machine.key,
-        "cpu": machine.cpu,
-        "microarchitecture": machine.microarchitecture,
-        "instruction_sets": None if sets is None else list(sets),
-        "physical_cores": machine.physical_cores,
-        "logical_cores": machine.logical_cores,
-        "usable_cores": machine.usable_cores,
-        "quota_cores": machine.quota_cores,
-        "caches": dict(machine.caches),
-        "memory_bytes": machine.memory_bytes,
-        "memory_limit_bytes": machine.memory_limit_bytes,
-        "governor": machine.governor,
-        "turbo": machine.turbo,
-        "virtualization": machine.virtualization,
-        "system": machine.system,
-        "kernel": machine.kernel,
-        "distribution": machine.distribution,
-        "architecture": machine.architecture,
-        "python": machine.python,
-        "packages": dict(machine.packages),
-    }
+class ModelJson(Struct, frozen=True, kw_only=True):
+    """A model."""
+
+    name: str
+    path: str | None
+    sha256: Digest | None
+    size_bytes: Count | None = field(name="bytes")
+    opsets: Mapping[str, Count]
+    producer: str
 
 
-def engine_to_json(engine: EngineFacts | None) -> dict[str, Json]:
-    return {
-        "name": None if engine is None else engine.name,
-        "version": None if engine is None else engine.version,
-        "python": None if engine is None else engine.python,
-        "options": None if engine is None else dict(engine.options),
-        "providers": None if engine is None else list(engine.providers),
-    }
+class MachineJson(MachineFacts, frozen=True):
+    """A machine, with its key first: positional fields come before the others."""
+
+    stored_key: str = field(name="key", default="")
 
 
-def latency_to_json(latency: Latency | None) -> dict[str, Json]:
+class EngineJson(Struct, frozen=True):
+    """An engine; all null where nothing ran."""
+
+    name: str | None
+    version: str | None
+    python: str | None
+    options: Mapping[str, str] | None
+    providers: tuple[str, ...] | None
+
+
+class ByPercentile(Struct, Generic[T], frozen=True):
+    """A value for each percentile."""
+
+    p50_ms: T
+    p90_ms: T
+    p95_ms: T
+    p97_ms: T
+    p99_ms: T
+    p999_ms: T = field(name="p99.9_ms")
+
+
+class IntervalsJson(ByPercentile[tuple[DurationMs, DurationMs] | None], frozen=True):
+    """The interval of each percentile; null where one round says nothing of it."""
+
+
+class NeededSamplesJson(ByPercentile[Count], frozen=True):
+    """The number of samples that each percentile needs."""
+
+
+class LatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
+    """A latency; all null where nothing ran."""
+
+    min_ms: DurationMs | None
+    max_ms: DurationMs | None
+    mean_ms: DurationMs | None
+    samples: Count | None
+    rounds: Count | None
+    items_per_second: float | None = None
+    confidence: Number | None
+    intervals_ms: IntervalsJson | None
+    needed: NeededSamplesJson | None
+
+
+class LayerTypeJson(Struct, frozen=True, kw_only=True):
+    """All layers of one operator; of a time that belongs to no layer, only the time."""
+
+    op_type: str
+    domain: str | None = None
+    count: Count | None = None
+    ms: float | None = None
+    share: float | None = None
+    macs: Sum | None = None
+    elementwise_ops: Sum | None = None
+    backward_macs: Sum | None = None
+    params: Sum | None = None
+    weight_bytes: Sum | None = None
+    output_bytes: Sum | None = None
+
+
+class SparsityJson(Struct, frozen=True, kw_only=True):
+    """The zeros of a weight."""
+
+    ratio: float | None = None
+    zeros: Count
+    size: Count
+    pattern: str
+    block_ratio: Number
+    n_of_m: tuple[Count, Count] | None
+
+
+class LayerJson(Struct, frozen=True, kw_only=True):
+    """A layer with its time; of a time that belongs to no layer, only the time."""
+
+    kind: RowKind
+    id: str | None
+    name: str | None
+    op_type: str
+    domain: str | None
+    weight: str | None
+    provider: str | None
+    precision: str | None
+    ms: SignedMs | None
+    macs: Count | None
+    elementwise_ops: Count | None
+    backward_macs: Count | None
+    effective_macs: Count | None
+    params: Count | None
+    weight_bytes: Count | None
+    output_bytes: Count | None
+    input_shape: ShapeJson | None
+    output_shape: ShapeJson | None
+    repeats: Count | None
+    sparsity: SparsityJson | None
+    kernel: str | None
+    fused: tuple[str, ...]
+    runs_in: str | None
+
+
+class TotalsJson(Struct, frozen=True, kw_only=True):
+    """The totals of a static profile; all null where there is no graph."""
+
+    macs: Sum | None
+    elementwise_ops: Sum | None = None
+    flops: Sum | None = None
+    backward_macs: Sum | None = None
+    effective_macs: Sum | None = None
+    params: Count | None
+    weight_bytes: Count | None
+    activation_bytes: Sum | None = None
+    peak_activation_bytes: Count | None
+
+
+def all_null(kind: type[S]) -> S:
+    """An object whose values are all null."""
+    return kind(**dict.fromkeys(kind.__struct_fields__))
+
+
+def model_to_json(model: ModelFacts) -> ModelJson:
+    return ModelJson(**asdict(model))
+
+
+def machine_to_json(machine: MachineFacts | None) -> MachineJson | None:
+    return None if machine is None else MachineJson(machine.key, **asdict(machine))
+
+
+def engine_to_json(engine: EngineFacts | None) -> EngineJson:
+    return all_null(EngineJson) if engine is None else EngineJson(**asdict(engine))
+
+
+def latency_to_json(latency: Latency | None) -> LatencyJson:
     if latency is None:
-        return dict.fromkeys((*_PERCENTILES, *_OF_SAMPLES, *_OF_PERCENTILES))
-    found = {f"{percentile.name}_ms": percentile for percentile in latency.percentiles}
-    return {
-        **{key: ms(found[key].value_ns) if key in found else None for key in _PERCENTILES},
-        "min_ms": ms(latency.min_ns),
-        "max_ms": ms(latency.max_ns),
-        "mean_ms": ms(latency.mean_ns),
-        "samples": latency.samples,
-        "rounds": latency.rounds,
-        "items_per_second": number(latency.items_per_second),
-        "confidence": number(latency.confidence),
-        "intervals_ms": {key: _interval(found[key]) for key in _PERCENTILES if key in found},
-        "needed": {key: found[key].needed for key in _PERCENTILES if key in found},
-    }
+        return all_null(LatencyJson)
+    found = {percentile.percent: percentile for percentile in latency.percentiles}
+    ordered = [found[percent] for percent in PERCENTS]
+    return LatencyJson(
+        *(ms(percentile.value_ns) for percentile in ordered),
+        min_ms=ms(latency.min_ns),
+        max_ms=ms(latency.max_ns),
+        mean_ms=ms(latency.mean_ns),
+        samples=latency.samples,
+        rounds=latency.rounds,
+        items_per_second=number(latency.items_per_second),
+        confidence=number(latency.confidence),
+        intervals_ms=IntervalsJson(*map(_interval, ordered)),
+        needed=NeededSamplesJson(*(percentile.needed for percentile in ordered)),
+    )
 
 
-def _interval(percentile: Percentile) -> Json:
-    if percentile.low_ns is None or percentile.high_ns is None:
-        return None
-    return [ms(percentile.low_ns), ms(percentile.high_ns)]
+def _interval(percentile: Percentile) -> tuple[float, float] | None:
+    low, high = ms(percentile.low_ns), ms(percentile.high_ns)
+    return None if low is None or high is None else (low, high)
 
 
-def noise_to_json(noise: Noise) -> dict[str, Json]:
-    return {
-        "wall_ns": noise.wall_ns,
-        "cpu_ns": noise.cpu_ns,
-        "involuntary_switches": noise.involuntary_switches,
-        "others_ns": noise.others_ns,
-        "stolen_ns": noise.stolen_ns,
-        "throttled_ns": noise.throttled_ns,
-    }
-
-
-def layer_type_to_json(kind: LayerType) -> dict[str, Json]:
-    # A time that belongs to no layer has none of what the graph tells.
+def layer_type_to_json(kind: LayerType) -> LayerTypeJson:
+    # A time that belongs to no layer has none of the figures of the graph.
     is_layer = kind.count > 0
-    return {
-        "op_type": kind.op_type,
-        "domain": kind.domain if is_layer else None,
-        "count": kind.count if is_layer else None,
-        "ms": ms(kind.ns),
-        "share": number(kind.share),
-        "macs": kind.macs,
-        "elementwise_ops": kind.elementwise_ops,
-        "backward_macs": kind.backward_macs,
-        "params": kind.params if is_layer else None,
-        "weight_bytes": kind.weight_bytes if is_layer else None,
-        "output_bytes": kind.output_bytes,
-    }
+    return LayerTypeJson(
+        op_type=kind.op_type,
+        domain=kind.domain if is_layer else None,
+        count=kind.count if is_layer else None,
+        ms=ms(kind.ns),
+        share=number(kind.share),
+        macs=kind.macs,
+        elementwise_ops=kind.elementwise_ops,
+        backward_macs=kind.backward_macs,
+        params=kind.params if is_layer else None,
+        weight_bytes=kind.weight_bytes if is_layer else None,
+        output_bytes=kind.output_bytes,
+    )
 
 
-def layer_to_json(row: LayerRow) -> dict[str, Json]:
+def layer_to_json(row: LayerRow) -> LayerJson:
     """A layer with its time; or a time that belongs to none, with null for what a layer has."""
     layer, time = row.static, row.time
-    precision = time.precision if time is not None else None
-    return {
-        "kind": RowKind.LAYER.value if layer is not None or time is None else time.kind.value,
-        "id": None if layer is None else layer.id,
-        "name": None if layer is None else layer.name,
-        "op_type": row.qualified_op if layer is None else layer.op_type,
-        "domain": None if layer is None else layer.domain,
-        "weight": None if layer is None else layer.weight,
-        "provider": None if time is None else time.provider,
-        "precision": layer.precision if layer is not None and precision is None else precision,
-        "ms": ms(row.ns),
-        **{name: None if layer is None else getattr(layer, name) for name in _OF_LAYER},
-        "input_shape": None if layer is None else _shape(layer.input_shape),
-        "output_shape": None if layer is None else _shape(layer.output_shape),
-        "repeats": None if layer is None else layer.repeats,
-        "sparsity": None if layer is None else _sparsity(layer.sparsity),
-        "kernel": None if time is None else time.kernel or None,
-        "fused": [layer.id for layer in row.fused],
-        "runs_in": row.runs_in,
-    }
+    precision = None if time is None else time.precision
+    return LayerJson(
+        kind=RowKind.LAYER if layer is not None or time is None else time.kind,
+        **_counts(row),
+        provider=None if time is None else time.provider,
+        precision=layer.precision if layer is not None and precision is None else precision,
+        ms=ms(row.ns),
+        sparsity=None if layer is None else _sparsity(layer.sparsity),
+        kernel=None if time is None else time.kernel or None,
+        fused=tuple(other.id for other in row.fused),
+        runs_in=row.runs_in,
+    )
 
 
-def _shape(shape: Shape | None) -> Json:
-    return None if shape is None else list(shape)
+def _counts(row: LayerRow) -> dict[str, Any]:
+    if row.static is None:
+        return {**dict.fromkeys(LAYER_COUNTS), "op_type": row.qualified_op}
+    return {name: getattr(row.static, name) for name in LAYER_COUNTS}
 
 
-def _sparsity(sparsity: Sparsity | None) -> Json:
-    if sparsity is None:
-        return None
-    return {
-        "ratio": sparsity.ratio,
-        "zeros": sparsity.zeros,
-        "size": sparsity.size,
-        "pattern": sparsity.pattern,
-        "block_ratio": sparsity.block_ratio,
-        "n_of_m": None if sparsity.n_of_m is None else list(sparsity.n_of_m),
-    }
+def _sparsity(sparsity: Sparsity | None) -> SparsityJson | None:
+    return None if sparsity is None else SparsityJson(ratio=sparsity.ratio, **asdict(sparsity))
 
 
-def totals_to_json(static: object | None) -> dict[str, Json]:
+def totals_to_json(static: object | None) -> dict[str, Any]:
     """The totals of a static profile, counted now or stored."""
-    return {name: None if static is None else getattr(static, name) for name in _TOTALS}
+    names = TotalsJson.__struct_fields__
+    return {name: None if static is None else getattr(static, name) for name in names}

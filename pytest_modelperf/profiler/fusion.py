@@ -1,10 +1,10 @@
 """Which nodes of the model each kernel of an engine stands for, through fusion and layout changes.
 
-An engine keeps the names of tensors that it still computes, so most kernels are told by their
-outputs. Where the layout of a tensor was changed it has a new name; then the kernel's own name
-tells, which is made from the old one, and what takes the tensor: the first input of a convolution
-in the plan is the first input of that convolution in the model. All nodes between what a kernel
-computes and what other kernels do are fused into it.
+An engine keeps the names of tensors that it still computes, so most kernels are identified by their
+outputs. A tensor whose layout was changed has a new name. Then the kernel's own name helps, which
+is made from the old one, and so does the consumer of the tensor: the first input of a convolution
+in the plan is the first input of that convolution in the model. All nodes between the output of a
+kernel and the outputs of other kernels are fused into it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from msgspec import Struct, field
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph, PlanNode, Tensor
 from pytest_modelperf.profiler.measurements import Kernel, RowKind
 
-# Operators that an engine puts in to change how a tensor lies in memory, or of what type it is.
+# Operators that an engine inserts to change the layout of a tensor or its type.
 _MOVES = frozenset({"Reorder", "ReorderInput", "ReorderOutput", "Transpose"})
 _CONVERSIONS = frozenset({"Cast", "Convert", "Identity", "MemcpyFromHost", "MemcpyToHost"})
-# To an engine these are one, another shape for the same values; it puts them in as well.
+# To an engine all of these only give the same values another shape; it inserts them as well.
 _VIEWS = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 # How ONNX Runtime names the same tensor in another type.
 _COPIES = ("InsertedPrecisionFreeCast_", "InsertedCast_")
 # It names a kernel of its blocked layout after the output of the node that it replaces.
 _BLOCKED = re.compile(r"(?P<output>.*?)(?P<part>_bn|_mul)?_nchwc(_token_\d+)?")
-# And so one that it moved to channels-last.
+# The prefix of a kernel that it moved to channels-last.
 _TOKEN = re.compile(r"_token_\d+$")
 _UNNAMED = re.compile(r"\w+_\d+")
-# What it puts before an operator's name where it fuses or quantizes it.
+# Prefixes of an operator's name if it is fused or quantized.
 _PREFIXES = ("Fused", "QLinear", "NhwcFused", "Nhwc")
 
 
-class Place(Struct, frozen=True):
+class KernelPlace(Struct, frozen=True):
     """Where a kernel belongs: the nodes that it stands for, or what kind of insertion it is."""
 
     kind: RowKind
@@ -42,21 +42,21 @@ class Place(Struct, frozen=True):
 
 
 def inserted_kind(op_type: str) -> RowKind:
-    """What a kernel is that stands for no node of the model."""
+    """The kind of a kernel that stands for no node of the model."""
     return RowKind.LAYOUT if op_type in _MOVES else RowKind.OTHER
 
 
 def is_same_operator(planned: str, op_type: str) -> bool:
-    """Whether an operator of a plan is that of the model, fused or quantized or not."""
+    """Whether an operator of a plan is the model's operator, possibly fused or quantized."""
     if planned == op_type or {planned, op_type} <= _VIEWS:
         return True
     if op_type == "Transpose" and planned in _MOVES:
-        # A change of layout can do the work of a transposition of the model on the way.
+        # A change of layout can include a transposition of the model.
         return True
     return any(planned == prefix + op_type for prefix in _PREFIXES)
 
 
-class Places:
+class KernelPlaces:
     """Where each kernel of a plan belongs, and each name of the model."""
 
     def __init__(self, graph: Graph, names: Mapping[str, Node]) -> None:
@@ -68,27 +68,27 @@ class Places:
         self._tensors: dict[str, Tensor] = {}
         for tensor in self._producers:
             self._tensors.setdefault(tensor.name, tensor)
-        self._planned: dict[tuple[str, str], Place] = {}
-        self._unnamed: dict[str, list[Place]] = {}
+        self._planned: dict[tuple[str, str], KernelPlace] = {}
+        self._unnamed: dict[str, list[KernelPlace]] = {}
 
     def add_plan(self, plan: PlanGraph, graph: Graph) -> None:
         """Place the kernels of the plan that an engine made of `graph`, and of its bodies."""
         self._add(plan, graph, {})
 
-    def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[Place, ...]:
+    def of_kernels(self, kernels: Iterable[Kernel]) -> tuple[KernelPlace, ...]:
         """Where each kernel belongs, by what the engine tells, by the plan, or by its name."""
-        # A step without a name: the engine makes one of its operator and a number of its own.
-        # Kernels run in the order of the plan, so the first of an operator is the first there.
+        # The engine names an unnamed step by its operator and a number. Kernels run in the order of
+        # the plan, so the first of an operator is the first there.
         unnamed = {op: deque(places) for op, places in self._unnamed.items()}
         found = []
         for kernel in kernels:
             place = self._of_kernel(kernel)
             if place is None and _UNNAMED.fullmatch(kernel.name) and unnamed.get(kernel.op_type):
                 place = unnamed[kernel.op_type].popleft()
-            found.append(place or Place(inserted_kind(kernel.op_type)))
+            found.append(place or KernelPlace(inserted_kind(kernel.op_type)))
         return tuple(found)
 
-    def _of_kernel(self, kernel: Kernel) -> Place | None:
+    def _of_kernel(self, kernel: Kernel) -> KernelPlace | None:
         if kernel.originals is not None:
             nodes = {n for text in kernel.originals if (n := self._node(text)) is not None}
             return self._place(kernel.op_type, nodes)
@@ -106,9 +106,11 @@ class Places:
         tensor = self._tensors.get(text)
         return None if tensor is None else self._producers[tensor]
 
-    def _place(self, op_type: str, nodes: Iterable[Node]) -> Place:
+    def _place(self, op_type: str, nodes: Iterable[Node]) -> KernelPlace:
         ordered = tuple(sorted(nodes, key=self.order.__getitem__))
-        return Place(RowKind.LAYER, ordered) if ordered else Place(inserted_kind(op_type))
+        return (
+            KernelPlace(RowKind.LAYER, ordered) if ordered else KernelPlace(inserted_kind(op_type))
+        )
 
     def _add(self, plan: PlanGraph, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         visible = dict(outer)
@@ -129,7 +131,7 @@ class Places:
 
 
 def _named(name: str, names: Mapping[str, Node]) -> Node | None:
-    """The node of that name, also where it was renamed as its layout was changed."""
+    """The node of that name, even if it was renamed when its layout changed."""
     return names.get(name) or names.get(_TOKEN.sub("", name))
 
 
@@ -186,7 +188,7 @@ class _Scope(Struct):
     # -- names
 
     def tensor(self, name: str) -> Tensor | None:
-        """What a tensor of the plan is in the model."""
+        """The tensor of the model that a tensor of the plan stands for."""
         return self.visible.get(name) or self.meaning.get(name)
 
     def producer(self, name: str) -> Node | None:
@@ -250,7 +252,7 @@ class _Scope(Struct):
     def head_inputs(self, step: PlanNode, head: Node) -> Sequence[Tensor | None]:
         if not step.op_type.startswith("QLinear") or head.op_type.startswith("QLinear"):
             return head.inputs
-        # What goes in is the integers that the model dequantizes first.
+        # Its input is the integers that the model dequantizes first.
         made = [None if t is None else self.producers.get(t) for t in head.inputs[:1]]
         return [
             node.inputs[0] if node is not None and node.op_type == "DequantizeLinear" else tensor
@@ -266,7 +268,7 @@ class _Scope(Struct):
     # -- nodes
 
     def sources(self, step: PlanNode) -> set[Tensor]:
-        """What the step takes, in the model's terms."""
+        """The inputs of the step, as tensors of the model."""
         return {t for name in step.inputs if (t := self.tensor(name)) is not None}
 
     def exits(self, step: PlanNode) -> tuple[Tensor, ...]:
@@ -274,7 +276,7 @@ class _Scope(Struct):
         anchor = self.anchors.get(step, ())
         known = [t for name in step.outputs if (t := self.tensor(name)) is not None]
         found = tuple(tensor for tensor in known if tensor in self.producers)
-        # What takes the outputs is a guess where it goes beyond the anchor: the way back decides.
+        # A consumer of the outputs is only a guess beyond the anchor: the search backwards decides.
         is_sure = not anchor or self.leads_back(found, anchor)
         return found if found and is_sure else anchor
 
@@ -285,7 +287,7 @@ class _Scope(Struct):
         return passed.issuperset(anchor)
 
     def walk_back(self, start: Iterable[Tensor], *ends: set[Tensor]) -> Iterator[Node]:
-        """The nodes that `start` is made by, nearest first, as far as `ends`."""
+        """The nodes that compute `start`, nearest first, up to `ends`."""
         seen: set[Node] = set()
         queue = deque(self.producers[tensor] for tensor in start)
         while queue:
@@ -303,7 +305,7 @@ class _Scope(Struct):
             )
 
     def place_views(self, views: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
-        """A view of what a step computes, put in behind it, moves nothing: it belongs to it."""
+        """A view that is inserted behind a step moves no data, so it belongs to that step."""
         owners = {node: nodes for nodes in placed.values() for node in nodes}
         for view in views:
             made = self.producer(view.outputs[0])
@@ -311,7 +313,7 @@ class _Scope(Struct):
                 placed[view] = owners[made]
 
     def place_parts(self, parts: Sequence[PlanNode], placed: dict[PlanNode, set[Node]]) -> None:
-        """Steps that compute a part of what the model has one node for belong to the whole."""
+        """Steps that together compute one node of the model belong to that node."""
         takers: dict[str, list[PlanNode]] = {}
         for step in self.plan.nodes:
             for name in step.inputs:

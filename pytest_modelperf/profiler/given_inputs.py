@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_modelperf.errors import BindingError, UsageError
+from pytest_modelperf.errors import BindingError, Remedy, UsageError
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.graph.binding import BoundInputs, DeclaredInput, InputSpec
 from pytest_modelperf.graph.structure import Graph
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[Any]
 
-# What a function is given: the type and shape of every input by name. It returns arrays by name.
+# A function gets the type and shape of every input by name. It returns arrays by name.
 InputTypes: TypeAlias = "Mapping[str, tuple[str, tuple[int, ...]]]"
 MakeInputs: TypeAlias = "Callable[[InputTypes], Mapping[str, object]]"
 GivenSource: TypeAlias = "Mapping[str, object] | str | os.PathLike[str] | MakeInputs"
 
-# Values of larger inputs are no shapes, and are not looked at before the model runs.
+# Larger inputs hold no shapes, so their values are not read before the model runs.
 _MAX_VALUES = 1024
-# So few values are shown: a shape, or how many to take. More are data.
+# Inputs of at most so many values are shown in full: a shape, or a count. More values are data.
 _SHOWN_VALUES = 8
-# Beyond this a float, which is what a value is kept as, skips integers.
+# Values are kept as floats, which cannot represent all integers beyond this.
 _EXACT = 2**53
 
 
@@ -52,7 +52,7 @@ class GivenInputs(Struct, frozen=True, eq=False):
     function: MakeInputs | None = None
 
     def feeds(self, graph: Graph, inputs: BoundInputs, model: str = "the model") -> dict[str, Feed]:
-        """What is given, checked against what the bound model takes, and as it takes it."""
+        """The given arrays, checked and converted to the inputs of the bound model."""
         names = [tensor.name for tensor in graph.inputs]
         arrays = self.arrays
         if self.function is not None:
@@ -66,8 +66,11 @@ class GivenInputs(Struct, frozen=True, eq=False):
             if shape is not None and array.shape != shape:
                 raise BindingError(
                     f"the input {printable(name)!r} of {model} is {format_shape(shape)}, but "
-                    f"{self.source} has {format_shape(array.shape)}. Give an array of that shape, "
-                    "or ask for its batch size and dimensions with --batch and --dim."
+                    f"{self.source} has {format_shape(array.shape)}. ",
+                    Remedy(
+                        "Give an array of that shape, or ask for its batch size and dimensions "
+                        "with {batch} and {dims}."
+                    ),
                 )
             feeds[name] = Feed(dtype, stored)
         return feeds
@@ -107,7 +110,7 @@ def specs_of(
 def describe_given(
     specs: Sequence[InputSpec], feeds: Mapping[str, Feed], seed: int = 0
 ) -> StoredInputs:
-    """What a user gave, as it is stored; `feeds` are the arrays of it, the seed makes the rest."""
+    """The stored form of what a user gave: `feeds` are the arrays, and `seed` makes the others."""
     given = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
     if not given and not feeds and not seed:
         return StoredInputs()
@@ -123,7 +126,7 @@ def describe_given(
 
 
 def _described(spec: InputSpec) -> str:
-    """`int64:1:5`; many values are left to the digest."""
+    """`int64:1:5`; many values are left out, for the digest covers them."""
     text = f"{spec.dtype}:{'x'.join(map(str, spec.shape))}"
     if spec.value is None or len(spec.value) > _SHOWN_VALUES:
         return text
@@ -133,7 +136,7 @@ def _described(spec: InputSpec) -> str:
 def make_arguments(
     specs: Sequence[InputSpec], seed: int = 0, given: GivenInputs | None = None
 ) -> dict[str, Feed]:
-    """The arguments of a Python function: what is given, and the others made as `specs` say."""
+    """The arguments of a Python function: the given arrays; the others are made from `specs`."""
     what = "the function"
     feeds = {spec.name: make_input(spec, seed, model=what) for spec in specs}
     if given is None:
@@ -242,7 +245,7 @@ def _read_npz(path: Path) -> GivenInputs:
     name = printable(str(path))
     try:
         require_file(path)
-        # Opened here: numpy leaves a file open that turns out to be no archive.
+        # Opened here, because numpy does not close a file that is no archive.
         with path.open("rb") as file:
             return GivenInputs(name, _read_archive(file, name))
     except FileNotFoundError:

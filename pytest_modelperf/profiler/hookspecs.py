@@ -1,15 +1,14 @@
 """The contracts for extensions, and the plugin manager that holds them.
 
-The manager is our own, not pytest's, so that the command line sees the same extensions: those
-of the entry point group `modelperf`, of modules named with `--plugin`, and, under pytest, of
-every conftest. Hooks register things once; nothing is dispatched per node.
+The manager is our own, not pytest's, so that the command line has the same extensions: from the
+entry point group `modelperf`, from modules named with `--plugin`, and, under pytest, from every
+conftest. Hooks register things once; nothing is dispatched per node.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT = "modelperf"
 
-# It becomes a part of a case's id.
+# The name of an engine becomes a part of a case's id.
 _ENGINE_NAME = re.compile(r"[A-Za-z0-9_.]{1,40}")
 
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -36,7 +35,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class Operators(Struct):
-    """Where extensions put what they know about operators, by `domain::Op`."""
+    """The counters and shape rules that extensions register, by `domain::Op`."""
 
     _counters: dict[str, Counter] = field(default_factory=dict)
     _shape_rules: dict[str, ShapeRule] = field(default_factory=dict)
@@ -44,10 +43,10 @@ class Operators(Struct):
     def register(
         self, op: str, *, count: Counter | None = None, shapes: ShapeRule | None = None
     ) -> None:
-        """Say what `domain::Op` costs, and which types its outputs have.
+        """Register the cost of `domain::Op`, and the types of its outputs.
 
-        `count` maps a node to its `Cost`; `shapes` maps a node to one `OutputType` per output.
-        A standard operator (plain `Op`) may be registered too: the rule goes before ours.
+        `count` maps a node to its `Cost`; `shapes` maps a node to one `OutputType` per output. A
+        standard operator (plain `Op`) may be registered too; the rule replaces ours.
         """
         for what, function in (("count", count), ("shapes", shapes)):
             if function is not None and not callable(function):
@@ -72,15 +71,16 @@ class Operators(Struct):
 
 
 class Engines(Struct):
-    """What can run a model, by name: the built-in engines, and those of extensions."""
+    """The engines by name: the built-in ones, and those of extensions."""
 
     _modules: dict[str, EngineModule] = field(default_factory=lambda: dict(BUILT_IN))
 
     def register(self, name: str, *, module: str, install: str = "") -> None:
-        """Say which module implements an engine, as `profiler.engines.contract` describes it.
+        """Register the module of an engine, as `profiler.engines.contract` describes it.
 
-        Its source is sent to a worker, so `module` is its full name. `install` is what to type
-        where its runtime is missing. A built-in name may be registered again: the last one counts.
+        Its source is sent to a worker, so `module` is its full name. `install` is the command to
+        type if its runtime is missing. A built-in name may be registered again: the last one
+        counts.
         """
         if not _ENGINE_NAME.fullmatch(name):
             raise ExtensionError(
@@ -90,7 +90,7 @@ class Engines(Struct):
         self._modules[name] = EngineModule(name, module, install)
 
     def find(self, name: str) -> EngineModule:
-        """The engine of that name; UsageError lists those that there are."""
+        """The engine of that name; UsageError lists all engines."""
         if name not in self._modules:
             raise UsageError(
                 f"there is no engine {printable(name)!r}.{suggestion(name, self._modules)} "
@@ -122,7 +122,7 @@ _HOOK_NAMES = frozenset(name for name in vars(Hooks) if name.startswith(f"{PROJE
 
 
 class PluginManager(pluggy.PluginManager):
-    """Takes every function that is named like a hook for one, as pytest does."""
+    """Takes every function that is named like a hook as a hook, as pytest does."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         options = super().parse_hookimpl_opts(plugin, name)
@@ -139,7 +139,7 @@ class PluginManager(pluggy.PluginManager):
 
 
 def is_hook_name(name: str) -> bool:
-    """Whether `Hooks` declares it; other names that start alike are the user's own business."""
+    """Whether `Hooks` declares it; other names with the same prefix are ignored."""
     return name in _HOOK_NAMES
 
 
@@ -170,13 +170,13 @@ def import_plugin(manager: pluggy.PluginManager, name: str) -> None:
         raise UsageError(
             f"the plugin {shown!r} has no hook: define modelperf_register_operators(operators) or "
             "modelperf_register_engines(engines) in it. `python -m pydoc "
-            "pytest_modelperf.operators` has an example."
+            "pytest_modelperf.extensions` has an example."
         )
     register_plugin(manager, module)
 
 
 def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
-    """Add the hooks of a module or object; ExtensionError where one takes other arguments."""
+    """Add the hooks of a module or object; ExtensionError if one takes other arguments."""
     if manager.is_registered(plugin):
         return
     try:
@@ -186,7 +186,7 @@ def register_plugin(manager: pluggy.PluginManager, plugin: object) -> None:
 
 
 def collect_extensions(manager: pluggy.PluginManager) -> Extensions:
-    """What all registered extensions say about operators and engines."""
+    """The operators and engines of all registered extensions."""
     extensions = Extensions()
     hook = manager.hook
     _call(hook.modelperf_register_operators, operators=extensions.operators)
@@ -200,6 +200,8 @@ def _call(hook: pluggy.HookCaller, **arguments: object) -> None:
     except ModelPerfError:
         raise
     except Exception as error:
+        import traceback
+
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise ExtensionError(
             f"{hook.name} failed in {frame.filename}:{frame.lineno}: "

@@ -1,4 +1,4 @@
-"""What the values of an input have to be, told by what the graph does with them.
+"""The values that an input has to have, found from its uses in the graph.
 
 An input is followed to where its values matter: as the rows of a table, as a size, as a mask, as
 a condition. On the way lie operators that hand values on as they are, sums with constants, and
@@ -22,15 +22,15 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.graph.structure import Shape
 
-# Tensors that are looked at for one input. A model that needs more is not looked at further.
+# The most tensors that are followed from one input.
 _MAX_STEPS = 20_000
 
 
 class Demand(Struct, frozen=True):
-    """What the uses of an input ask for: bounds, both included, and a value that fits best.
+    """The values that uses of an input ask for: bounds, both included, and the best value.
 
-    `decides` says what of the work depends on the value: then no made value is as good as one
-    that the user gives.
+    `decides` says which work depends on the value: then a value from the user is better than any
+    made one.
     """
 
     low: float = -math.inf
@@ -39,17 +39,17 @@ class Demand(Struct, frozen=True):
     decides: str = ""
 
     def shifted(self, low: float, high: float) -> Demand:
-        """The demand on x where this one is on x plus something from `low` to `high`."""
+        """The demand on x, if this demand is on x plus something from `low` to `high`."""
         value = None if self.value is None else self.value - low
         return replace(self, low=self.low - low, high=self.high - high, value=value)
 
     def loosened(self) -> Demand:
-        """The demand on x where this one is on something computed from x and from others."""
+        """The demand on x, if this demand is on something computed from x and others."""
         is_bounded = math.isfinite(self.low) and self.value is None
         return replace(self, value=self.low) if is_bounded else self
 
     def and_also(self, other: Demand) -> Demand:
-        """Both demands; this one alone where they exclude each other."""
+        """Both demands together; this one alone if they exclude each other."""
         low, high = max(self.low, other.low), min(self.high, other.high)
         if low > high:
             return self
@@ -62,11 +62,11 @@ class Demand(Struct, frozen=True):
 
 
 def demand_on(tensor: Tensor, graph: Graph, uses: Uses | None = None) -> Demand:
-    """What all uses of a tensor ask for together.
+    """The demand of all uses of a tensor together.
 
-    The tightest bounds win. Where two exclude each other, one of them is on a value that is only
-    taken in some cases (as an index that is negative is made positive first): that which the
-    input reaches unchanged stays.
+    The tightest bounds win. If two exclude each other, one of them is on a value that is only used
+    in some cases (a negative index is made positive first): the demand that the input reaches
+    unchanged stays.
     """
     found = sorted((uses or find_uses(graph)).demands(tensor), key=lambda f: f.is_changed)
     total = Demand()
@@ -76,7 +76,7 @@ def demand_on(tensor: Tensor, graph: Graph, uses: Uses | None = None) -> Demand:
 
 
 def find_uses(graph: Graph) -> Uses:
-    """Who takes each tensor of a graph and of its bodies."""
+    """The consumers of each tensor of a graph and of its bodies."""
     uses = Uses()
     _add_uses(graph, uses)
     return uses
@@ -136,7 +136,7 @@ def _add_uses(graph: Graph, uses: Uses) -> None:
 
 
 def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]:
-    """What is given to a body, and what it is called there."""
+    """The tensors passed to a body, and their names inside."""
     if node.op_type == "Loop":
         yield from zip(node.inputs[2:], body.inputs[2:], strict=False)
         yield from zip(body.outputs[1:], body.inputs[2:], strict=False)
@@ -145,7 +145,7 @@ def _names_in(node: Node, body: Graph) -> Iterator[tuple[Tensor | None, Tensor]]
 
 
 def _names_out(node: Node, body: Graph) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """What a body gives out, and what it is called outside."""
+    """The outputs of a body, and their names outside."""
     first = 1 if node.op_type == "Loop" else 0
     yield from zip(body.outputs[first:], node.outputs, strict=False)
 
@@ -179,10 +179,10 @@ _PASSES: Mapping[str, Sequence[int]] = {
     "Where": (1, 2),
     "com.microsoft::ExpandDims": (0,),
 }  # fmt: skip
-# Of these only the first output has them.
+# Only the first output of these operators has them.
 _FIRST_OUTPUT = frozenset({"Dropout", "TopK", "Unique"})
 _SUMS = frozenset({"Add", "Sub"})
-# With what is computed here the smallest index is the safest.
+# The smallest index is the safest for values computed here.
 _COMPUTES = frozenset({"Mul", "Mod", "ReduceSum", "Sum"})
 
 
@@ -200,7 +200,7 @@ def _passed_on(node: Node, index: int, step: _Step) -> list[_Step]:
 
 
 def _sum(node: Node, index: int, added: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What was added after a sum; None where the other term is not known, or this one negated."""
+    """The total added after a sum; None if the other term is unknown, or this one negated."""
     term = node.optional_input(1 - index)
     value = None if term is None else term.value
     if added is None or value is None or not value.size or value.dtype.kind not in "iuf":
@@ -229,7 +229,7 @@ def _demand(node: Node, index: int, *, is_float: bool) -> Demand | None:
 
 
 def _mask_demand(node: Node, index: int) -> Demand | None:
-    """Ones for what chooses between values, or is taken from 1, as masks are."""
+    """Ones for inputs that choose between values or are subtracted from 1, as masks are."""
     op = node.qualified_op
     if op == "Where" and index == 0:
         return _ONE
@@ -285,7 +285,7 @@ def _block_quantized(node: Node, _: int) -> Demand | None:
 
 
 def _all_of(table: int, axis: int) -> _Rule:
-    """As many as another input is long: nothing of it is left out."""
+    """The length of another input, so that none of it is left out."""
 
     def rule(node: Node, _: int) -> Demand:
         size = dim(_shape(node, table), axis)
@@ -336,7 +336,7 @@ def _attention_mask(sequence: int) -> _Rule:
 
 
 def _past_length(past: int, axis: int) -> _Rule:
-    """As much as fits into the buffer of past keys beside the new ones."""
+    """The number of past keys that fit into their buffer beside the new ones."""
 
     def rule(node: Node, _: int) -> Demand:
         buffer, new = dim(_shape(node, past), axis), dim(_shape(node, 0), 1)
@@ -386,7 +386,7 @@ def _what(node: Node, text: str) -> str:
 
 
 def _size(text: str, value: float = 1) -> _Rule:
-    """A number that decides how much a node makes."""
+    """A number that decides how large the output of a node is."""
     return lambda node, _: Demand(low=0, value=value, decides=_what(node, text))
 
 

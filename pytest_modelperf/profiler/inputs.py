@@ -1,7 +1,7 @@
 """The inputs that a model is run on: given by the user, or made so that the model can run on them.
 
-What is made depends on the seed, the name of the input, its type and shape, and what the graph
-does with it; on nothing else, and on no version of numpy.
+A made input depends on the seed, its name, type and shape, and on what the graph does with it; on
+nothing else, not even the version of numpy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_modelperf.errors import BindingError
+from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.graph.binding import BoundInputs, InputSpec
 from pytest_modelperf.graph.structure import BITS, Graph, Tensor
 from pytest_modelperf.profiler.input_uses import Demand, demand_on, find_uses
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-# As many values are drawn at most; a larger input repeats them. A prime, so that no two rows of a
-# tensor are alike.
+# The most values that are drawn; a larger input repeats them. A prime, so that no two rows of a
+# tensor are equal.
 _DRAWN = 1_048_573
-# Integers of which nothing is known are small: they may be counts, or rows of some table.
+# Integers of unknown use are small: they may be counts, or rows of some table.
 _SMALL = (0, 9)
-# Those of a byte are pixels or quantized numbers, and may be anything.
+# Integers of one byte are pixels or quantized numbers, and may have any value.
 _BYTES: Mapping[str, tuple[int, int]] = {"uint8": (0, 255), "int8": (-128, 127), **NARROW_INTEGERS}
-# Closer to zero a product of two float16 is subnormal, which costs a processor up to 200 times.
+# Below this a product of two float16 is subnormal, which takes a processor up to 200 times as long.
 _SMALLEST_HALF = 2.0**-7
 _MASK = re.compile(r"mask(?!ed|ing)", re.IGNORECASE)
 _WORDS = (
@@ -49,8 +49,8 @@ _WORDS = (
 class Feed(Struct, frozen=True, eq=False):
     """One input of a model, ready to be sent to a worker.
 
-    `dtype` is our name of its type; of one that numpy lacks `array` holds the bits. `note` is
-    there where a made value decides how much the model computes.
+    `dtype` is our name of its type; if numpy lacks that type, `array` holds the bits. `note` is set
+    if a made value decides how much the model computes.
     """
 
     dtype: str
@@ -72,7 +72,7 @@ def make_inputs(
     given: Mapping[str, Feed] | None = None,
     model: str = "the model",
 ) -> dict[str, Feed]:
-    """All inputs that a bound model takes: those that are `given` as they are, the others made."""
+    """All inputs of a bound model: the `given` ones as they are, the others made."""
     given = given or {}
     uses = find_uses(graph)
     feeds: dict[str, Feed] = {}
@@ -107,14 +107,20 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
     if tensor.dtype is None:
         raise BindingError(
             f"the input {printable(name)!r} of {model} is a sequence, an optional or a map. Only "
-            "tensors can be sent to a worker, so this model cannot be measured yet; its static "
-            "profile can be had with --static. To measure it, export it with a tensor for each "
-            "element, or time a Python function that runs it with the engine `callable`."
+            "tensors can be sent to a worker, so this model cannot be measured yet; only its "
+            "static profile can be had.",
+            Remedy(
+                "Ask for {static}. To measure it, export it with a tensor for each element, or "
+                "time a Python function that runs it with the engine `callable`."
+            ),
         )
     if shape is None:
         raise BindingError(
-            f"the input {printable(name)!r} of {model} does not say how many dimensions it has. "
-            f"Give its shape with --input {shell_word(f'{name}:{tensor.dtype}:SHAPE')}, as in 1x64."
+            f"the input {printable(name)!r} of {model} does not say how many dimensions it has.",
+            Remedy(
+                "Give its shape with {inputs}, as in 1x64.",
+                inputs=f"{printable(name)}:{tensor.dtype}:SHAPE",
+            ),
         )
     if tensor.dtype != "string" and tensor.dtype not in BITS:
         raise BindingError(
@@ -128,7 +134,7 @@ def _known_type(tensor: Tensor, inputs: BoundInputs, model: str) -> tuple[str, t
 
 
 def _filled(spec: InputSpec, values: Sequence[float], model: str) -> Feed:
-    """The input that `--input name:dtype:shape:value` describes."""
+    """The input that `name:dtype:shape:value` describes."""
     numbers = np.asarray(values, np.float64)
     if spec.dtype == "string":
         array: Array = np.array([f"{number:g}" for number in numbers], dtype=object)
@@ -183,14 +189,15 @@ def _made(name: str, dtype: str, shape: tuple[int, ...], demand: Demand, seed: i
     except (MemoryError, ValueError):
         raise BindingError(
             f"the input {printable(name)!r} ({format_shape(shape)} of {dtype}) does not fit into "
-            "memory. Give smaller dimensions with --batch, --dim or --input."
+            "memory.",
+            Remedy("Give smaller dimensions with {batch}, {dims} or {inputs}."),
         ) from None
 
 
 def _random_state(name: str, seed: int) -> np.random.RandomState:
     """A stream of its own for each name.
 
-    The legacy generator, because numpy keeps its streams as they are (NEP 19); those of newer
+    It uses the legacy generator, whose streams numpy never changes (NEP 19); the streams of newer
     generators may change with any release.
     """
     digest = hashlib.sha256(f"{seed}/{name}".encode("utf-8", "surrogatepass")).digest()
@@ -214,7 +221,7 @@ class _Draw(Struct, frozen=True):
 
 
 def _named(name: str, dtype: str, demand: Demand) -> Demand:
-    """What is called a mask and is not asked for otherwise hides nothing."""
+    """An input that is named a mask hides nothing, unless the graph demands something else."""
     if demand.value is None and dtype != "string" and _MASK.search(name):
         return demand.and_also(Demand(value=1))
     return demand
@@ -226,7 +233,7 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
     if math.isfinite(demand.low) and math.isfinite(demand.high):
         low, high = _limits(dtype)
     elif demand.low > low or demand.high < high:
-        # One bound is known: as many values as without it, right beside it.
+        # One bound is known: the usual number of values, next to it.
         width = high - low
         if demand.low > low:
             low, high = int(demand.low), int(demand.low) + width
@@ -235,7 +242,7 @@ def _bounds(dtype: str, demand: Demand) -> tuple[int, int]:
     smallest, largest = _limits(dtype)
     low = int(max(low, smallest, demand.low))
     high = max(low, int(min(high, largest, demand.high)))
-    # Something is added before it is an index; what users give is not negative all the same.
+    # Something is added before it is an index; real inputs are not negative all the same.
     return (0, high) if -math.inf < demand.low < 0 <= high else (low, high)
 
 
@@ -245,7 +252,7 @@ def _limits(dtype: str) -> tuple[int, int]:
     if not dtype.startswith(("int", "uint")):
         return -(2**53), 2**53
     info = np.iinfo(dtype)
-    # What is drawn is drawn as int64.
+    # All integers are drawn as int64.
     return max(info.min, -(2**62)), min(info.max, 2**62)
 
 
@@ -297,5 +304,5 @@ def _note(
     size = format_shape(shape) if shape else ""
     return (
         f"the input {printable(name)!r} decides {demand.decides}; it was set to {shown}. Give "
-        f"its real value with --input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
+        f"its real value as the input {shell_word(f'{name}:{dtype}:{size}:VALUE')}"
     )

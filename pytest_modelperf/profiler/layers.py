@@ -1,11 +1,11 @@
 """From the times of an engine's kernels to those of the model's layers, which sum to the latency.
 
-The time of a kernel is shown at one layer: of those that it stands for the one with the most MACs;
-where none has any, the one whose operator the kernel's is, or else the one with the most operations
-of other kinds, and of several of these the last. What the engine put
-in to change the layout of a tensor is a row for each operator, as are other kernels that stand for
-no layer. The rest of an inference is the overhead of the runtime: its share is told by the same
-runs as the kernels, and the latency, which was measured at another time, is divided by it.
+The time of a kernel is shown at one of the layers that it stands for: the one with the most MACs;
+if none has any, the one with the kernel's operator; else the one with the most operations of other
+kinds, the last of several. Kernels that the engine inserted to change the layout of a tensor get a
+row for each operator, as do other kernels that stand for no layer. The rest of an inference is the
+overhead of the runtime. Its share comes from the same runs as the kernels, and is applied to the
+latency, which was measured at another time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from statistics import median, median_grouped
 from msgspec import Struct, field
 
 from pytest_modelperf.graph.structure import Graph, Node, PlanGraph
-from pytest_modelperf.profiler.fusion import Place, Places, is_same_operator
+from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces, is_same_operator
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.records import StaticLayer
 
 _KINDS = tuple(RowKind)
-# No engine's clock is coarser. The times of a few kernels can be further apart by chance.
+# No engine's clock is coarser. A larger step between the times of a few kernels is chance.
 _COARSEST_TICK_NS = 1000
 
 
@@ -34,14 +34,14 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
     latency_ns: float,
     names: Mapping[str, Node] | None = None,
 ) -> tuple[LayerTime, ...]:
-    """The times of the layers in graph order, then those of what belongs to none.
+    """The times of the layers in graph order, then the times that belong to no layer.
 
     `layers` are those of the static profile of `graph`. `names` are its nodes by the names that
     the engine knows them by; without it, by their own.
     """
     if names is None:
         names = {node.name: node for node in graph.walk() if node.name}
-    places = Places(graph, names)
+    places = KernelPlaces(graph, names)
     if plan is not None:
         places.add_plan(plan, graph)
     table = _Table(layers, layer_indexes(graph, layers))
@@ -52,7 +52,7 @@ def attribute(  # noqa: PLR0913, PLR0917  # the engine's side of it, and the mod
 
 
 def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op: str) -> int | None:
-    """Of the layers that a kernel stands for the one that its time is shown at, by their places."""
+    """The index of the layer that a kernel's time is shown at, among those it stands for."""
 
     def weight(index: int) -> tuple[int, bool, int, int]:
         layer = layers[index]
@@ -63,7 +63,7 @@ def main_layer(covered: Iterable[int], layers: Sequence[StaticLayer], kernel_op:
 
 
 def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int]:
-    """Which layer each node is. One of a branch that was not counted is the layer of its If."""
+    """The layer of each node. A node in a branch that was not counted has the layer of its If."""
     indexes: dict[Node, int] = {}
     end = _pair(graph, layers, 0, indexes)
     if end != len(layers):
@@ -72,7 +72,7 @@ def layer_indexes(graph: Graph, layers: Sequence[StaticLayer]) -> dict[Node, int
 
 
 def _pair(graph: Graph, layers: Sequence[StaticLayer], at: int, found: dict[Node, int]) -> int:
-    """Pair the nodes of `graph` with the layers from `at` on; where those of it end, or -1."""
+    """Pair the nodes of `graph` with the layers from `at` on; returns the end of them, or -1."""
     for node in graph.nodes:
         if at >= len(layers) or (layers[at].id, layers[at].op_type) != (node.id, node.op_type):
             return -1
@@ -95,7 +95,7 @@ def _pair(graph: Graph, layers: Sequence[StaticLayer], at: int, found: dict[Node
 def _pair_branch(
     branches: Sequence[Graph], layers: Sequence[StaticLayer], at: int, found: dict[Node, int]
 ) -> int:
-    """Of an If one branch was counted: the longest that is there."""
+    """Only one branch of an If was counted: the longest that matches."""
     for branch in sorted(branches, key=lambda branch: -sum(1 for _ in branch.walk())):
         tried: dict[Node, int] = {}
         end = _pair(branch, layers, at, tried)
@@ -106,7 +106,7 @@ def _pair_branch(
 
 
 def _resolution_ns(kernels: Iterable[Kernel]) -> int:
-    """What all times differ by a multiple of: the tick of the clock that the engine reads."""
+    """The tick of the clock that the engine reads: all times differ by a multiple of it."""
     return math.gcd(
         _COARSEST_TICK_NS,
         *(round(value - kernel.self_ns[0]) for kernel in kernels for value in kernel.self_ns),
@@ -114,7 +114,7 @@ def _resolution_ns(kernels: Iterable[Kernel]) -> int:
 
 
 def _typical_ns(values: Sequence[float], resolution_ns: int) -> float:
-    """The median. Of a few ticks of a coarse clock it is taken between the ticks."""
+    """The median; interpolated between the ticks of a coarse clock."""
     if resolution_ns < 2:
         return median(values)
     return max(0.0, median_grouped(values, resolution_ns))
@@ -148,14 +148,14 @@ class _Row(Struct):
 
 
 class _Table:
-    """The rows, as kernels are added to them."""
+    """The rows that are built while kernels are added."""
 
     def __init__(self, layers: Sequence[StaticLayer], indexes: Mapping[Node, int]) -> None:
         self._layers = layers
         self._indexes = indexes
         self._rows: dict[tuple[RowKind, int | str], _Row] = {}
 
-    def add(self, kernel: Kernel, place: Place, ns: float) -> None:
+    def add(self, kernel: Kernel, place: KernelPlace, ns: float) -> None:
         covered = {self._indexes[node] for node in place.nodes}
         shown = main_layer(covered, self._layers, kernel.op_type)
         key = kernel.op_type if shown is None else shown
@@ -188,14 +188,14 @@ class _Table:
 
 
 class _Whole(Struct, frozen=True):
-    """What inferences took, and the share of it that their kernels leave over."""
+    """The time of inferences, and the share of it that their kernels do not explain."""
 
     runs_ns: tuple[float, ...]
     rest: float
 
     @classmethod
     def of(cls, run: KernelRun, kernels_ns: float) -> _Whole:
-        """Take the profiled or the plain inferences, whichever leave less over.
+        """The profiled or the plain inferences, whichever leave the smaller rest.
 
         A profiled inference has the cost of profiling in its rest. A plain one beside it does not,
         but it has what disturbed it alone.
@@ -206,7 +206,7 @@ class _Whole(Struct, frozen=True):
         return cls(runs, max(0.0, 1.0 - kernels_ns / typical) if typical else 0.0)
 
     def rests_ns(self, sums: Sequence[float], latency_ns: float) -> tuple[float, ...]:
-        """The rest of each run, of so long an inference.
+        """The part of each run that its kernels do not explain.
 
         In one run or another the kernels can take longer than the plain inference beside it.
         """
@@ -217,7 +217,7 @@ class _Whole(Struct, frozen=True):
 
 
 def _sum_by_run(kernels: Sequence[Kernel], scale: float) -> tuple[float, ...]:
-    """What the kernels took together in each run; nothing where one does not tell of all."""
+    """The time of all kernels together in each run; empty if one of them lacks a run."""
     if len({len(kernel.self_ns) for kernel in kernels}) != 1:
         return ()
     return tuple(scale * sum(run) for run in zip(*(k.self_ns for k in kernels), strict=True))

@@ -1,4 +1,4 @@
-"""The records of a measurement: raw samples by round, and the figures that are made of them."""
+"""The records of a measurement: raw samples by round, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
+from pytest_modelperf.files.documents import Count, SignedNs
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.stats.records import Latency, LatencySpread, Ratio, RoundSpread, Turns
 
@@ -14,7 +15,7 @@ _NS_PER_MS = 1e6
 
 
 class EngineFacts(Struct, frozen=True):
-    """Which engine ran the model, in which Python, and how it was told to."""
+    """The engine that ran the model, its options, and its Python."""
 
     name: str
     version: str | None = None
@@ -29,19 +30,20 @@ class EngineFacts(Struct, frozen=True):
 
 
 class Noise(Struct, frozen=True, kw_only=True):
-    """What went on beside a block of inferences. None is what the platform does not tell.
+    """The disturbances of a block of inferences. None: the platform does not tell.
 
-    `cpu_ns` is the time of all threads of the worker; `others_ns` that of everything else on its
-    processors, which the ticks of their clock can make a little less than 0; `stolen_ns` what the
-    hypervisor took from them; `throttled_ns` how long the quota of a cgroup halted the worker.
+    `cpu_ns` is the processor time of all threads of the worker; `others_ns` the time of everything
+    else on its processors, which can be a little below 0 because their clock has ticks; `stolen_ns`
+    the time that the hypervisor took; `throttled_ns` how long the quota of a cgroup halted the
+    worker.
     """
 
-    wall_ns: int
-    cpu_ns: int | None = None
-    involuntary_switches: int | None = None
-    others_ns: int | None = None
-    stolen_ns: int | None = None
-    throttled_ns: int | None = None
+    wall_ns: Count
+    cpu_ns: Count | None = None
+    involuntary_switches: Count | None = None
+    others_ns: SignedNs | None = None
+    stolen_ns: Count | None = None
+    throttled_ns: Count | None = None
 
 
 class Block(Turns, frozen=True, kw_only=True):
@@ -80,7 +82,7 @@ class Load(Struct, frozen=True):
 
 
 class RoundStarts(Struct, frozen=True, kw_only=True):
-    """When what comes before the block of a round began; of a warm-up, if there was one, its end.
+    """When the steps before the block of a round began, and when its warm-up ended, if it had one.
 
     The clock is `time.perf_counter_ns` of the worker. All processes of a machine share it, and no
     two machines do.
@@ -95,7 +97,7 @@ class RoundStarts(Struct, frozen=True, kw_only=True):
 class Round(Struct, frozen=True, kw_only=True):
     """A fresh session: its creation, its first inference, its warm-up, and a timed block.
 
-    `starts` is None where it was not kept when they began.
+    `starts` is None if the starts were not recorded.
     """
 
     load_ns: int
@@ -111,7 +113,7 @@ class Round(Struct, frozen=True, kw_only=True):
 
     @property
     def begun_ns(self) -> int | None:
-        """When it began, where that was kept."""
+        """When the block began; None if that was not recorded."""
         return None if self.starts is None else self.starts.load_ns
 
 
@@ -123,7 +125,7 @@ class DuetRound(Struct, frozen=True, kw_only=True):
 
 
 class SideRun(Struct, frozen=True, kw_only=True):
-    """What one side of a comparison told as it ran; its rounds without their single times."""
+    """The figures of one side of a comparison; its rounds without their single times."""
 
     engine: EngineFacts
     latency: Latency
@@ -133,7 +135,7 @@ class SideRun(Struct, frozen=True, kw_only=True):
 
 
 class RowKind(enum.Enum):
-    """What a row of layer times is about."""
+    """The kind of a row of layer times."""
 
     LAYER = "layer"
     LAYOUT = "layout"
@@ -144,8 +146,8 @@ class RowKind(enum.Enum):
 class Kernel(Struct, frozen=True, kw_only=True):
     """One step of the plan that the engine made of the model, and how long it took in each run.
 
-    `self_ns` leaves out what ran inside of it, as a Loop runs its body. `originals` names the
-    nodes of the model that it stands for, where the engine itself tells.
+    `self_ns` leaves out what ran inside of it, such as the body of a Loop. `originals` names the
+    nodes of the model that it stands for, if the engine tells.
     """
 
     name: str
@@ -158,7 +160,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
 
 
 class KernelRun(Struct, frozen=True, kw_only=True):
-    """What a profiled session tells: its kernels, run by run, and its latency beside a plain one.
+    """The result of a profiled session: its kernels by run, and its latency beside a plain one.
 
     `plan` is the graph that the engine made of the model, as an ONNX file without weights.
     `plain_ns` are the latencies of an unprofiled session that ran in turn with the profiled one.
@@ -175,10 +177,10 @@ class LayerTime(Struct, frozen=True, kw_only=True):
     """The time of one kernel in one inference, at the layer of the model that stands for it.
 
     `layer` and `fused` are indexes into the layers of the static profile: the layer that the
-    kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for
-    what belongs to no layer. `kernel` is what the engine calls it. `runs_ns` are
-    the times of each run that `ns` is typical of, where all of its kernels tell them; the runs of
-    two models that were profiled together took turns.
+    kernel's time is shown at, and the others that ran in the same kernel. `layer` is None for a
+    time that belongs to no layer. `kernel` is the engine's name of it. `runs_ns` are the times of
+    each run, of which `ns` is typical, if all of its kernels tell them; the runs of two models that
+    were profiled together took turns.
     """
 
     kind: RowKind
@@ -192,11 +194,11 @@ class LayerTime(Struct, frozen=True, kw_only=True):
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """What running a case told. Raw samples are kept; `latency` is computed from them.
+    """The results of running a case. Raw samples are kept; `latency` is computed from them.
 
-    `processors` are those that the worker was pinned to, None where that was not possible;
-    `machine` is what a worker on another machine told of it, None for this one.
-    `layer_times` is None where they were not taken or the engine has none.
+    `processors` are the ones that the worker was pinned to, None if that was not possible;
+    `machine` describes the other machine that a worker ran on, None for this one. `layer_times` is
+    None where they were not taken or the engine has none.
     """
 
     engine: EngineFacts
@@ -229,12 +231,12 @@ class Measurement(Struct, frozen=True, kw_only=True):
         return _median([r.first_ns for r in self.rounds]) / _NS_PER_MS
 
 
-# How the step begins in which a measurement waits for another one.
+# How the name of a step begins in which a measurement waits for another one.
 WAITING = "waiting for"
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """Where the measuring of a profile stands, for who is watching.
+    """The progress of a measurement, for whoever watches it.
 
     `estimate_ns` is the median so far and `half_width` the larger side of its interval, relative
     to it; `seconds_left` is the most that this case may still take.
@@ -271,8 +273,8 @@ class Outlook(Struct, frozen=True, kw_only=True):
 class Checkup(Struct, frozen=True, kw_only=True):
     """How noisy a machine is: one model against itself, two sessions in turn.
 
-    `ratio` would be 1 without noise. `noise` is that of each round. `outlook` is for one test at
-    `level` that is to detect a change with the probability `power`.
+    `ratio` would be 1 without noise. `noise` has an entry for each round. `outlook` is for one test
+    at `level` that detects a change with the probability `power`.
     """
 
     model: str

@@ -7,16 +7,17 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import MeasureError, TooFewCoresError, UsageError
+from pytest_modelperf.errors import MeasureError, Remedy, TooFewCoresError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.given_inputs import make_arguments
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     add_layer_times,
     alone_at,
@@ -25,15 +26,15 @@ from pytest_modelperf.profiler.preparation import (
     complete_if_told,
     name_nodes,
     read_facts,
-    rigged,
     start_on,
+    started_rig,
 )
 from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts, Outcome, Profile
 from pytest_modelperf.profiler.request import ProfileRequest, on_this_machine
 from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
-    Subject,
+    Workload,
     measure_rounds,
     run_kernels,
     set_up,
@@ -52,7 +53,7 @@ def measure_model(
 ) -> Profile:
     """The profile of every case of a model.
 
-    A case that cannot be measured says why, and the next one is measured.
+    If a case cannot be measured, its profile says why, and the next case is measured.
     """
     extensions = extensions or Extensions()
     file = open_model(source)
@@ -62,12 +63,14 @@ def measure_model(
     cases: list[CaseProfile] = []
     for model in models:
         measured: list[CaseProfile] = []
+        known = model
         for cores in request.cores:
-            case = Case(model.bound.inputs.batch_size, cores, model.dims)
-            place = Place(case, len(cases) + len(measured) + 1, total, watch)
-            measured.append(measure_case(model, setup, place))
-        # What one run told of the shapes holds for every number of cores.
-        cases.extend(replace(profile, counted=model.static) for profile in measured)
+            place = CasePlace(model.case(cores), len(cases) + len(measured) + 1, total, watch)
+            found = measure_case(known, setup, place)
+            measured.append(found.profile)
+            known = found.model
+        # The shapes that one run saw hold for every number of cores.
+        cases.extend(replace(profile, counted=known.static) for profile in measured)
     return _on_its_machine(Profile(facts, tuple(cases)))
 
 
@@ -78,42 +81,56 @@ def _on_its_machine(profile: Profile) -> Profile:
     return on_this_machine(profile) if machine is None else replace(profile, machine=machine)
 
 
+class MeasuredCase(Struct, frozen=True):
+    """The profile of a case, and the model with the shapes that its run told."""
+
+    profile: CaseProfile
+    model: Model
+
+
 def measure_case(
     model: Model,
     setup: Setup,
-    place: Place,
+    place: CasePlace,
     *,
     takes_layers: bool = True,
     is_enough: IsEnough | None = None,
-) -> CaseProfile:
+) -> MeasuredCase:
     """One case in one worker; where it cannot be measured, the profile says why."""
     case = place.case
     try:
-        with rigged(model, setup, place) as rig:
+        with started_rig(model, setup, place) as rig:
             measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
             if takes_layers:
-                measured = _with_layers(model, rig, measured, place)
+                known, measured = _time_layers(model, rig, measured, place)
             else:
-                complete_if_told(model, rig)
+                known = complete_if_told(model, rig)
     except TooFewCoresError as error:
-        return CaseProfile(case, model.static, None, Outcome.SKIPPED, str(error))
+        profile = CaseProfile(
+            case, model.static, None, Outcome.SKIPPED, error.worded(setup.wording)
+        )
+        return MeasuredCase(profile, model)
     except MeasureError as error:
-        return CaseProfile(case, model.static, None, Outcome.FAILED, str(error))
-    return CaseProfile(case, model.static, measured)
+        profile = CaseProfile(case, model.static, None, Outcome.FAILED, error.worded(setup.wording))
+        return MeasuredCase(profile, model)
+    return MeasuredCase(CaseProfile(case, known.static, measured), known)
 
 
-def _with_layers(model: Model, rig: Rig, measured: Measurement, place: Place) -> Measurement:
-    """The measurement with the times of the layers, where the engine tells them."""
+def _time_layers(
+    model: Model, rig: Rig, measured: Measurement, place: CasePlace
+) -> tuple[Model, Measurement]:
+    """The completed model, and the measurement with layer times where the engine tells them."""
     try:
         named = name_nodes(model, rig)
         place.tell("looking at shapes")
-        complete(model, rig, named)
+        model = complete(model, rig, named)
         place.tell("timing layers")
         run = run_kernels(rig, named, len(model.static.layers), model.static.weight_bytes)
     except MeasureError as error:
-        # What was timed before stays true.
-        return replace(measured, notes=(*measured.notes, f"no layer times: {error}"))
-    return measured if run is None else add_layer_times(model, measured, run)
+        # The latency that was measured before stays valid.
+        note = f"no layer times: {error.worded(rig.setup.wording)}"
+        return model, replace(measured, notes=(*measured.notes, note))
+    return model, measured if run is None else add_layer_times(model, measured, run)
 
 
 # -- functions
@@ -128,43 +145,44 @@ def measure_function(
 ) -> Profile:
     """The profile of a Python function: its latency only.
 
-    One that a worker can import, named as `module:function`, runs in a process of its own; one
-    that exists only here, as a lambda does, in this process. The inputs of the request are its
-    keyword arguments.
+    A function that a worker can import, named as `module:function`, runs in a process of its own;
+    one that exists only here, such as a lambda, runs in this process. The inputs of the request are
+    its keyword arguments.
     """
     name = function if isinstance(function, str) else importable_name(function)
     shown = name or str(getattr(function, "__qualname__", type(function).__name__))
     if request.dims:
         raise UsageError(
-            f"{printable(shown)} is a function, whose dimensions have no names: leave --dim out."
+            f"{printable(shown)} is a function, whose dimensions have no names.",
+            Remedy("Leave {dims} out."),
         )
     sizes = [1 if size is None else size for size in request.batch_sizes]
     cases: list[CaseProfile] = []
     for size, cores in itertools.product(sizes, request.cores):
-        place = Place(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
+        place = CasePlace(Case(size, cores), len(cases) + 1, len(sizes) * len(request.cores), watch)
         feeds = make_arguments(request.inputs, request.seed, request.given)
-        subject = Subject(model=name or function, batch_size=size, feeds=feeds)
-        cases.append(_measure_function_case(subject, setup, place, is_enough))
+        workload = Workload(model=name or function, batch_size=size, feeds=feeds)
+        cases.append(_measure_function_case(workload, setup, place, is_enough))
     return _on_its_machine(Profile(ModelFacts(shown, None, None, None), tuple(cases)))
 
 
 def _measure_function_case(
-    subject: Subject, setup: Setup, place: Place, is_enough: IsEnough | None
+    workload: Workload, setup: Setup, place: CasePlace, is_enough: IsEnough | None
 ) -> CaseProfile:
     case = place.case
-    is_importable = isinstance(subject.model, str)
+    is_importable = isinstance(workload.model, str)
     try:
         check_cores(case.cores, setup)
         with alone_at(place):
             started = start_on(setup, case.cores) if is_importable else work_inline(case.cores)
             with started as worker:
                 place.tell("loading")
-                rig = set_up(worker, setup, case.cores, subject)
+                rig = set_up(worker, setup, case.cores, workload)
                 measured = measure_rounds(rig, place.tell_round, is_enough=is_enough)
     except TooFewCoresError as error:
-        return CaseProfile(case, None, None, Outcome.SKIPPED, str(error))
+        return CaseProfile(case, None, None, Outcome.SKIPPED, error.worded(setup.wording))
     except MeasureError as error:
-        return CaseProfile(case, None, None, Outcome.FAILED, str(error))
+        return CaseProfile(case, None, None, Outcome.FAILED, error.worded(setup.wording))
     if not is_importable:
         measured = replace(measured, notes=(*measured.notes, _NOT_IMPORTABLE))
     return CaseProfile(case, None, measured)
@@ -174,7 +192,7 @@ _NOT_IMPORTABLE = "the function cannot be imported by another process, so it ran
 
 
 def importable_name(function: Callable[..., Any]) -> str | None:
-    """`module:function`, where that leads back to the very function; None elsewhere."""
+    """`module:function`, if that names this very function; None otherwise."""
     module = getattr(function, "__module__", None)
     path = getattr(function, "__qualname__", None)
     if not module or not path or module == "__main__":

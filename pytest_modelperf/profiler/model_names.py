@@ -1,4 +1,4 @@
-"""What files are called beside each other: their names, and the folders that tell them apart."""
+"""Names for files in one report: with as many folders as it takes to tell them apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_modelperf.profiler.records import ModelFacts
 def name_models(models: Sequence[ModelFacts]) -> tuple[str, ...]:
     """A name for each: `encoder.onnx`, or `old/model.onnx` and `new/model.onnx`."""
     names = name_paths([model.path or model.name for model in models])
-    # A model that came as no file has a name of its own.
+    # A model that is no file has a name of its own.
     pairs = zip(models, names, strict=True)
     return tuple(name if "/" in name else model.name for model, name in pairs)
 
@@ -24,6 +24,6 @@ def name_paths(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _ends(path: str) -> Iterator[str]:
-    """Those that begin with a whole name, the shortest first."""
+    """The ends that begin with a whole name, the shortest first."""
     parts = path.split("/")
     return ("/".join(parts[-count:]) for count in range(1, len(parts) + 1))

@@ -12,22 +12,21 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-# Integers that have no byte of their own in a model, and the range of each. As inputs they come
-# one to a byte.
+# Integers smaller than a byte, and their ranges. A model packs them; as inputs each has a byte.
 NARROW_INTEGERS: Mapping[str, tuple[int, int]] = {
     "int4": (-8, 7),
     "uint4": (0, 15),
     "int2": (-2, 1),
     "uint2": (0, 3),
 }
-# What ml_dtypes calls the types; they reach numpy with it.
+# The names of ml_dtypes, which brings these types to numpy.
 _ML_NAMES: Mapping[str, str] = {"float8e8m0fnu": "float8e8m0", "float4e2m1fn": "float4e2m1"}
 _SCALE = "float8e8m0"
 _SCALE_BIAS = 127
 
 
 class _Layout(Struct, frozen=True):
-    """How a small float is put together: a sign, then exponent and mantissa.
+    """The layout of a small float: a sign, then exponent and mantissa.
 
     `specials` are how many of the largest codes stand for no finite number.
     """
@@ -67,7 +66,7 @@ def to_bits(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.unsignedinte
     A small float becomes 0 or a normal number, never a subnormal one.
     """
     if dtype == "bfloat16":
-        # Half of what is cut off, to the even neighbour where it lies in the middle.
+        # Rounds to nearest, and a tie to even.
         bits = np.asarray(values, np.float32).view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) >> 16
         return np.asarray(rounded, np.uint16)
@@ -86,7 +85,7 @@ def to_bits(values: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.unsignedinte
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Our name of an array's type, that of a type of ml_dtypes included."""
+    """Our name of an array's type, types of ml_dtypes included."""
     if dtype.kind in "OSU":
         return "string"
     name = dtype.name.replace("_", "")

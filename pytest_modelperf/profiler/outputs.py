@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from pytest_modelperf.profiler.rig import Rig
 
-# Of all outputs of a model together; larger ones are not worth the time that it takes to send them.
+# The limit on all outputs of a model together; sending more would take too long.
 MAX_BYTES = 64 << 20
 
 # Type, shape and bits of an output; no bits where it was too large.

@@ -1,10 +1,11 @@
-"""A profile as a page: what it says without JavaScript."""
+"""A profile as a page: the part that needs no JavaScript."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
 
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.conditions import describe_engine, doubt_lines, unmeasured_lines
 from pytest_modelperf.profiler.page_data import profile_data
 from pytest_modelperf.profiler.page_facts import ModelRow, models_table, run_table
@@ -13,11 +14,10 @@ from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
 from pytest_modelperf.profiler.tables.measured import latency_tables, performance_table
 from pytest_modelperf.profiler.tables.static import summary_table, uncounted_table
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
-from pytest_modelperf.report.html.render import render_page
 
 
 def render_profile_page(profile: Profile, *, made: dt.datetime | None = None) -> str:
-    return render_page(profile_data(profile), profile_overview(profile, made))
+    return render_case_page(profile_data(profile), profile_overview(profile, made))
 
 
 def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overview:
@@ -37,7 +37,7 @@ def profile_overview(profile: Profile, made: dt.datetime | None = None) -> Overv
 
 
 def _counted_sections(cases: Sequence[CaseProfile]) -> Iterator[CaseSection]:
-    """What the graph tells, once for each set of shapes that it was bound to."""
+    """The counts of the graph, once for each set of shapes that it was bound to."""
     shown: set[int] = set()
     for case in cases:
         counted = case.counted

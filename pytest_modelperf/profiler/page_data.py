@@ -1,7 +1,7 @@
 """A profile as the data that the scripts of a page draw, and the entries that every page has.
 
-Numbers are plain, times are in ms, and an unknown number is null. A list about the sides of a
-model has A, what was before, and then B.
+Numbers are plain, times are in ms, and an unknown number is null. A list about the sides of a model
+has A (before) first, then B.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def profile_data(profile: Profile) -> Entry:
 
 
 def whole_page(models: Sequence[Entry], start: int = 0) -> Entry:
-    """All models, and which of them the page opens on."""
+    """All models, and the one that the page opens on."""
     return {"models": models, "start": start}
 
 

@@ -1,4 +1,4 @@
-"""What a page says of the models, of the machine and of the run, as tables."""
+"""Tables of a page about the models, the machine and the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHORT_HASH = 12
 
 
 class ModelRow(Struct, frozen=True):
-    """A model, what it is in this report, and the engine that it ran on."""
+    """A model, its role in this report, and the engine that it ran on."""
 
     role: str
     model: ModelFacts
@@ -60,7 +60,7 @@ def run_table(
     rows: Iterable[tuple[str, str]] = (),
     made: dt.datetime | None = None,
 ) -> Table:
-    """Where it ran, by which rule, when, and by which version; what is not known is left out."""
+    """Where it ran, by which rule, when, and by which version; unknown facts are left out."""
     described = dict.fromkeys(describe_machine_line(machine) for machine in machines)
     facts = [
         *(("machine", line.removeprefix("machine ")) for line in described),
@@ -78,7 +78,7 @@ def format_share(share: float | None) -> str:
 
 
 def without_empty_columns(table: Table) -> Table:
-    """The table with its first two columns, and those of the others in which something stands."""
+    """The table without empty columns; the first two always stay."""
     kept = [
         index
         for index in range(len(table.columns))

@@ -18,7 +18,7 @@ _NS_PER_MS = 1e6
 
 
 class RanFigures(Struct, frozen=True, kw_only=True):
-    """What a page shows of one side that ran at one case."""
+    """The data of one side at one case that a page shows."""
 
     latency: Latency
     rounds: tuple[RoundSpread, ...] = ()
@@ -33,7 +33,7 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
     throughput: Ratio | None = None,
     reason: str | None = None,
 ) -> Entry:
-    """A point of the chart; without a throughput that was measured it is that of the median."""
+    """A point of the chart; if no throughput was measured, it is computed from the median."""
     latency = None if told is None else told.latency
     if throughput is None and latency is not None:
         throughput = _throughput_of(latency)
@@ -56,10 +56,10 @@ def point_entry(  # noqa: PLR0913  # one for each thing that there is to know of
 def change_entry(
     latency: Ratio, throughput: Ratio | None = None, p95: Ratio | None = None
 ) -> Entry:
-    """What changed at a point; as many times longer as it takes, so many times less is done.
+    """The change at a point; throughput changes by the inverse of latency.
 
-    The ratio of p95 is that of the rounds as well; null where none was told, for that of the two
-    figures is another one.
+    The ratio of p95 comes from the rounds as well. It is null if the rounds gave none, because the
+    quotient of the two figures is another number.
     """
     return {
         "latency": _ratio_entry(latency),
@@ -85,7 +85,7 @@ def latency_entry(told: RanFigures | None) -> Entry | None:
 
 
 def round_entries(told: RanFigures | None) -> list[list[float]]:
-    """Of each round the extremes, the 5th and 95th percentile, the quartiles and the median."""
+    """For each round: extremes, 5th and 95th percentile, quartiles and median."""
     return [
         [
             ns / _NS_PER_MS

@@ -21,13 +21,13 @@ from pytest_modelperf.text.units import format_shape
 
 _NS_PER_MS = 1e6
 _PROVIDER = "ExecutionProvider"
-# Of an attribute with thousands of values the first are enough.
+# An attribute can have thousands of values: the first ones are enough.
 _MAX_ATTRIBUTE = 200
 
 Precisions: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
-# What a layer of one side alone has for its change.
+# The change of a layer that only one side has.
 NO_CHANGE: Entry = {"change_ms": None, "change_interval_ms": None, "explains": None}
 
 
@@ -66,7 +66,7 @@ def type_entry(
 
 
 def precisions_of(rows: Iterable[LayerRow], unplaced: Iterable[StaticLayer]) -> Precisions:
-    """How many layers of each operator ran in which precision, each in that of its kernel."""
+    """How many layers of each operator ran in which precision, by their kernels."""
     found: dict[str, Counter[str]] = {}
     placed = (
         (layer, row.time.precision)
@@ -92,9 +92,9 @@ def profile_layers(case: CaseProfile) -> list[Entry]:
 
 
 class SideLayers(Struct, frozen=True):
-    """All rows of one side: what its layers are called, and which of them have run in a kernel.
+    """All rows of one side: the names of its layers, and which of them ran in a kernel.
 
-    `absent` is the state of those that have not: as if they were not there, where others have.
+    `absent` is the state of the others: missing, if this case has layer times.
     """
 
     names: Mapping[str, str]

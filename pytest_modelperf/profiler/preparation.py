@@ -1,11 +1,11 @@
-"""A model on a rig: what every measurement of it starts from, and what its runs tell of it.
+"""The common steps of all measurements of a model: start a worker, set it up, complete the model.
 
-A measurement has this machine to itself, in a worker that ends with it.
+A measurement runs alone on this machine, in a worker that ends with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,11 +35,17 @@ from pytest_modelperf.profiler.machine.cgroup import cgroup_folders
 from pytest_modelperf.profiler.machine.describe import ROOT, cores_available
 from pytest_modelperf.profiler.measurements import WAITING, KernelRun, Measurement, Progress
 from pytest_modelperf.profiler.records import Case, ModelFacts, StaticProfile, StoredInputs
-from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_bound, with_given
+from pytest_modelperf.profiler.request import (
+    ProfileRequest,
+    given_dims,
+    model_facts,
+    profile_bound,
+    with_given,
+)
 from pytest_modelperf.profiler.rig import (
     Rig,
     Setup,
-    Subject,
+    Workload,
     observe_shapes,
     set_up,
     start_worker,
@@ -51,8 +57,8 @@ from pytest_modelperf.profiler.worker.lock import measuring_alone
 Watch: TypeAlias = Callable[[Progress], None]
 
 
-class Place(Struct, frozen=True):
-    """One case among those of a request, and who is watching."""
+class CasePlace(Struct, frozen=True):
+    """One case among the cases of a request, and whoever watches its progress."""
 
     case: Case
     number: int
@@ -78,8 +84,8 @@ class Place(Struct, frozen=True):
         return {"case_id": self.case.id, "case_number": self.number, "cases": self.cases}
 
 
-class Model(Struct):
-    """A model at one set of dimensions; a run may complete what is known of it."""
+class Model(Struct, frozen=True):
+    """A model at one set of dimensions, and what is known of it so far."""
 
     file: ModelFile
     binding: Binding
@@ -103,7 +109,7 @@ class Model(Struct):
         return cls(file, binding, request, extensions, bound, static)
 
     def given_inputs(self) -> StoredInputs:
-        """What the user gave of the inputs, by which two runs of a model are the same."""
+        """The inputs that the user gave, by which two runs of a model are the same."""
         request, inputs = self.request, self.bound.inputs
         made = {}
         if request.given is not None:
@@ -112,35 +118,42 @@ class Model(Struct):
 
     @property
     def dims(self) -> tuple[tuple[str, int], ...]:
+        """The dimensions that tell the cases of the request apart."""
         return self.request.varying(self.binding)
+
+    def case(self, cores: int) -> Case:
+        """The case of this model on so many cores."""
+        return Case(
+            self.bound.inputs.batch_size, cores, self.dims, given_dims=given_dims(self.binding)
+        )
 
 
 def read_facts(model: Model, cases: int, watch: Watch) -> ModelFacts:
-    """Which files the model of a request is; reading them is a step of the first of its cases."""
-    case = Case(model.bound.inputs.batch_size, model.request.cores[0], model.dims)
-    return model_facts(model.file, reads_all=True, tell=Place(case, 1, cases, watch).tell)
+    """The facts of a model's files; reading them is shown as a step of the first case."""
+    place = CasePlace(model.case(model.request.cores[0]), 1, cases, watch)
+    return model_facts(model.file, reads_all=True, tell=place.tell)
 
 
 @contextmanager
-def rigged(model: Model, setup: Setup, place: Place) -> Iterator[Rig]:
-    """A worker with its engine and its inputs, alone on this machine; it ends with the context."""
+def started_rig(model: Model, setup: Setup, place: CasePlace) -> Iterator[Rig]:
+    """A rig in a worker of its own, alone on this machine; it ends with the context."""
     check_cores(place.case.cores, setup)
     with unchanged(model), alone_at(place), start_on(setup, place.case.cores) as worker:
         place.tell("loading")
-        subject = make_subject(model, worker)
-        with telling(subject.notes):
-            yield set_up(worker, setup, place.case.cores, subject)
+        workload = make_workload(model, worker)
+        with adding_notes(workload.notes):
+            yield set_up(worker, setup, place.case.cores, workload)
 
 
 @contextmanager
 def unchanged(*models: Model) -> Iterator[None]:
-    """Nothing but these models: ChangedModelError where a file of one is another by the end.
+    """Raises ChangedModelError if a file of these models changes before the context ends.
 
-    Each session reads them anew, and a report must not speak of two models as of one.
+    Each session reads the files anew, and one report must not mix two models.
     """
     beside: list[SeenFile] = []
     for model in models:
-        # One that is not there is an error where it is read.
+        # A missing file is an error where it is read.
         with suppress(ModelError):
             beside += model.file.beside().values()
 
@@ -154,27 +167,26 @@ def unchanged(*models: Model) -> Iterator[None]:
     try:
         yield
     except MeasureError:
-        # That the model was changed explains whatever else went wrong.
+        # A changed model explains any other error.
         check()
         raise
     check()
 
 
 @contextmanager
-def telling(notes: Sequence[str]) -> Iterator[None]:
-    """Add to an error which values were made up: one of them may be what the model did not take."""
+def adding_notes(notes: Sequence[str]) -> Iterator[None]:
+    """Add to an error which values were made up: the model may have refused one of them."""
     try:
         yield
     except MeasureError as error:
-        if not notes:
-            raise
-        raise type(error)("\n".join([str(error), *notes])) from error
+        error.details = (*error.details, *notes)
+        raise
 
 
-def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject:
-    """The user's own file wherever it can be run as it is; `side` tells copies apart."""
+def make_workload(model: Model, worker: ProcessWorker, side: str = "") -> Workload:
+    """What a worker runs: the user's own file if it can, else a copy named by `side`."""
     bound, file, request = model.bound, model.file, model.request
-    # An engine would read whatever file the model names.
+    # Checked first: an engine would read any file that the model names.
     beside = external_files(file)
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, file.name)
@@ -182,17 +194,17 @@ def make_subject(model: Model, worker: ProcessWorker, side: str = "") -> Subject
     batch_size = bound.inputs.batch_size
     if file.path is not None and not bound.inputs.rebound:
         path = worker.send_model(file.path, beside, f"model{side}")
-        return Subject(model=path, batch_size=batch_size, feeds=feeds)
+        return Workload(model=path, batch_size=batch_size, feeds=feeds)
     copy = worker.folder / f"model{side}.onnx"
     write_runnable(bound, copy)
     folder = None if file.folder is None else str(file.folder.resolve())
-    return Subject(
+    return Workload(
         model=worker.send_file(copy, copy.name), folder=folder, batch_size=batch_size, feeds=feeds
     )
 
 
 def name_nodes(model: Model, rig: Rig) -> Path | None:
-    """A copy of the model in which each node can be told by its name; None where it is such."""
+    """A copy of the model with a unique name for each node; None if it has such names."""
     if not needs_copy(model.bound):
         return None
     named = rig.worker.folder / f"named{rig.side}.onnx"
@@ -201,7 +213,7 @@ def name_nodes(model: Model, rig: Rig) -> Path | None:
 
 
 def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Measurement:
-    """The measurement with what the kernels of a profiled session tell of the layers."""
+    """The measurement with the layer times that the kernels of a profiled session give."""
     plan = None if run.plan is None else read_plan(run.plan)
     median_ns = measured.latency.median_ns
     names = nodes_by_name(model.bound)
@@ -210,21 +222,23 @@ def add_layer_times(model: Model, measured: Measurement, run: KernelRun) -> Meas
     return replace(measured, layer_times=times, engine_peak_bytes=max(peaks, default=None))
 
 
-def complete(model: Model, rig: Rig, named: Path | None) -> None:
-    """Put into the static profile what only a run can tell; one run does for all cases."""
-    alone, chance = model.static, find_chance(model.bound.graph)
-    if alone.graph_alone is not None or not needs_observation(model.bound.graph):
-        return
+def complete(model: Model, rig: Rig, named: Path | None) -> Model:
+    """The model with the shapes that a run tells; unchanged if complete or if no run tells."""
+    if model.static.graph_alone is not None or not needs_observation(model.bound.graph):
+        return model
     observed = observe_shapes(rig, named)
-    if observed is None:
-        return
+    return model if observed is None else _with_observed(model, observed)
+
+
+def _with_observed(model: Model, observed: Sequence[Mapping[str, Any]]) -> Model:
+    alone, chance = model.static, find_chance(model.bound.graph)
     operators = model.extensions.operators
-    model.bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
-    completed = profile_bound(model.bound, operators, sparsity=model.request.sparsity)
+    bound = complete_model(model.bound, observed, model.binding, operators.shape_rules)
+    completed = profile_bound(bound, operators, sparsity=model.request.sparsity)
     notes = completed.notes
     if chance is not None:
         notes = (*notes, f"{chance} decides how much is computed: the next run may compute more")
-    model.static = replace(
+    static = replace(
         completed,
         # The model stores the weights of a branch whether or not that runs.
         params=alone.params,
@@ -233,17 +247,19 @@ def complete(model: Model, rig: Rig, named: Path | None) -> None:
         graph_alone=alone,
         chance=chance,
     )
+    return replace(model, bound=bound, static=static)
 
 
-def complete_if_told(model: Model, rig: Rig) -> None:
-    """Complete the static profile of a model whose layers nobody times, where its engine can."""
+def complete_if_told(model: Model, rig: Rig) -> Model:
+    """`complete` where no layers are timed: if the engine fails, the model stays unchanged."""
     if needs_observation(model.bound.graph):
         with suppress(MeasureError):
-            complete(model, rig, name_nodes(model, rig))
+            return complete(model, rig, name_nodes(model, rig))
+    return model
 
 
 def check_cores(cores: int, setup: Setup) -> None:
-    """Raise TooFewCoresError where this machine does not have so many; another one tells itself."""
+    """Raise TooFewCoresError if this machine has fewer; a worker elsewhere checks by itself."""
     if is_local(setup.spec):
         limit = cores_available()
         if limit.cores is not None and cores > limit.cores:
@@ -251,7 +267,7 @@ def check_cores(cores: int, setup: Setup) -> None:
 
 
 @contextmanager
-def alone_at(place: Place) -> Iterator[None]:
+def alone_at(place: CasePlace) -> Iterator[None]:
     """No other measurement on this machine for as long as this case takes."""
     with measuring_alone(lambda holder: place.tell(f"{WAITING} {holder}")):
         place.tell("starting")
@@ -259,6 +275,6 @@ def alone_at(place: Place) -> Iterator[None]:
 
 
 def start_on(setup: Setup, cores: int) -> ProcessWorker:
-    """A worker that is yet to be entered, told where this machine counts what it throttles."""
+    """A worker, not started yet, that knows where this machine counts its throttling."""
     stats = [str(folder / "cpu.stat") for folder in cgroup_folders(ROOT, "cpu")]
     return start_worker(setup, cores, stats)

@@ -13,7 +13,7 @@ from pytest_modelperf.text.words import display_width
 def progress_line(progress: Progress, width: int) -> str:
     """Case, step, round, the estimate so far and the time left, in at most `width` columns.
 
-    Where not all of it fits, the step is left out, then the estimate, and the time left last.
+    If not all of it fits, first the step is left out, then the estimate, then the time left.
     """
     start = f"[{progress.case_number}/{progress.cases}] {printable(progress.case_id)}"
     parts = [_step(progress), _estimate(progress), _time_left(progress)]
@@ -33,13 +33,13 @@ def _estimate(progress: Progress) -> str:
     if progress.estimate_ns is None:
         return ""
     width = progress.half_width
-    # Of so few rounds it says nothing.
+    # So few rounds give no estimate.
     interval = "" if width is None or width > 1 else f" ± {percent(width)}"
     return f"{format_ms(progress.estimate_ns)} ms{interval}"
 
 
 def _time_left(progress: Progress) -> str:
-    """At most so long: a case may be decided sooner."""
+    """The longest time left: a case may be decided sooner."""
     if progress.seconds_left is None:
         return ""
     minutes, seconds = divmod(max(0, round(progress.seconds_left)), 60)

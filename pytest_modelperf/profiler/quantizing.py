@@ -1,25 +1,24 @@
 """A model in 8-bit integers, made by ONNX Runtime's own quantizer.
 
-`dynamic` takes the range of activations anew in each inference, `static` once, from inferences on
-the inputs that are given: a calibration. How good the result is in its answers depends on these;
-how fast it is does not.
+`dynamic` finds the range of activations anew in each inference, `static` once, by inferences on
+given inputs: a calibration. The accuracy of the result depends on these inputs; its speed does not.
 
-The quantizer runs in a worker, under this interpreter: calibrating runs the model, and whatever
-that does to its process ends one variant and no more.
+The quantizer runs in a worker, under this interpreter. Calibrating runs the model, so a crash ends
+only this variant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from pytest_modelperf.errors import MeasureError, ModelError
+from pytest_modelperf.errors import MeasureError, ModelError, ModelPerfError
 from pytest_modelperf.graph.quantized import ProductCounts, read_products
-from pytest_modelperf.profiler.engines.source import Source, find_source
+from pytest_modelperf.profiler.engines.source import ModuleSource, find_source
 from pytest_modelperf.profiler.inputs import Feed
 from pytest_modelperf.profiler.machine.describe import cores_available
 from pytest_modelperf.profiler.rig import Setup, start_worker
@@ -30,7 +29,7 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.text.escaping import printable
 
-Form: TypeAlias = Literal["dynamic", "static"]
+QuantizationForm: TypeAlias = Literal["dynamic", "static"]
 StartWorker: TypeAlias = Callable[[Setup, int], AbstractContextManager[Worker]]
 
 # Its source is sent to the worker.
@@ -38,7 +37,7 @@ QUANTIZER = "pytest_modelperf.profiler.engines.onnxruntime_quantizer"
 
 
 class Quantized(Struct, frozen=True):
-    """What is to be told of a model that was quantized."""
+    """The notes on a model that was quantized."""
 
     notes: tuple[str, ...] = ()
 
@@ -50,7 +49,7 @@ class Quantizer(Protocol):
         self,
         source: Path,
         target: Path,
-        form: Form,
+        form: QuantizationForm,
         feeds: Iterable[Mapping[str, Feed]],
         limit_s: float,
         /,
@@ -60,23 +59,22 @@ class Quantizer(Protocol):
 def quantize(  # noqa: PLR0913  # what of what, and by which code in which worker
     source: Path,
     target: Path,
-    form: Form,
+    form: QuantizationForm,
     feeds: Iterable[Mapping[str, Feed]],
     limit_s: float = DEFAULT_LIMIT_S,
     *,
-    code: Source | None = None,
+    code: ModuleSource | None = None,
     start: StartWorker = start_worker,
 ) -> Quantized:
     """Write the quantized model to `target`; `feeds` are the inputs of each calibrating inference.
 
-    `limit_s` is how long native code, such as one of these inferences, may take. Python code may
-    take as long as it likes: it does not hang, and that of the quantizer takes minutes where there
-    are many nodes.
+    `limit_s` limits native code, such as one of these inferences. Python code has no limit: it does
+    not hang, and the quantizer's takes minutes for a graph of many nodes.
 
-    `code` is sent to the worker that `start` makes; None: that of ONNX Runtime's quantizer.
+    `code` is sent to the worker that `start` makes; None: the code for ONNX Runtime's quantizer.
 
-    Its weights have to be stored: see `graph.pruned.write_stored`. Of a large model, or one with
-    external data, those of the result lie in a file beside it.
+    The weights of `source` have to be stored: see `graph.pruned.write_stored`. If the model is
+    large or has external data, the weights of the result lie in a file beside it.
     """
     before = read_products(source)
     if not before.of_floats:
@@ -88,39 +86,58 @@ def quantize(  # noqa: PLR0913  # what of what, and by which code in which worke
                 else "the model has no convolution and no matrix product."
             )
         )
-    data = target.with_name(f"{target.name}.data")
-    _remove(target, data)
     asked = {
         "source": str(source.absolute()),
         "target": str(target.absolute()),
         "form": form,
         "is_large": before.is_large,
     }
+    code = code or find_source(QUANTIZER)
+    with _removed_on_failure(target, target.with_name(f"{target.name}.data")):
+        try:
+            with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
+                notes = _run(worker, code, limit_s, asked, feeds if form == "static" else ())
+        except MeasureError as error:
+            raise MeasureError(f"{form} INT8: {error.message}", error.remedy) from error
+        after = read_products(target)
+        if after.of_integers <= before.of_integers:
+            raise ModelError(
+                f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in "
+                f"floats: {_listed(after.of_floats)}."
+            )
+    return Quantized((*map(printable, notes), *_notes(before, after)))
+
+
+@contextmanager
+def _removed_on_failure(*paths: Path) -> Iterator[None]:
+    """Remove these files first, and once more if an error is raised."""
+    _remove(*paths)
     try:
-        with start(Setup(limit_s=limit_s), cores_available().cores or 1) as worker:
-            told = _load(worker, code or find_source(QUANTIZER), limit_s)
-            if "raised" not in told:
-                told = _ask(worker, asked, feeds if form == "static" else ())
-    except MeasureError as error:
-        _remove(target, data)
-        raise MeasureError(f"{form} INT8: {error}") from error
+        yield
+    except ModelPerfError:
+        _remove(*paths)
+        raise
+
+
+def _run(
+    worker: Worker,
+    code: ModuleSource,
+    limit_s: float,
+    asked: Mapping[str, Any],
+    feeds: Iterable[Mapping[str, Feed]],
+) -> Sequence[str]:
+    """The notes of the quantizer; MeasureError where it raised something."""
+    told = _load(worker, code, limit_s)
+    if "raised" not in told:
+        told = _ask(worker, asked, feeds)
     if "raised" in told:
-        _remove(target, data)
-        raise MeasureError(
-            f"{form} INT8: ONNX Runtime's quantizer failed: {_described(told['raised'])}."
-        )
-    after = read_products(target)
-    if after.of_integers <= before.of_integers:
-        _remove(target, data)
-        raise ModelError(
-            f"{form} INT8: ONNX Runtime's quantizer leaves all products of the model in floats: "
-            f"{_listed(after.of_floats)}."
-        )
-    return Quantized((*map(printable, told["notes"]), *_notes(before, after)))
+        raise MeasureError(f"ONNX Runtime's quantizer failed: {_described(told['raised'])}.")
+    notes: Sequence[str] = told["notes"]
+    return notes
 
 
-def _load(worker: Worker, code: Source, limit_s: float) -> Mapping[str, Any]:
-    """What the quantizer raised as a worker loaded it, if anything."""
+def _load(worker: Worker, code: ModuleSource, limit_s: float) -> Mapping[str, Any]:
+    """Load the quantizer in a worker; returns what it raised, if anything."""
     told: Mapping[str, Any] = worker.ask(
         "quantizer",
         "as ONNX Runtime's quantizer was loaded",
@@ -134,7 +151,7 @@ def _load(worker: Worker, code: Source, limit_s: float) -> Mapping[str, Any]:
 def _ask(
     worker: Worker, asked: Mapping[str, Any], feeds: Iterable[Mapping[str, Feed]]
 ) -> Mapping[str, Any]:
-    """What a worker tells of the quantizer: its notes, or what it raised."""
+    """The quantizer's answer: its notes, or what it raised."""
     told: Mapping[str, Any] = worker.ask(
         "quantize",
         "in ONNX Runtime's quantizer",
@@ -148,7 +165,7 @@ def _ask(
 def _send(worker: Worker, feeds: Iterable[Mapping[str, Feed]]) -> list[str]:
     """Send what is fed to each inference, under these names.
 
-    An input that is the very same in all of them is sent with the first, and kept once.
+    An input that is the same in all of them is sent once, with the first.
     """
     names: list[str] = []
     first: Mapping[str, Feed] = {}

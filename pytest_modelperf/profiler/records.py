@@ -1,7 +1,7 @@
-"""The records that cross layers: what is known of a model, a case, and each of its layers.
+"""The records of a profile: its model, its cases, and the layers of each.
 
-What running a case told is in `measurements`. Stored facts are fields, derived ones are
-properties. None is a value that could not be had; it is never written as 0.
+The results of a run are in `measurements`. Stored facts are fields, derived ones are properties.
+None is an unknown value; it is never written as 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_modelperf.stats.records import Latency
 from pytest_modelperf.text.escaping import printable
 
 Shape: TypeAlias = tuple[int | None, ...]
-# No text, as all that the fields of records name: these are read by their types.
+# Not quoted, as no type that a field names: msgspec evaluates the types of fields.
 Attribute: TypeAlias = int | float | str | tuple[int | float | str, ...]
 
 
@@ -70,12 +70,12 @@ class Sparsity(Struct, frozen=True):
 
 
 class StaticLayer(Struct, frozen=True):
-    """What one node of the graph costs in one inference.
+    """The cost of one node of the graph in one inference.
 
-    `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body
-    of a Loop or Scan count `repeats` times; their own figures already hold that factor.
-    `attributes` are those that the node sets, bodies left out. `reads` and `writes` are the bytes
-    that it has to move, by the names of tensors and weights; they are None where nobody counted.
+    `id` is the name of its first output; `weight` names its largest parameter. Nodes in the body of
+    a Loop or Scan count `repeats` times; their own figures already hold that factor. `attributes`
+    are the ones that the node sets, without bodies. `reads` and `writes` are the bytes that it has
+    to move, by the names of tensors and weights; None if they were not counted.
     """
 
     id: str
@@ -123,10 +123,10 @@ class StaticLayer(Struct, frozen=True):
 
 
 class LayerType(Struct, frozen=True):
-    """All layers of one operator together; or, of what runs beside the layers, only its time.
+    """All layers of one operator together; or a kind of time that belongs to no layer.
 
-    `ns` is None where no time was measured for any of them, as for those that always run inside
-    the kernel of another; `share` is that of the latency.
+    `ns` is None if no time was measured for any of them, for example because they always run inside
+    the kernel of another; `share` is the share of the latency.
     """
 
     op_type: str
@@ -172,14 +172,14 @@ class LayerRow(Struct, frozen=True):
 
     @property
     def qualified_op(self) -> str:
-        """The operator of the layer; for what belongs to none, what kind of time it is."""
+        """The operator of the layer; without a layer, the kind of time."""
         if self.static is not None:
             return self.static.qualified_op
         return "" if self.time is None else self.time.kind.value
 
     @property
     def gmacs_per_second(self) -> float | None:
-        """What the kernel achieves, all of its layers together; None without MACs or a time."""
+        """The rate of the kernel, all of its layers together; None without MACs or a time."""
         layers = (self.static, *self.fused)
         macs = sum(layer.macs or 0 for layer in layers if layer is not None)
         return macs / self.ns if macs and self.ns else None
@@ -199,15 +199,15 @@ class Uncounted(Struct, frozen=True):
 
 
 class StaticProfile(Struct, frozen=True):
-    """What follows from the graph alone, at one set of input shapes.
+    """The counts that follow from the graph alone, at one set of input shapes.
 
     Sums leave out what could not be counted: `coverage` below 1 says that they are lower bounds,
-    `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can
-    be less than the sum over the layers. `scalar_params` are those of `params` that are a tensor
-    of a single value, such as an epsilon; None where nobody counted them. Of `undecided` Ifs only a
-    run tells the branch, and the costlier one counts: sums are upper bounds then.
+    `uncounted` says of what. `params` and `weight_bytes` count a shared weight once, so they can be
+    less than the sum over the layers. `scalar_params` counts the params that are tensors of a
+    single value, such as an epsilon; None if they were not counted. `undecided` counts the Ifs
+    whose branch only a run can tell: the costlier branch counts, so sums are upper bounds.
 
-    Where a run completed the profile, `graph_alone` is the profile before. `chance` names the
+    If a run completed the profile, `graph_alone` is the profile before that. `chance` names the
     operator whose random values decided what that run computed.
     """
 
@@ -228,12 +228,12 @@ class StaticProfile(Struct, frozen=True):
 
     @property
     def from_graph(self) -> StaticProfile:
-        """What the graph alone tells, whether or not the model ran."""
+        """The counts of the graph alone, whether or not the model ran."""
         return self if self.graph_alone is None else self.graph_alone
 
     @property
     def observed(self) -> StaticProfile | None:
-        """What one run computes on its inputs; None where no run told, or chance decided."""
+        """The counts of one run on its inputs; None if there was no run, or chance decided."""
         if self.graph_alone is not None:
             return self if self.chance is None else None
         return self if self.undecided == 0 and self.coverage == 1.0 else None
@@ -299,13 +299,15 @@ class StaticProfile(Struct, frozen=True):
 class Case(Struct, frozen=True):
     """One model at one batch size and one core count, with its other dimensions bound.
 
-    `engine` is named only where a request has several.
+    `dims` tell the cases of a request apart; `given_dims` are all dimensions that were given a
+    size, None if a kept profile does not say. `engine` is named only where a request has several.
     """
 
     batch_size: int
     cores: int
     dims: tuple[tuple[str, int], ...] = ()
     engine: str | None = None
+    given_dims: tuple[tuple[str, int], ...] | None = ()
 
     @property
     def id(self) -> str:
@@ -324,8 +326,8 @@ class Outcome(enum.Enum):
 class CaseProfile(Struct, frozen=True):
     """Everything known about one case.
 
-    `counted` is None for what has no graph, a Python function. `measured` is None where nothing
-    ran; then `outcome` and `reason` say why.
+    `counted` is None for a Python function, which has no graph. `measured` is None if nothing ran;
+    then `outcome` and `reason` say why.
     """
 
     case: Case
@@ -344,7 +346,7 @@ class CaseProfile(Struct, frozen=True):
 
     @property
     def static(self) -> StaticProfile:
-        """What follows from the graph; UsageError where there is none."""
+        """The counts of the graph; UsageError if there is none."""
         if self.counted is None:
             raise UsageError("a Python function has no graph to count: only its latency is known.")
         return self.counted
@@ -420,8 +422,8 @@ class CaseProfile(Struct, frozen=True):
 class Profile(Struct, frozen=True):
     """The profile of a model: its cases, in the order asked for.
 
-    A static profile is the same on every machine, so it says which only where that is asked.
-    A measured one always does.
+    A static profile is the same on every machine, so `machine` is only set on request. A measured
+    profile always has it.
     """
 
     model: ModelFacts
@@ -454,10 +456,11 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
 
 
 class StoredInputs(Struct, frozen=True, kw_only=True):
-    """What a user gave of the inputs that a case runs on; the others are made.
+    """The inputs of a case that a user gave; the others are made.
 
-    `specs` has the type, the shape and at most a few values of each by its name, as it is typed:
-    `float32:1x3x64x64`, `int64:1:5`. `sha256` is that of all values; None where nothing was given.
+    `specs` has the type, the shape and at most a few values of each input by its name, in the form
+    of `--input`: `float32:1x3x64x64`, `int64:1:5`. `sha256` covers all values; None if nothing was
+    given.
     """
 
     specs: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is asked of a model: which cases that makes, and the static profile of each."""
+"""A request to profile a model: its cases, and the static profile of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_modelperf.errors import ModelError, UsageError
+from pytest_modelperf.errors import ModelError, Remedy, UsageError
 from pytest_modelperf.graph.binding import Binding, InputSpec, bind_inputs, dim_names
 from pytest_modelperf.graph.digests import Tell
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
@@ -32,7 +32,7 @@ from pytest_modelperf.text.escaping import printable
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.given_inputs import GivenInputs
 
-# A static profile reads no weights; the digest would have to. Small files are read at once.
+# A static profile reads no weights, but the digest has to. Only files up to this size are hashed.
 MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 
@@ -41,7 +41,7 @@ class ProfileRequest(Struct, frozen=True):
 
     A batch size of None is the model's own, or 1. The id of a case names the dimensions that vary,
     and those `named`, as for a part of a larger request. With `sparsity` the weights are read.
-    `given` are values for inputs of a model that is run; those of the others are made from `seed`.
+    `given` are values for inputs of a model that is run; other inputs are made from `seed`.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -68,10 +68,10 @@ class ProfileRequest(Struct, frozen=True):
 def request_of_each(
     request: ProfileRequest, files: Sequence[ModelFile]
 ) -> tuple[ProfileRequest, ...]:
-    """What one request asks of each of the models that it compares.
+    """The request for each of the models that are compared.
 
-    A size of a dimension that one of them fixes is for the others alone. Where there are several
-    sizes it is asked of all, for one that has no such dimension cannot follow.
+    If a model fixes a dimension, its size is only for the others. Several sizes are asked of all
+    models, because a model without that dimension cannot follow them.
     """
     if isinstance(request.dims, PairedSizes):
         return (request,) * len(files)
@@ -91,12 +91,13 @@ def request_of_each(
 
 
 def require_equal_batches(files: Sequence[ModelFile], sizes: Sequence[Sequence[int]]) -> None:
-    """UsageError where models that are compared run at other batch sizes than one another."""
+    """UsageError if models that are compared run at different batch sizes."""
     if any(found != sizes[0] for found in sizes):
         first_file, last_file = files[0], files[-1]
         raise UsageError(
             f"{first_file.name} runs at batch sizes {_listed(sizes[0])} and {last_file.name} at "
-            f"{_listed(sizes[-1])}: they cannot be compared. Give both the same with --batch."
+            f"{_listed(sizes[-1])}: they cannot be compared.",
+            Remedy("Give both the same with {batch}."),
         )
 
 
@@ -105,7 +106,7 @@ def _listed(sizes: Sequence[int]) -> str:
 
 
 def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, ...]:
-    """The batch size of each binding of a request, without a look at anything but the inputs."""
+    """The batch size of each binding of a request, read from the inputs alone."""
     file = open_model(source)
     inputs = declared_inputs(file.proto)
     return tuple(
@@ -115,7 +116,7 @@ def batch_sizes_of(source: ModelSource, request: ProfileRequest) -> tuple[int, .
 
 
 def with_given(binding: Binding, request: ProfileRequest, file: ModelFile) -> Binding:
-    """The binding with the sizes of the arrays that are given, where there are any."""
+    """The binding with the sizes of the given arrays, if there are any."""
     if request.given is None:
         return binding
     from pytest_modelperf.profiler.given_inputs import specs_of
@@ -151,12 +152,17 @@ def _profile_file(file: ModelFile, request: ProfileRequest, operators: Operators
     for binding in request.bindings():
         bound = load_model(file, with_given(binding, request, file), operators.shape_rules)
         static = profile_bound(bound, operators, sparsity=request.sparsity)
-        dims = request.varying(binding)
+        batch_size, dims = bound.inputs.batch_size, request.varying(binding)
         cases.extend(
-            CaseProfile(Case(bound.inputs.batch_size, cores, dims), static)
+            CaseProfile(Case(batch_size, cores, dims, given_dims=given_dims(binding)), static)
             for cores in request.cores
         )
     return Profile(model_facts(file), tuple(cases))
+
+
+def given_dims(binding: Binding) -> tuple[tuple[str, int], ...]:
+    """The sizes that were given to dimensions, in the order of their names."""
+    return tuple(sorted(binding.dims.items()))
 
 
 def profile_bound(
@@ -192,7 +198,7 @@ def on_this_machine(profile: Profile) -> Profile:
 def model_facts(
     file: ModelFile, *, reads_all: bool = False, tell: Tell = lambda _: None
 ) -> ModelFacts:
-    """Which files it is; the digest of large ones only where its weights are read anyway."""
+    """The facts of a model's files; large ones are hashed only if weights are read anyway."""
     return ModelFacts(
         name=file.name if file.path is None else file.path.name,
         path=None if file.path is None else str(file.path),
@@ -204,12 +210,12 @@ def model_facts(
 
 
 def _is_small(file: ModelFile) -> bool:
-    """Whether all bytes of a model are there and few enough to be read at any time."""
+    """Whether all files of a model exist and are small enough to hash at any time."""
     if file.size_bytes > MAX_HASHED_BYTES:
         return False
     try:
         beside = file.beside().values()
     except ModelError:
-        # Its graph can be counted all the same.
+        # The graph can be counted even if external data is missing.
         return False
     return file.size_bytes + sum(seen.size_bytes for seen in beside) <= MAX_HASHED_BYTES

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_modelperf.errors import PLAIN, Wording
 from pytest_modelperf.profiler.engines.source import (
     BUILT_IN,
     CALLABLE_ENGINE,
@@ -32,7 +33,7 @@ from pytest_modelperf.profiler.measurements import (
 )
 from pytest_modelperf.profiler.sampling import IsEnough, sample
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.profiler.trials import SamplingProgress
+from pytest_modelperf.profiler.trials import SamplingProgress, WatchSampling
 from pytest_modelperf.profiler.worker.gateway import (
     DEFAULT_LIMIT_S,
     LOCAL,
@@ -42,29 +43,28 @@ from pytest_modelperf.profiler.worker.gateway import (
 )
 from pytest_modelperf.stats.estimates import summarize
 
-# The most runs of a profiled session, where they cost little.
+# The most runs of a profiled session of a fast model.
 MAX_LAYER_RUNS = 100
 # Calls of kernels that one profile may hold: ONNX Runtime stops writing at a million events.
 MAX_KERNEL_CALLS = 200_000
 # The share of a case's time that the runs of its profiled session may take.
 _LAYER_SHARE = 0.25
-# A second session may stand beside the first where so many times its weights are free.
+# A second session may be open beside the first if so many times its weights are free.
 _SESSION_FACTOR = 3
 
-# Others have disturbed a block in which they took so much of the time of its processors.
+# A block is disturbed if others took this share of the time of its processors.
 _DISTURBED_SHARE = 0.05
 
 _NS_PER_S = 1_000_000_000
 _BESIDE = " beside"
 
-Watch = Callable[[SamplingProgress], None]
-
 
 class Setup(Struct, frozen=True, kw_only=True):
     """How cases are measured: on which engine, where, and for how long.
 
-    `spec` is that of an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
-    slow model may take `stretch_seconds` in place of the policy's `max_seconds`.
+    `spec` describes an execnet gateway; `limit_s` is how long a worker may be silent. A duet of a
+    slow model may take `stretch_seconds` in place of the policy's `max_seconds`. `wording` names
+    the settings in the reason why a case could not be measured.
     """
 
     engine: EngineModule = BUILT_IN[DEFAULT_ENGINE]
@@ -73,10 +73,11 @@ class Setup(Struct, frozen=True, kw_only=True):
     policy: SamplingPolicy = field(default_factory=SamplingPolicy)
     limit_s: float = DEFAULT_LIMIT_S
     stretch_seconds: float | None = None
+    wording: Wording = PLAIN
 
 
-class Subject(Struct, frozen=True, kw_only=True):
-    """What is run: a file or a function, at one batch size, with what it is fed.
+class Workload(Struct, frozen=True, kw_only=True):
+    """What a worker runs: a file or a function, at one batch size, with its inputs.
 
     `folder` is where external data lies, if that is not beside the file.
     """
@@ -88,21 +89,21 @@ class Subject(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was made up of the inputs and decides how much is computed."""
+        """Notes on made inputs whose values decide how much is computed."""
         return tuple(feed.note for feed in self.feeds.values() if feed.note is not None)
 
 
 class Rig(Struct):
-    """A worker with its engine and the inputs in place: what a model is measured on.
+    """A worker that is ready to measure: it has its engine and the inputs of a workload.
 
-    `side` tells apart the sessions that share a worker, `feed` what they are fed; `streams` is how
-    many requests run at once.
+    `side` names the session among those of the worker, `feed` its inputs; `streams` is how many
+    requests run at once.
     """
 
     worker: Worker
     setup: Setup
     cores: int
-    subject: Subject
+    workload: Workload
     facts: EngineFacts
     side: str = ""
     feed: str = ""
@@ -110,7 +111,7 @@ class Rig(Struct):
     streams: int = 1
 
     def open(self) -> Load:
-        """A fresh session; how long it took to create."""
+        """Load a fresh session; returns how long that took."""
         return self.open_as(self.side)
 
     def open_as(self, name: str) -> Load:
@@ -118,8 +119,8 @@ class Rig(Struct):
             "open",
             "as the model was loaded",
             side=name,
-            model=self.subject.model,
-            folder=self.subject.folder,
+            model=self.workload.model,
+            folder=self.workload.folder,
             threads=self.cores,
             options=dict(self.setup.options),
             feed=self.feed,
@@ -134,7 +135,7 @@ class Rig(Struct):
         self.worker.ask("close", "as a session was closed", side=name)
 
     def _is_disturbed(self, noise: Noise) -> bool:
-        """Whether others ran on its processors; else a thread waited for none but our own."""
+        """Whether other processes ran on its processors, so that its threads waited for them."""
         others_ns = noise.others_ns
         if others_ns is None or self.worker.processors is None:
             return False
@@ -176,7 +177,7 @@ class Rig(Struct):
 
 
 def _numbers(data: bytes) -> tuple[int, ...] | None:
-    """What a worker tells of each turn; None where it tells nothing."""
+    """One number for each turn; None if the worker sends none."""
     return tuple(np.frombuffer(data, np.int64).tolist()) if data else None
 
 
@@ -186,13 +187,13 @@ def _starts_ns(
     """When each inference of the only side began; None where several ran at once."""
     if answer["per_second"] is not None:
         return None
-    # Back to back, but for the tenth of a microsecond that the loop takes.
+    # Inferences run back to back: the loop takes a tenth of a microsecond.
     spent_ns = np.cumsum(times_ns) - times_ns
     return tuple((answer["begun_ns"] + spent_ns).tolist())
 
 
 def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> ProcessWorker:
-    """A worker in a process of its own, on so many processors."""
+    """A worker in a process of its own, on so many cores."""
     return ProcessWorker(
         WorkerRequest(
             spec=setup.spec,
@@ -205,10 +206,10 @@ def start_worker(setup: Setup, cores: int, cgroup_files: Sequence[str] = ()) -> 
 
 
 def _own_paths(engine: EngineModule) -> Iterator[Path]:
-    """Where Python finds what is the user's own, and not installed.
+    """The entries of `sys.path` that hold the user's own modules, not installed packages.
 
-    Another interpreter has its own packages, and what it lacks must not be taken from here. A
-    function that the user names may lie in the working folder.
+    Another interpreter has its own packages, and must not take missing ones from here. A function
+    that the user names may lie in the working folder.
     """
     for entry in (*sys.path, *([""] if engine.name == CALLABLE_ENGINE else [])):
         path = Path(entry).absolute()
@@ -219,13 +220,13 @@ def _own_paths(engine: EngineModule) -> Iterator[Path]:
             yield path
 
 
-def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str = "") -> Rig:
-    """Give a worker its engine and the inputs of all inferences to come."""
+def set_up(worker: Worker, setup: Setup, cores: int, workload: Workload, side: str = "") -> Rig:
+    """Send a worker its engine and the inputs of its inferences."""
     described = worker.use_engine(setup.engine, setup.options)
     worker.ask(
         "inputs",
         "as the inputs were sent",
-        inputs={name: feed.to_wire() for name, feed in subject.feeds.items()},
+        inputs={name: feed.to_wire() for name, feed in workload.feeds.items()},
         feed=side,
     )
     facts = EngineFacts(
@@ -235,18 +236,18 @@ def set_up(worker: Worker, setup: Setup, cores: int, subject: Subject, side: str
         options=described.get("options", {}),
         providers=tuple(described.get("providers", ())),
     )
-    return Rig(worker, setup, cores, subject, facts, side, side)
+    return Rig(worker, setup, cores, workload, facts, side, side)
 
 
 def measure_rounds(
     rig: Rig,
-    watch: Watch,
+    watch: WatchSampling,
     clock: Callable[[], int] = time.perf_counter_ns,
     is_enough: IsEnough | None = None,
 ) -> Measurement:
-    """All but the layers: rounds until the policy has enough, and the peak of memory.
+    """Measure everything but layers: rounds until the policy has enough, and peak memory.
 
-    `is_enough` stands for the policy's own rule where something else is to be known.
+    `is_enough` replaces the policy's own rule to stop.
     """
     begun = clock()
 
@@ -259,25 +260,25 @@ def measure_rounds(
 
 
 def step_of(progress: SamplingProgress) -> str:
-    """Where it was, should it fail."""
+    """The step that an error message names."""
     return f"in round {progress.round} ({progress.step})"
 
 
 def sum_up(rig: Rig, rounds: Sequence[Round], seconds: float, *, is_alone: bool) -> Measurement:
-    """What these rounds tell; the peak of memory is that of a model only if it was alone."""
+    """The measurement of these rounds; peak memory only if the model was alone in its process."""
     memory = rig.worker.ask("memory", "as its memory was asked for") if is_alone else {}
     return Measurement(
         engine=rig.facts,
         rounds=tuple(rounds),
         latency=summarize(
-            [r.times_ns for r in rounds], rig.subject.batch_size, rig.setup.policy.confidence
+            [r.times_ns for r in rounds], rig.workload.batch_size, rig.setup.policy.confidence
         ),
         seconds=seconds,
         processors=rig.worker.processors,
         machine=rig.worker.machine,
         peak_rss_bytes=memory.get("peak_rss_bytes") if rig.worker.is_own_process else None,
         engine_peak_bytes=memory.get("engine_peak_bytes"),
-        notes=(*rig.subject.notes, *_unpinned(rig.worker)),
+        notes=(*rig.workload.notes, *_unpinned(rig.worker)),
     )
 
 
@@ -296,7 +297,7 @@ def run_kernels(rig: Rig, named: Path | None, nodes: int, weight_bytes: int) -> 
 
 
 class Profiled(Struct, frozen=True):
-    """A model whose kernels are to be timed: how large it is, and its copy with names, if any."""
+    """A model whose kernels are to be timed, its size, and its copy with names, if any."""
 
     rig: Rig
     named: Path | None
@@ -305,7 +306,7 @@ class Profiled(Struct, frozen=True):
 
 
 def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
-    """The same for several models in one worker, whose runs take turns."""
+    """`run_kernels` for several models in one worker, whose runs take turns."""
     rig = models[0].rig
     policy = rig.setup.policy
     short_ns, whole_ns = (
@@ -331,17 +332,17 @@ def run_kernels_in_turn(models: Sequence[Profiled]) -> list[KernelRun] | None:
             (min(MAX_LAYER_RUNS, MAX_KERNEL_CALLS // max(1, nodes)), short_ns),
         ],
     )
-    # Not after an error or an interrupt: a worker that is gone, or busy, would not answer.
+    # Not closed after an error or interrupt: a worker that has ended or is busy would not answer.
     for name in beside.values():
         rig.close_as(name)
     return None if answers is None else [kernel_run_of(answer) for answer in answers]
 
 
 def _profiled(model: Profiled, beside: str | None) -> dict[str, str | None]:
-    subject = _told_apart(model.rig, model.named)
+    workload = _told_apart(model.rig, model.named)
     return {
-        "model": str(subject.model),
-        "folder": subject.folder,
+        "model": str(workload.model),
+        "folder": workload.folder,
         "feed": model.rig.feed,
         "beside": beside,
     }
@@ -352,8 +353,8 @@ def read_kernels(rig: Rig) -> KernelRun | None:
     answer = rig.worker.ask(
         "plan",
         "as its plan was read",
-        model=str(rig.subject.model),
-        folder=rig.subject.folder,
+        model=str(rig.workload.model),
+        folder=rig.workload.folder,
         threads=rig.cores,
         options=dict(rig.setup.options),
         feed=rig.feed,
@@ -362,27 +363,27 @@ def read_kernels(rig: Rig) -> KernelRun | None:
 
 
 def observe_shapes(rig: Rig, named: Path | None) -> Sequence[Mapping[str, Any]] | None:
-    """What one run with no optimization saw of every node; None where the engine cannot tell."""
-    subject = _told_apart(rig, named)
+    """The shapes of every node in one unoptimized run; None if the engine cannot tell."""
+    workload = _told_apart(rig, named)
     found: list[dict[str, Any]] | None = rig.worker.ask(
         "shapes",
         "in a run to see its shapes",
-        model=subject.model,
-        folder=subject.folder,
+        model=workload.model,
+        folder=workload.folder,
         options=dict(rig.setup.options),
         feed=rig.feed,
     )
     return found
 
 
-def _told_apart(rig: Rig, named: Path | None) -> Subject:
-    """The copy with names, its external data where the model's is; without one, the model."""
-    subject = rig.subject
+def _told_apart(rig: Rig, named: Path | None) -> Workload:
+    """The workload, with the copy that has names if there is one."""
+    workload = rig.workload
     if named is None:
-        return subject
+        return workload
     copy = rig.worker.send_file(named, named.name)
     return replace(
-        subject, model=copy, folder=subject.folder or str(Path(str(subject.model)).parent)
+        workload, model=copy, folder=workload.folder or str(Path(str(workload.model)).parent)
     )
 
 
@@ -393,7 +394,7 @@ def _has_room(rig: Rig, weight_bytes: int) -> bool:
 
 
 def kernel_run_of(answer: Mapping[str, Any]) -> KernelRun:
-    """What a worker answers of a profiled session."""
+    """The kernel run in a worker's answer."""
     return KernelRun(
         kernels=tuple(
             Kernel(

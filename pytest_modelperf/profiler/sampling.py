@@ -1,6 +1,6 @@
-"""Rounds of one model, of two that take turns, or of many: what is asked of a bench, and when.
+"""Takes rounds of one model, of two that take turns, or of many, from a bench.
 
-A bench is whatever can load and time a model, and time is a function.
+A bench is anything that can load and time a model; the clock is a function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from msgspec import Struct
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.profiler.measurements import Block, DuetRound, Load, Round, RoundStarts
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
-from pytest_modelperf.profiler.trials import Clock, Loop, SamplingProgress, Subject, Trial, Watch
+from pytest_modelperf.profiler.trials import (
+    Loop,
+    SamplingProgress,
+    SamplingTarget,
+    Trial,
+    WatchSampling,
+)
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
 IsEnough: TypeAlias = Callable[[Sequence[Sequence[int]]], bool]
@@ -65,14 +72,14 @@ def sample(
     bench: Bench,
     policy: SamplingPolicy,
     clock: Clock,
-    watch: Watch,
+    watch: WatchSampling,
     is_enough: IsEnough | None = None,
 ) -> tuple[Round, ...]:
     """Rounds of one model, until the interval of its median is as narrow as `policy` asks.
 
-    Where something else is to be known, `is_enough` tells whether these times of rounds tell it.
+    `is_enough` replaces that rule: it gets the times of all rounds so far.
     """
-    loop = Loop(_subject(bench, policy, is_enough), policy, clock, watch)
+    loop = Loop(_target(bench, policy, is_enough), policy, clock, watch)
     return tuple(_round(trial, 0, _itself) for trial in loop.trials())
 
 
@@ -84,11 +91,11 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
     choose: random.Random,
     group: Callable[[_Key], Hashable],
 ) -> tuple[dict[_Key, tuple[Round, ...]], dict[_Key, MeasureError]]:
-    """Rounds of many models, of each so many as `sample` would take, and why some have none.
+    """Rounds of many models, as many as `sample` takes, and the errors of those that failed.
 
-    They take turns: one round each, in random order, and then the next, so that none has the
-    machine at a better time; those of one `group` come right after one another. The time of each
-    is that of its own rounds. One that fails has its rounds taken from it, and the others go on.
+    They take turns: one round each, in random order, and then the next, so that no model has the
+    machine at a better time; models of one `group` come right after one another. Each model's time
+    only counts its own rounds. The rounds of a model that fails are dropped, and the others go on.
     """
     watches = {key: _Stopwatch(clock) for key in benches}
     loops: dict[_Key, Iterator[Trial[Block]]] = {}
@@ -97,7 +104,7 @@ def sample_in_turn(  # noqa: PLR0913, PLR0917  # as `sample`, and in which order
         def see(progress: SamplingProgress, key: _Key = key) -> None:
             watch(key, progress)
 
-        loops[key] = Loop(_subject(bench, policy, None), policy, watches[key], see).trials()
+        loops[key] = Loop(_target(bench, policy, None), policy, watches[key], see).trials()
     rounds: dict[_Key, list[Round]] = {key: [] for key in benches}
     failed: dict[_Key, MeasureError] = {}
     waiting = list(benches)
@@ -149,8 +156,10 @@ class _Stopwatch(Struct):
             self._shown_ns, self._since_ns = self(), None
 
 
-def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -> Subject[Block]:
-    # scipy takes its time to load, which is nobody's measuring time.
+def _target(
+    bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None
+) -> SamplingTarget[Block]:
+    # Loading scipy takes long, and must not count as measuring time.
     from pytest_modelperf.stats.estimates import estimate_percentile, needed_samples
     from pytest_modelperf.stats.quantiles import load_quantiles
 
@@ -167,7 +176,7 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
             and median.half_width <= policy.precision
         )
 
-    return Subject(
+    return SamplingTarget(
         open=lambda: (bench.open(),),
         take=bench.block,
         close=bench.close,
@@ -183,7 +192,7 @@ def _subject(bench: Bench, policy: SamplingPolicy, is_enough: IsEnough | None) -
 
 
 def _round(trial: Trial[_Taken], side: int, block_of: Callable[[_Taken], Block]) -> Round:
-    """What a trial was for one of its sides."""
+    """The round of one side of a trial."""
     load, first = trial.loads[side], block_of(trial.first)
     return Round(
         load_ns=load.duration_ns,
@@ -217,13 +226,13 @@ def sample_duet(
     bench: DuetBench,
     policy: SamplingPolicy,
     clock: Clock,
-    watch: Watch,
+    watch: WatchSampling,
     is_decided: Callable[[Sequence[BlockPair]], bool],
 ) -> tuple[DuetRound, ...]:
     """Rounds of two sides in turn, until `is_decided`, which is first asked after `min_rounds`."""
     from pytest_modelperf.stats.estimates import needed_samples
 
-    subject = Subject(
+    target = SamplingTarget(
         open=bench.open,
         take=bench.pair_block,
         close=bench.close,
@@ -236,7 +245,7 @@ def sample_duet(
     )
     return tuple(
         DuetRound(before=_round(trial, 0, itemgetter(0)), after=_round(trial, 1, itemgetter(1)))
-        for trial in Loop(subject, policy, clock, watch).trials()
+        for trial in Loop(target, policy, clock, watch).trials()
     )
 
 
@@ -245,7 +254,7 @@ def _turns(pair: BlockPair) -> list[tuple[int, int]]:
 
 
 def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
-    """The turns without the waiting for a processor, where both sides know it."""
+    """The times of turns, without waiting for a processor if both sides know it."""
     before, after = (block.running_ns for block in pair)
     if before is None or after is None:
         return _turns(pair)
@@ -253,5 +262,5 @@ def _own_turns(pair: BlockPair) -> list[tuple[int, int]]:
 
 
 def _log(time_ns: int) -> float:
-    # A coarse clock can see no time pass, and nothing has no logarithm.
+    # A coarse clock can measure 0, which has no logarithm.
     return math.log(max(time_ns, 0.5))

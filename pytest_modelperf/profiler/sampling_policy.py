@@ -1,4 +1,4 @@
-"""How long to measure, and what for: the rules that sampling follows, as docs/measuring.md says."""
+"""How long to measure, and for which precision: the rules of docs/measuring.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 
 class SamplingPolicy(Struct, frozen=True, kw_only=True):
-    """How long to measure, and what for.
+    """How long to measure, and for which precision.
 
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and
     `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. With
@@ -21,31 +21,31 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     or where one inference takes a quarter of the time left. It goes on for `min_warmup_seconds`
     in any case, as far as half of the time left.
 
-    Slow inferences vary less than fast ones, and what is left of a warm-up cancels in a pair. So a
-    duet of a slow model has fewer of them in a block and in a window than `min_block` and
-    `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. Where inferences
-    were seen to vary by more than `steady_spread`, a few have no median to rely on.
+    Slow inferences vary less than fast ones, and the rest of a warm-up cancels in a pair. So a duet
+    of a slow model has fewer inferences in a block and in a window than `min_block` and
+    `min_window`: as many as `slow_block_seconds` and `slow_window_seconds` hold. If inferences vary
+    by more than `steady_spread`, a few of them have no reliable median.
     """
 
     max_seconds: float = 10.0
     min_seconds: float = 0.0
     stretch_seconds: float | None = None
-    # An unchanged model passes after some 4 of them; to find a small slowdown takes these.
+    # An unchanged model passes after some 4 rounds; finding a small slowdown takes this many.
     stretch_rounds: int = 25
     precision: float = 0.01
     confidence: float = 0.95
     # The t quantile of fewer rounds makes any interval useless.
     min_rounds: int = 5
-    # What so many rounds do not tell is in the machine, and not in their number.
+    # If so many rounds are not enough, the machine is too noisy, and more rounds do not help.
     max_rounds: int = 100
-    # What it takes to tell the 95th percentile, which is judged beside the median.
+    # The samples that the 95th percentile needs, which is judged beside the median.
     min_samples: int = 130
     min_block: int = 12
     min_slow_block: int = 12
     slow_block_seconds: float = 0.03
     steady_spread: float = 0.03
     max_block: int = 400
-    # The time of a block, for each side, before it is known how rounds differ.
+    # The time of a block, for each side, until rounds can be compared.
     block_seconds: float = 0.03
     # A window is so long that a fast model has many inferences in it, and one of a slow model
     # ends after its first inference beyond the quarter of `max_warmup_seconds`.
@@ -62,30 +62,30 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     min_slow_layer_runs: int = 3
 
     def fewest_in_block(self, seconds: float, spread: float = 0.0) -> int:
-        """The least of a block, of inferences that take so long and vary so much."""
+        """The fewest inferences in a block, if each takes `seconds` and they vary by `spread`."""
         if spread > self.steady_spread:
             return self.min_block
         wanted = math.ceil(self.slow_block_seconds / seconds)
         return max(min(wanted, self.min_block), self.min_slow_block)
 
     def fewest_in_window(self, seconds: float) -> int:
-        """The least of a window of a warm-up, of inferences that take so long."""
+        """The fewest inferences in a window of a warm-up, if each takes `seconds`."""
         wanted = math.ceil(self.slow_window_seconds / seconds)
         return max(min(wanted, self.min_window), self.min_slow_window)
 
 
-# Where the user gave no time, a slow model may have so much of it.
+# The time limit of a slow model, if the user gave none.
 STRETCH_SECONDS = 60.0
-# More short rounds decide a duet sooner than few long ones, and it says itself what is enough.
+# Many short rounds decide a duet sooner than few long ones; its rule says when to stop.
 DUET_POLICY = SamplingPolicy(
     min_rounds=4, max_rounds=35, min_samples=0, min_slow_block=3, min_slow_window=1
 )
 
 
 def coarsened(policy: SamplingPolicy, precision: float) -> SamplingPolicy:
-    """The policy for a figure of which nobody asks more than `precision`.
+    """The policy for a figure that only has to reach `precision`.
 
-    Where that is not reached, it takes no more rounds than a duet, which decides something.
+    If that is not reached, it takes at most as many rounds as a duet.
     """
     return replace(
         policy,

@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.tables.static import (
 from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
-# Writes more of a case into its part of the report.
+# Writes additional text about a case into the report.
 Inset: TypeAlias = Callable[[Page], None]
 
 
@@ -37,9 +37,9 @@ def render_profile(
     style: PageStyle,
     insets: Mapping[str, Inset] | None = None,
 ) -> str:
-    """The whole report of a profile: what running it told, if it ran, and what it counts.
+    """The whole report of a profile: measurements, if it ran, and counts.
 
-    `insets` write more of a case, by its id, below its layer types.
+    `insets` write additional text about a case, by its id, below its layer types.
     """
     page = style.page()
     page.line(describe_model(profile), "bold")
@@ -58,7 +58,7 @@ def render_profile(
 
 
 def _write_performance(page: Page, profile: Profile) -> None:
-    """Where it ran, how fast each case was, and how sure that is."""
+    """The machine, how fast each case was, and how sure that is."""
     cases = profile.cases
     if profile.machine is not None:
         page.item(describe_machine_line(profile.machine))
@@ -76,7 +76,7 @@ def _write_performance(page: Page, profile: Profile) -> None:
 def _worth_showing(cases: Sequence[CaseProfile], insets: Mapping[str, Inset]) -> list[CaseProfile]:
     """The cases with tables of their own.
 
-    Those with layer times or an inset, and one of each other graph.
+    These are the cases with layer times or an inset, and one case of each other graph.
     """
     known = {id(case.counted) for case in cases if _has_layer_times(case)}
     shown: list[CaseProfile] = []
@@ -95,7 +95,7 @@ def _has_layer_times(case: CaseProfile) -> bool:
 def _write_case(
     page: Page, case: CaseProfile, view: LayerView, inset: Inset | None, *, is_counted: bool
 ) -> None:
-    """The tables of one case; those that count the graph only if no case before had them."""
+    """The tables of one case; tables of the graph only if no case before had them."""
     if case.counted is not None and not is_counted:
         page.table(summary_table(case))
         for note in case.counted.notes:

@@ -1,6 +1,6 @@
-"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until enough is known.
+"""The loop of sampling: fresh sessions, warm-ups and timed blocks, until the rule says stop.
 
-It sees neither engine nor process: what is measured is a `Subject`, and time is a function.
+It sees neither engine nor process: what is measured is a `SamplingTarget`; the clock is a function.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from msgspec.structs import replace
 
 from pytest_modelperf.profiler.measurements import Load
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.profiler.worker.timing import Clock
 from pytest_modelperf.stats.records import Percentile
 
-Clock: TypeAlias = Callable[[], int]
-
 _NS_PER_S = 1_000_000_000
-# So many rounds have to differ before it is said by how much.
+# The fewest rounds whose spread is estimated.
 _ROUNDS_TO_COMPARE = 3
-# A block is never told to end before it began.
+# The shortest time limit of a block.
 _SHORTEST_BLOCK_NS = 1_000_000
 
 _Taken = TypeVar("_Taken")
 
 
 class SamplingProgress(Struct, frozen=True):
-    """What is about to happen, what is known so far, and how much longer it may take.
+    """The step that begins, the estimate so far, and the time that is left.
 
     `step` is `load`, `warm up` or `measure`; `half_width` is relative to the estimate.
     """
@@ -42,13 +41,14 @@ class SamplingProgress(Struct, frozen=True):
     seconds_left: float
 
 
-Watch: TypeAlias = Callable[[SamplingProgress], None]
+WatchSampling: TypeAlias = Callable[[SamplingProgress], None]
 
 
-class Subject(Struct, Generic[_Taken], frozen=True, kw_only=True):
-    """What is sampled. `turns_ns` is what a block cost, `figures` what it is measured for.
+class SamplingTarget(Struct, Generic[_Taken], frozen=True, kw_only=True):
+    """One model, or two that take turns, as the loop sees them.
 
-    `median_samples` are those without which there is no median.
+    `turns_ns` is the cost of each turn of a block, `figures` the values whose spread plans the next
+    blocks. A median takes `median_samples`.
     """
 
     open: Callable[[], tuple[Load, ...]]
@@ -63,9 +63,9 @@ class Subject(Struct, Generic[_Taken], frozen=True, kw_only=True):
 
 
 class Trial(Struct, Generic[_Taken], frozen=True, kw_only=True):
-    """A round that was taken, and what the next ones are planned by.
+    """A finished round, and the figures that the next ones are planned by.
 
-    `prepare_ns` is all of it but the block; `centre` and `spread` are those of its figures.
+    `prepare_ns` is its time without the block; `centre` and `spread` describe its figures.
     """
 
     loads: tuple[Load, ...]
@@ -96,9 +96,13 @@ class Loop(Generic[_Taken]):
     """Takes one trial after the other, and plans the next by those that were taken."""
 
     def __init__(
-        self, subject: Subject[_Taken], policy: SamplingPolicy, clock: Clock, watch: Watch
+        self,
+        target: SamplingTarget[_Taken],
+        policy: SamplingPolicy,
+        clock: Clock,
+        watch: WatchSampling,
     ) -> None:
-        self._subject = subject
+        self._target = target
         self._policy = policy
         self._clock = clock
         self._watch = watch
@@ -108,11 +112,11 @@ class Loop(Generic[_Taken]):
         self._end_ns: int | None = None
 
     def trials(self) -> Iterator[Trial[_Taken]]:
-        """One after the other, until they are enough."""
+        """Trials one after the other, until there are enough."""
         while True:
             self._trials.append(self._take_round())
             taken = [trial.taken for trial in self._trials]
-            self._estimate = self._subject.estimate(taken)
+            self._estimate = self._target.estimate(taken)
             is_last = self._is_over() or (
                 self._lasted_ns() >= self._policy.min_seconds * _NS_PER_S and self._is_enough(taken)
             )
@@ -123,15 +127,15 @@ class Loop(Generic[_Taken]):
     def _is_enough(self, taken: Sequence[_Taken]) -> bool:
         if len(taken) >= self._policy.max_rounds:
             return True
-        return len(taken) >= self._policy.min_rounds and self._subject.is_enough(
+        return len(taken) >= self._policy.min_rounds and self._target.is_enough(
             taken, self._estimate
         )
 
     def _is_over(self) -> bool:
         """Whether another round would not end in time.
 
-        It has to have time for what a typical one needs before its block, and for half of the
-        shortest block so far: the rest of the block can be cut off.
+        It needs time for the typical preparation of a round, and for half of the shortest block so
+        far: the rest of the block can be cut off.
         """
         prepare_ns = statistics.median(trial.prepare_ns for trial in self._trials)
         block_ns = min(trial.block_ns for trial in self._trials) / 2
@@ -142,40 +146,40 @@ class Loop(Generic[_Taken]):
     def _take_round(self) -> Trial[_Taken]:
         """One round. An error of the bench is raised as it is, its session closed.
 
-        After an interrupt it is not: a worker that was left in the middle of something would not
-        answer, and whoever interrupts does not want to wait for it.
+        An interrupt does not close it: a worker in the middle of something would not answer, and
+        the user does not want to wait for it.
         """
         start = self._clock()
         try:
             trial = self._take_open_round(start)
         except Exception:
             with suppress(Exception):
-                self._subject.close()
+                self._target.close()
             raise
-        self._subject.close()
+        self._target.close()
         return trial
 
     def _take_open_round(self, start: int) -> Trial[_Taken]:
         self._tell("load")
-        loads = self._subject.open()
+        loads = self._target.open()
         if self._end_ns is None:
-            # The first load cannot be avoided, and what takes a minute to load is to be
+            # The time begins after the first load, so that a model that takes a minute to load is
             # measured, too.
             self._begun_ns = self._clock()
             self._end_ns = self._begun_ns + round(self._policy.max_seconds * _NS_PER_S)
         self._tell("warm up")
-        first = self._subject.take(1, _SHORTEST_BLOCK_NS)
+        first = self._target.take(1, _SHORTEST_BLOCK_NS)
         warm_since = self._clock()
-        warmup = self._warm_up(self._subject.turns_ns(first)[0])
+        warmup = self._warm_up(self._target.turns_ns(first)[0])
         warmup = self._warm_longer(warmup, warm_since)
         self._tell("measure")
         begun = self._clock()
         self._stretch(begun - start, warmup.turn_ns)
         count, max_ns = self._plan_block(warmup.turn_ns, begun - start)
-        taken = self._subject.take(count, max_ns)
+        taken = self._target.take(count, max_ns)
         block_ns = self._clock() - begun
-        turns_ns = self._subject.turns_ns(taken)
-        figures = self._subject.figures(taken)
+        turns_ns = self._target.turns_ns(taken)
+        figures = self._target.figures(taken)
         return Trial(
             loads=loads,
             first=first,
@@ -192,7 +196,7 @@ class Loop(Generic[_Taken]):
     def _stretch(self, prepare_ns: int, turn_ns: float) -> None:
         """Give a slow model the time of some rounds like those so far.
 
-        It is never taken away again: the blocks of a model become longer where it varies much.
+        The time is never reduced again: if a model varies much, its blocks become longer.
         """
         policy = self._policy
         if policy.stretch_seconds is None or self._end_ns is None:
@@ -205,7 +209,7 @@ class Loop(Generic[_Taken]):
         self._end_ns = max(self._end_ns, self._begun_ns + round(stretched_ns))
 
     def _spread(self) -> float:
-        """How much the inferences of a round vary; nothing before there is one."""
+        """How much the inferences of a round vary; 0 before the first round."""
         return statistics.median(t.spread for t in self._trials) if self._trials else 0.0
 
     def _warm_up(self, first_ns: int) -> Warmup[_Taken]:
@@ -213,7 +217,7 @@ class Loop(Generic[_Taken]):
 
         The first inference is the first window.
         """
-        policy, subject = self._policy, self._subject
+        policy, target = self._policy, self._target
         warmup_ns = policy.max_warmup_seconds * _NS_PER_S
         begun = self._clock()
         turn_ns: float = max(first_ns, 1)
@@ -223,31 +227,31 @@ class Loop(Generic[_Taken]):
             spent_ns = self._clock() - begun
             if (spent_ns > warmup_ns and window >= 2) or turn_ns > self._left_ns() / 4:
                 break
-            count = round(policy.window_seconds * _NS_PER_S * subject.sides / turn_ns)
+            count = round(policy.window_seconds * _NS_PER_S * target.sides / turn_ns)
             fewest = policy.fewest_in_window(self._seconds_a_side(turn_ns))
-            taken = subject.take(
+            taken = target.take(
                 min(max(count, fewest), policy.max_block),
                 max(min(round(warmup_ns / 4), self._left_ns() // 4), _SHORTEST_BLOCK_NS),
             )
-            times_ns = subject.turns_ns(taken)
+            times_ns = target.turns_ns(taken)
             runs += len(times_ns)
             ends = (*ends[:1], taken)
             before_ns, turn_ns = turn_ns, max(statistics.median(times_ns), 1)
-            # One inference is no window to compare with.
+            # A single inference is no window to compare with.
             if fewest == 1 or turn_ns >= before_ns * (1.0 - policy.steadiness):
                 return Warmup(runs, is_steady=True, turn_ns=turn_ns, ends=ends)
         return Warmup(runs, is_steady=False, turn_ns=turn_ns, ends=ends)
 
     def _warm_longer(self, warmup: Warmup[_Taken], since_ns: int) -> Warmup[_Taken]:
-        """The warm-up, with as many inferences more as make it as long as is asked for."""
-        # The block has half of the time that is left then.
+        """The warm-up, continued until it is as long as the policy asks."""
+        # Half of the remaining time is kept for the block.
         end_ns = min(
             since_ns + round(self._policy.min_warmup_seconds * _NS_PER_S),
             self._clock() + self._left_ns() // 2,
         )
         while (missing_ns := end_ns - self._clock()) > 0:
-            taken = self._subject.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
-            times_ns = self._subject.turns_ns(taken)
+            taken = self._target.take(self._policy.max_block, max(missing_ns, _SHORTEST_BLOCK_NS))
+            times_ns = self._target.turns_ns(taken)
             warmup = replace(
                 warmup,
                 runs=warmup.runs + len(times_ns),
@@ -265,13 +269,13 @@ class Loop(Generic[_Taken]):
         wanted = max(
             self._best_block(turn_ns, prepare_ns),
             policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
-            # Longer blocks are the cheaper way to the samples that are wanted in any case.
+            # Longer blocks are the cheapest way to the minimum number of samples.
             math.ceil((policy.min_samples - self._samples()) / rounds),
         )
         wanted = min(wanted, policy.max_block)
         left_ns = self._left_ns()
         if not self._trials and left_ns < prepare_ns + 1.5 * wanted * turn_ns:
-            # There will be no second round, so there is nothing to save time for.
+            # There will be no second round, so no time has to be saved.
             wanted = policy.max_block
         rounds = self._rounds_to_come(turn_ns, prepare_ns, left_ns)
         share_ns = (left_ns - (rounds - 1) * prepare_ns) / rounds
@@ -281,17 +285,17 @@ class Loop(Generic[_Taken]):
         )
 
     def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
-        """The number of inferences a round that tells the most for the time.
+        """The number of inferences in a round that gives the most information for its time.
 
         Kalibera and Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013): the root of
         (cost of a session / cost of an iteration) x (variance of an iteration / variance between
-        sessions). Where sessions do not differ visibly their medians still do, by chance; so the
-        variance between is never found to be zero, and the block grows to cost what preparing it
-        does, but not beyond. Before there are rounds to compare, both are taken as equal.
+        sessions). Even if sessions do not differ, their medians do by chance. So the variance
+        between sessions is never 0, and the block grows until it takes as long as its preparation,
+        but no longer. Before there are rounds to compare, both variances are taken as equal.
         """
         cost = prepare_ns / turn_ns
         if len(self._trials) < _ROUNDS_TO_COMPARE:
-            usual = self._policy.block_seconds * _NS_PER_S * self._subject.sides / turn_ns
+            usual = self._policy.block_seconds * _NS_PER_S * self._target.sides / turn_ns
             return round(max(usual, math.sqrt(cost)))
         within = statistics.median(trial.spread for trial in self._trials)
         between = statistics.stdev(trial.centre for trial in self._trials)
@@ -303,10 +307,10 @@ class Loop(Generic[_Taken]):
     def _rounds_to_come(self, turn_ns: float, prepare_ns: int, left_ns: int) -> int:
         """How many rounds to divide the time by, this one included.
 
-        As many as are missing, or as still leave room for the samples that a median needs: a slow
-        model is better measured in fewer rounds than not at all.
+        The rounds that are missing, or fewer if only these leave time for the samples that a median
+        needs: a slow model is better measured in fewer rounds than not at all.
         """
-        missing = self._subject.median_samples - self._samples()
+        missing = self._target.median_samples - self._samples()
         for rounds in range(self._policy.min_rounds - len(self._trials), 1, -1):
             samples = max(math.ceil(missing / rounds), 1) * rounds
             if (rounds - 1) * prepare_ns + samples * turn_ns <= left_ns:
@@ -314,7 +318,7 @@ class Loop(Generic[_Taken]):
         return 1
 
     def _seconds_a_side(self, turn_ns: float) -> float:
-        return turn_ns / _NS_PER_S / self._subject.sides
+        return turn_ns / _NS_PER_S / self._target.sides
 
     def _samples(self) -> int:
         return sum(trial.turns for trial in self._trials)

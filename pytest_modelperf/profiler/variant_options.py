@@ -1,4 +1,4 @@
-"""What a worker's engine has to be told to run a model in another way."""
+"""The engine options that make a worker run a model in another way."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Kind: TypeAlias = Literal["precision", "sparsity"]
 def variant_options(
     worker: Worker, kind: Kind, value: str | float, options: Mapping[str, str]
 ) -> Mapping[str, str] | None:
-    """The options beside those given; None where the engine knows no such thing.
+    """The additional options; None if the engine has none for it.
 
-    `value` is a precision, such as `bf16`, or the share of the weights that is zero. UsageError
-    where the engine, or the machine of the worker, cannot do it: its message says what they can.
+    `value` is a precision, such as `bf16`, or the share of the weights that is zero. If the engine
+    or the machine of the worker cannot do it, a UsageError says what they can do.
     """
     found: Mapping[str, str] | None = worker.ask(
         "variant_options",

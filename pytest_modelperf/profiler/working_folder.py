@@ -1,7 +1,8 @@
-"""The folders in which a measurement keeps its files; each goes when its work is done.
+"""The folders in which a measurement keeps its files; each is removed when its work is done.
 
-A process that is killed cannot remove its own. In each is a file on which it holds a lock that ends
-with it: whoever makes the next folder can tell which are nobody's, and removes them.
+A process that is killed cannot remove its folder. So each folder has a file that its process holds
+a lock on, which ends with the process: whoever makes the next folder removes the folders without a
+lock.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.text.escaping import printable
 
 _PREFIX = "modelperf-"
-# Only a folder with this file is one of these, whatever its name is.
+# Only a folder with this file is a working folder, whatever its name.
 _HELD = ".held-by-pytest-modelperf"
-# Those of this process.
+# The folders of this process.
 _DESCRIPTORS = Path("/dev/fd")
-# The file is there before the lock on it is.
+# The file exists before it is locked.
 _YOUNG_S = 60.0
 
 
 class WorkingFolder:
-    """A new folder among the temporary files, or in another; MeasureError where it cannot be."""
+    """A new folder for temporary files, or in another folder; MeasureError if it cannot be made."""
 
     def __init__(self, kind: str, within: Path | None = None) -> None:
         try:
@@ -45,7 +46,7 @@ class WorkingFolder:
         _remove_abandoned(self.path.parent)
 
     def remove(self) -> None:
-        """Remove it with all that is in it. A process that was forked shares it, and does not."""
+        """Remove the folder with its content. A forked process shares the folder and keeps it."""
         if os.getpid() != self._owner:
             return
         shutil.rmtree(self.path, ignore_errors=True)
@@ -55,10 +56,9 @@ class WorkingFolder:
 
 
 def leave_inherited(folder: Path) -> None:
-    """Have all that a forked process inherited open in a folder lead nowhere.
+    """Point all open files that a forked process inherited in a folder to the null device.
 
-    Each is one file with that of the other process, at one place in it, and native code writes
-    into it as it ends.
+    They share their position with the parent's files, and native code writes into them as it ends.
     """
     with contextlib.suppress(OSError):
         files = {_identity(path.lstat()) for path in folder.rglob("*")}
@@ -76,7 +76,7 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
-    """Such a folder, for as long as the context."""
+    """A working folder that the context removes."""
     folder = WorkingFolder(kind, within)
     try:
         yield folder.path
@@ -85,7 +85,7 @@ def working_folder(kind: str, within: Path | None = None) -> Iterator[Path]:
 
 
 def _take_lock(file: Path, flags: int = 0) -> int | None:
-    """The descriptor that holds the lock; None where another has it, or where there are none."""
+    """The descriptor that holds the lock; None if another process has it, or there are no locks."""
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o600)
     except OSError:
@@ -100,7 +100,7 @@ def _take_lock(file: Path, flags: int = 0) -> int | None:
 
 @cache
 def _remove_abandoned(parent: Path) -> None:
-    """Remove those of this user that nobody holds; once in a process for each place."""
+    """Remove this user's folders without a lock; once per process for each place."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(_PREFIX) and _is_ours(entry):

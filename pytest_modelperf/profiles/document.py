@@ -1,10 +1,26 @@
-"""Profiles that are kept under names as JSON: one, the list of a model's, and two side by side."""
+"""Kept profiles as JSON: one of them, the list of a model, and two side by side."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+
 from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
-from pytest_modelperf.profiler.document import profile_to_json
+from pytest_modelperf.files.documents import ContradictionError, DocumentFile, shortened
+from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
+from pytest_modelperf.profiler.document_reader import read_profile
 from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    LayerJson,
+    LayerTypeJson,
+    MachineJson,
+    ModelJson,
+    TotalsJson,
     engine_to_json,
     layer_to_json,
     layer_type_to_json,
@@ -12,7 +28,7 @@ from pytest_modelperf.profiler.facts_document import (
     model_to_json,
     totals_to_json,
 )
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.profiles.records import (
     CasePair,
     NamedProfile,
@@ -20,133 +36,318 @@ from pytest_modelperf.profiles.records import (
     SideBySide,
     WorkAndTime,
 )
-from pytest_modelperf.report.document import Json, dump_document, ms, number
-from pytest_modelperf.roofline.document import rooflines_to_json
+from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
+from pytest_modelperf.roofline.document import RooflineJson, read_roofline, rooflines_to_json
+from pytest_modelperf.roofline.records import Roofline
+from pytest_modelperf.text.escaping import printable
 
-# That of the document around a profile, which has its own.
+# The schema of the document around a profile. The profile has a schema of its own.
 NAMED_SCHEMA = 1
-DATE_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+KeptTime: TypeAlias = Annotated[dt.datetime, Meta(tz=True)]
+
+
+class NamedProfileJson(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kept profile: the content of its file. Only the profile may have keys that are unknown."""
+
+    schema: int
+    name: str
+    date: KeptTime | None
+    profile: ProfileJson
+
+
+class ListedCaseJson(Struct, frozen=True, kw_only=True):
+    """A case of a kept profile, without its layers and samples."""
+
+    id: str
+    batch_size: int
+    cores: int
+    dims: Mapping[str, int]
+    outcome: OutcomeJson
+    engine: EngineJson
+    p50_ms: float | None
+    items_per_second: float | None
+    static: TotalsJson
+
+
+class ListedProfileJson(Struct, frozen=True, kw_only=True):
+    """A profile in the list of a model."""
+
+    name: str
+    date: KeptTime | None
+    is_older_model: bool | None
+    machine: MachineJson | None
+    cases: tuple[ListedCaseJson, ...]
+
+
+class UnusableProfileJson(Struct, frozen=True, kw_only=True):
+    """A profile that cannot be listed, and why."""
+
+    name: str
+    reason: str
+
+
+class ProfileListJson(Struct, frozen=True, kw_only=True):
+    """All profiles of a model."""
+
+    schema: int
+    model: str
+    profiles: tuple[ListedProfileJson, ...]
+    unusable: tuple[UnusableProfileJson, ...]
+
+
+class ComparedProfileJson(Struct, frozen=True, kw_only=True):
+    """The name of a profile, and what was measured where."""
+
+    name: str
+    date: KeptTime | None
+    model: ModelJson
+    machine: MachineJson | None
+
+
+class DifferentConditionJson(Struct, frozen=True, kw_only=True):
+    """A condition that differed between the measurements of two profiles."""
+
+    what: str
+    before: str
+    after: str
+
+
+class LayerTypePairJson(Struct, frozen=True, kw_only=True):
+    """One operator in both profiles; null where a profile does not have it."""
+
+    before: LayerTypeJson | None
+    after: LayerTypeJson | None
+    change_ms: float | None
+
+
+class LayerPairJson(Struct, frozen=True, kw_only=True):
+    """One layer in both profiles; null where a profile does not have it."""
+
+    before: LayerJson | None
+    after: LayerJson | None
+    change_ms: float | None
+
+
+class CasePairJson(Struct, frozen=True, kw_only=True):
+    """One case in both profiles."""
+
+    before: ListedCaseJson
+    after: ListedCaseJson
+    ratio: float | None
+    layer_types: tuple[LayerTypePairJson, ...]
+    layers: tuple[LayerPairJson, ...]
+
+
+class SingleCaseJson(Struct, frozen=True, kw_only=True):
+    """A case that only one profile has, or that failed in the other."""
+
+    profile: str
+    id: str
+
+
+class SideBySideJson(Struct, frozen=True, kw_only=True):
+    """Two profiles of one model."""
+
+    schema: int
+    before: ComparedProfileJson
+    after: ComparedProfileJson
+    unlike: tuple[DifferentConditionJson, ...]
+    cases: tuple[CasePairJson, ...]
+    single: tuple[SingleCaseJson, ...]
+
+
+class WorkAndTimeCaseJson(Struct, frozen=True, kw_only=True):
+    """The counts and the times of a case."""
+
+    id: str
+    static: TotalsJson
+    p50_ms: float | None
+    layer_types: tuple[LayerTypeJson, ...]
+
+
+class WorkAndTimeJson(Struct, frozen=True, kw_only=True):
+    """The counts and the times of a profile."""
+
+    schema: int
+    profile: ComparedProfileJson
+    cases: tuple[WorkAndTimeCaseJson, ...]
+    without_times: tuple[str, ...]
 
 
 def dump_named(named: NamedProfile) -> str:
-    """What is kept, and what a kept profile is read from."""
+    """The content of the file of a kept profile."""
     return dump_document(
-        {
-            "schema": NAMED_SCHEMA,
-            "name": named.name,
-            "date": _date(named),
-            "profile": profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
-        }
+        NamedProfileJson(
+            schema=NAMED_SCHEMA,
+            name=named.name,
+            date=_date(named),
+            profile=profile_to_json(named.profile, rooflines_to_json(named.rooflines)),
+        )
     )
+
+
+def read_named(data: bytes, file: DocumentFile) -> NamedProfile:
+    """The kept profile in a file, which is named after it."""
+    document = file.parse(data)
+    file.check_schema(document, NAMED_SCHEMA)
+    profile = document.get("profile")
+    if isinstance(profile, dict):
+        # A profile of a newer schema need not have the keys of this one.
+        file.check_schema(profile, SCHEMA, "profile")
+    found = file.convert(document, NamedProfileJson)
+    if found.name != file.path.stem:
+        raise file.error(
+            f'the name is "{shortened(found.name)}", but the file is {printable(file.path.name)}',
+            "name",
+            "Name the file after the profile that is in it.",
+        )
+    if found.date is None or found.date.utcoffset():
+        raise file.error("expected a time in UTC such as 2026-01-31T12:00:00Z", "date")
+    with _contradictions(file, "profile"):
+        made = read_profile(found.profile)
+    return NamedProfile(
+        name=found.name,
+        date=found.date,
+        profile=made,
+        rooflines=_read_rooflines(found.profile, made, file),
+    )
+
+
+def _read_rooflines(
+    found: ProfileJson, profile: Profile, file: DocumentFile
+) -> dict[str, Roofline]:
+    """The rooflines of the cases that have one, by their ids."""
+    rooflines = {}
+    for index, (kept, case) in enumerate(zip(found.cases, profile.cases, strict=True)):
+        if kept.roofline is None:
+            continue
+        place = f"profile.cases[{index}].roofline"
+        roofline = file.convert(kept.roofline, RooflineJson, place)
+        # Of several layers with one id the first is meant, as where layers are fused.
+        layers = () if case.counted is None else reversed(case.counted.layers)
+        with _contradictions(file, place):
+            names = {layer.id: layer.name for layer in layers}
+            rooflines[case.case.id] = read_roofline(roofline, names)
+    return rooflines
+
+
+@contextmanager
+def _contradictions(file: DocumentFile, place: str) -> Iterator[None]:
+    """Turn a ContradictionError at `place` into an error of the file."""
+    try:
+        yield
+    except ContradictionError as error:
+        raise file.error(error.problem, f"{place}.{error.place}") from None
 
 
 def dump_profile_list(found: ProfileList) -> str:
     kept = found.kept if found.flops is None else (found.flops, *found.kept)
     return dump_document(
-        {
-            "schema": NAMED_SCHEMA,
-            "model": found.model,
-            "profiles": [_entry(named, found) for named in kept],
-            "unusable": [{"name": each.name, "reason": each.reason} for each in found.unusable],
-        }
+        ProfileListJson(
+            schema=NAMED_SCHEMA,
+            model=found.model,
+            profiles=tuple(_listed_profile(named, found) for named in kept),
+            unusable=tuple(
+                UnusableProfileJson(name=each.name, reason=each.reason) for each in found.unusable
+            ),
+        )
     )
 
 
 def dump_side_by_side(found: SideBySide) -> str:
     return dump_document(
-        {
-            "schema": NAMED_SCHEMA,
-            "before": _side(found.before),
-            "after": _side(found.after),
-            "unlike": [
-                {"what": each.what, "before": each.before, "after": each.after}
-                for each in found.unlike
-            ],
-            "cases": [_pair(pair) for pair in found.pairs],
-            "single": [{"profile": name, "id": case.id} for name, case in found.single],
-        }
+        SideBySideJson(
+            schema=NAMED_SCHEMA,
+            before=_compared_profile(found.before),
+            after=_compared_profile(found.after),
+            unlike=tuple(DifferentConditionJson(**asdict(each)) for each in found.unlike),
+            cases=tuple(map(_pair, found.pairs)),
+            single=tuple(SingleCaseJson(profile=name, id=case.id) for name, case in found.single),
+        )
     )
 
 
 def dump_work_and_time(found: WorkAndTime) -> str:
     return dump_document(
-        {
-            "schema": NAMED_SCHEMA,
-            "profile": _side(found.kept),
-            "cases": [
-                {
-                    "id": case.case.id,
-                    "static": totals_to_json(case.counted),
-                    "p50_ms": case.latency.p50_ms,
-                    "layer_types": [layer_type_to_json(kind) for kind in case.layer_types.values()],
-                }
-                for case in found.cases
-            ],
-            "without_times": [case.id for case in found.without_times],
-        }
+        WorkAndTimeJson(
+            schema=NAMED_SCHEMA,
+            profile=_compared_profile(found.kept),
+            cases=tuple(map(_work_and_time, found.cases)),
+            without_times=tuple(case.id for case in found.without_times),
+        )
     )
 
 
-def _date(named: NamedProfile) -> str | None:
-    return None if named.date is None else named.date.strftime(DATE_FORMAT)
+def _date(named: NamedProfile) -> dt.datetime | None:
+    return None if named.date is None else named.date.replace(microsecond=0)
 
 
-def _entry(named: NamedProfile, found: ProfileList) -> dict[str, Json]:
+def _listed_profile(named: NamedProfile, found: ProfileList) -> ListedProfileJson:
     older = None if found.older is None or named.is_flops else named.name in found.older
-    return {
-        "name": named.name,
-        "date": _date(named),
-        "is_older_model": older,
-        "machine": machine_to_json(named.profile.machine),
-        "cases": [_case(case) for case in named.profile.cases],
-    }
+    return ListedProfileJson(
+        name=named.name,
+        date=_date(named),
+        is_older_model=older,
+        machine=machine_to_json(named.profile.machine),
+        cases=tuple(map(_listed_case, named.profile.cases)),
+    )
 
 
-def _case(case: CaseProfile) -> dict[str, Json]:
+def _listed_case(case: CaseProfile) -> ListedCaseJson:
     run = case.measured
-    return {
-        "id": case.case.id,
-        "batch_size": case.case.batch_size,
-        "cores": case.case.cores,
-        "dims": dict(case.case.dims),
-        "outcome": case.outcome.value if run is None else "measured",
-        "engine": engine_to_json(None if run is None else run.engine),
-        "p50_ms": None if run is None else number(run.latency.p50_ms),
-        "items_per_second": None if run is None else number(run.latency.items_per_second),
-        "static": totals_to_json(case.counted),
-    }
+    return ListedCaseJson(
+        id=case.case.id,
+        batch_size=case.case.batch_size,
+        cores=case.case.cores,
+        dims=dict(case.case.dims),
+        outcome=OutcomeJson(case.outcome.value) if run is None else OutcomeJson.MEASURED,
+        engine=engine_to_json(None if run is None else run.engine),
+        p50_ms=None if run is None else number(run.latency.p50_ms),
+        items_per_second=None if run is None else number(run.latency.items_per_second),
+        static=TotalsJson(**totals_to_json(case.counted)),
+    )
 
 
-def _side(named: NamedProfile) -> dict[str, Json]:
-    return {
-        "name": named.name,
-        "date": _date(named),
-        "model": model_to_json(named.profile.model),
-        "machine": machine_to_json(named.profile.machine),
-    }
+def _compared_profile(named: NamedProfile) -> ComparedProfileJson:
+    return ComparedProfileJson(
+        name=named.name,
+        date=_date(named),
+        model=model_to_json(named.profile.model),
+        machine=machine_to_json(named.profile.machine),
+    )
 
 
-def _pair(pair: CasePair) -> dict[str, Json]:
-    return {
-        "before": _case(pair.before),
-        "after": _case(pair.after),
-        "ratio": number(pair.ratio),
-        "layer_types": [_type_change(change) for change in pair.layer_types],
-        "layers": [_layer_change(change) for change in pair.layers],
-    }
+def _pair(pair: CasePair) -> CasePairJson:
+    return CasePairJson(
+        before=_listed_case(pair.before),
+        after=_listed_case(pair.after),
+        ratio=number(pair.ratio),
+        layer_types=tuple(map(_layer_type_pair, pair.layer_types)),
+        layers=tuple(map(_layer_pair, pair.layers)),
+    )
 
 
-def _type_change(change: LayerTypeChange) -> dict[str, Json]:
-    return {
-        "before": None if change.before is None else layer_type_to_json(change.before),
-        "after": None if change.after is None else layer_type_to_json(change.after),
-        "change_ms": None if change.time is None else ms(change.time.ns),
-    }
+def _layer_type_pair(change: LayerTypeChange) -> LayerTypePairJson:
+    return LayerTypePairJson(
+        before=None if change.before is None else layer_type_to_json(change.before),
+        after=None if change.after is None else layer_type_to_json(change.after),
+        change_ms=None if change.time is None else ms(change.time.ns),
+    )
 
 
-def _layer_change(change: LayerChange) -> dict[str, Json]:
-    return {
-        "before": None if change.before is None else layer_to_json(change.before),
-        "after": None if change.after is None else layer_to_json(change.after),
-        "change_ms": None if change.time is None else ms(change.time.ns),
-    }
+def _layer_pair(change: LayerChange) -> LayerPairJson:
+    return LayerPairJson(
+        before=None if change.before is None else layer_to_json(change.before),
+        after=None if change.after is None else layer_to_json(change.after),
+        change_ms=None if change.time is None else ms(change.time.ns),
+    )
+
+
+def _work_and_time(case: CaseProfile) -> WorkAndTimeCaseJson:
+    return WorkAndTimeCaseJson(
+        id=case.case.id,
+        static=TotalsJson(**totals_to_json(case.counted)),
+        p50_ms=case.latency.p50_ms,
+        layer_types=tuple(map(layer_type_to_json, case.layer_types.values())),
+    )

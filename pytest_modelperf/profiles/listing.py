@@ -1,29 +1,32 @@
-"""All that there is of a model: what is counted now, and what was kept."""
+"""All profiles of a model: its counts, and the kept ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.errors import ModelError, ModelPerfError
+from pytest_modelperf.errors import PLAIN, ModelError, ModelPerfError, Wording
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts, profile_model
 from pytest_modelperf.profiles.place import is_function
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, Unusable
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, ProfileList, UnusableProfile
 from pytest_modelperf.profiles.store import ProfileStore
 
 
 def count_flops(model: str, request: ProfileRequest, operators: Operators) -> NamedProfile:
-    """The profile that is always there."""
+    """The counts of a model as a profile, which is always there."""
     return NamedProfile(name=FLOPS, date=None, profile=profile_model(model, request, operators))
 
 
 def list_profiles(
-    store: ProfileStore, request: ProfileRequest, operators: Operators
+    store: ProfileStore,
+    request: ProfileRequest,
+    operators: Operators,
+    wording: Wording = PLAIN,
 ) -> ProfileList:
-    """What is counted and what is kept; what cannot be had is listed with its reason.
+    """The counts and the kept profiles; unusable ones are listed with their reason.
 
-    A model that is not there is a ModelError unless something is kept of it.
+    A missing model is a ModelError, unless a profile of it was kept.
     """
     contents = store.read_all()
     unusable = list(contents.unusable)
@@ -34,7 +37,7 @@ def list_profiles(
         except ModelPerfError as error:
             if not contents.kept and not contents.unusable:
                 raise
-            unusable.insert(0, Unusable(FLOPS, str(error)))
+            unusable.insert(0, UnusableProfile(FLOPS, error.worded(wording)))
     return ProfileList(
         model=store.model,
         flops=flops,
@@ -46,7 +49,7 @@ def list_profiles(
 
 
 def find_older(model: str, kept: Sequence[NamedProfile]) -> frozenset[str] | None:
-    """The profiles of another file than the model is now; None where there is no such file."""
+    """The profiles of another model file than the present one; None if there is no file."""
     digests = {named.name: named.profile.model.sha256 for named in kept}
     if not any(digests.values()):
         return None

@@ -1,4 +1,4 @@
-"""Where the profiles of a model are kept, and what they may be called."""
+"""The folders and the names of kept profiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_modelperf.text.words import nearest
 FOLDER = "profiles"
 MAX_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII)
-# As `--engine callable` is given its function.
+# The form in which `--engine callable` gets its function.
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -31,9 +31,9 @@ def project_root(start: Path) -> Path:
 
 
 def model_folder(model: str, root: Path) -> str:
-    """The name of a model's folder, as that of its baseline: its path from the project's root.
+    """The name of a model's folder, made from its path as the name of its baseline is.
 
-    A model that lies elsewhere has the way that leads there; a Python function is its own name.
+    The path is relative to the root of the project. A Python function has its own name.
     """
     if is_function(model):
         return folder_name(model)
@@ -42,16 +42,16 @@ def model_folder(model: str, root: Path) -> str:
 
 
 def is_function(model: str) -> bool:
-    """Whether it names a Python function, `package.module:function`, and no file."""
+    """Whether it names a Python function, `package.module:function`, and not a file."""
     return _FUNCTION.fullmatch(model) is not None and not Path(model).exists()
 
 
 def check_name(name: str) -> None:
-    """UsageError where no profile can be kept under this name."""
+    """Raise a UsageError if no profile can be kept under this name."""
     if name.lower() == FLOPS:
         raise UsageError(
-            f"{printable(name)!r} names what is counted, which is always there and cannot be "
-            "kept or removed. Give another name, such as baseline."
+            f"{printable(name)!r} is the name of the counts, which are always there and cannot "
+            "be kept or removed. Give another name, such as baseline."
         )
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise UsageError(
@@ -61,9 +61,9 @@ def check_name(name: str) -> None:
 
 
 def unknown_name(name: str, known: Iterable[str], command: str) -> UsageError:
-    """What to say where there is no profile of that name; `command` lists those that there are.
+    """The error for a name that is not `known`; `command` lists the profiles.
 
-    What is counted is always there, but where something is to be removed it is none of the `known`.
+    The counts are among the `known` names, but not if a profile is to be removed.
     """
     names = tuple(known)
     near = nearest(name, names)

@@ -11,16 +11,16 @@ from pytest_modelperf.comparing.records import LayerChange, LayerTypeChange
 from pytest_modelperf.profiler.records import Case, CaseProfile, Profile
 from pytest_modelperf.roofline.records import Roofline
 
-# The name of what is counted, which is always there and never kept.
+# The reserved name of the counts, which are always there and never kept.
 FLOPS = "flops"
-# Of what may not be the same in two profiles, what tells how to judge their difference.
-MODEL_FILE, ENGINE = "model file", "engine"
+# The conditions whose difference decides which command is advised.
+MODEL_FILE, ENGINE, DIMENSIONS = "model file", "engine", "dimensions"
 
 
 class NamedProfile(Struct, frozen=True, kw_only=True):
-    """A profile and the name that it is kept under; what is counted now has no `date`.
+    """A profile and its name. `date` is None for the counts, which are made now and never kept.
 
-    `rooflines` are those of its cases that have one, by their ids.
+    `rooflines` has the roofline of each case that has one, by its id.
     """
 
     name: str
@@ -33,32 +33,31 @@ class NamedProfile(Struct, frozen=True, kw_only=True):
         return self.date is None
 
 
-class Unusable(Struct, frozen=True):
-    """What was to be listed and cannot be, and why."""
+class UnusableProfile(Struct, frozen=True):
+    """A profile that cannot be listed, and why."""
 
     name: str
     reason: str
 
 
 class ProfileList(Struct, frozen=True, kw_only=True):
-    """All that there is of a model.
+    """All profiles of a model.
 
-    `older` names the profiles that were measured of another file than the model is now; it is
-    None where there is no file to compare them with. `flops` is None where nothing can be counted:
-    then `unusable` says why, or the model is a Python function. `folder` is where they are, if
-    that is not the usual place.
+    `older` names the profiles of another model file than the present one; None: there is no file
+    to compare them with. `flops` is None if nothing can be counted: then `unusable` says why, or
+    the model is a Python function. `folder` is their folder, if that is not the usual one.
     """
 
     model: str
     flops: NamedProfile | None
     kept: tuple[NamedProfile, ...]
-    unusable: tuple[Unusable, ...] = ()
+    unusable: tuple[UnusableProfile, ...] = ()
     older: frozenset[str] | None = None
     folder: str | None = None
 
 
-class Unlike(Struct, frozen=True, kw_only=True):
-    """Something that was not the same when two profiles were measured."""
+class DifferentCondition(Struct, frozen=True, kw_only=True):
+    """A condition that differed between the measurements of two profiles."""
 
     what: str
     before: str
@@ -66,9 +65,9 @@ class Unlike(Struct, frozen=True, kw_only=True):
 
 
 class CasePair(Struct, frozen=True, kw_only=True):
-    """One case in both profiles, and what its layers took more in the second.
+    """One case in both profiles, and how much more time its layers took in the second.
 
-    The times come from two runs that did not take turns, so no change has an interval or a share.
+    The two runs did not take turns, so no change has an interval or a share.
     """
 
     before: CaseProfile
@@ -78,13 +77,13 @@ class CasePair(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the case; of two that differ, both."""
+        """The id of the case; both ids if they differ."""
         old, new = self.before.case.id, self.after.case.id
         return old if old == new else f"{old} -> {new}"
 
     @property
     def ratio(self) -> float | None:
-        """The median now over the one before; None where either is not known."""
+        """The median now over the median before; None if either is unknown."""
         before, after = self.before.latency.p50_ms, self.after.latency.p50_ms
         return after / before if before and after is not None else None
 
@@ -92,18 +91,18 @@ class CasePair(Struct, frozen=True, kw_only=True):
 class SideBySide(Struct, frozen=True, kw_only=True):
     """Two profiles of one model that were measured at different times.
 
-    `single` are the cases that only one of them has, or that did not run in both.
+    `single` has the cases that only one of them has, or that did not run in both.
     """
 
     before: NamedProfile
     after: NamedProfile
     pairs: tuple[CasePair, ...]
     single: tuple[tuple[str, Case], ...]
-    unlike: tuple[Unlike, ...]
+    unlike: tuple[DifferentCondition, ...]
 
 
 class WorkAndTime(Struct, frozen=True, kw_only=True):
-    """What a profile counted against what it measured, in every case that has times of layers."""
+    """The counts and the times of a profile, for each case that has times of layers."""
 
     kept: NamedProfile
     cases: tuple[CaseProfile, ...]

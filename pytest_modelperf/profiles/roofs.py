@@ -1,33 +1,23 @@
-"""The roofline of what is counted: the least time that this machine would take, without a run."""
+"""The roofline of the counts: the least time on this machine, without a run."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-
-from msgspec import Struct, field
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import CaseProfile, ModelFacts, Profile
-from pytest_modelperf.roofline.records import Peaks, Roofline, theoretical_roofs
+from pytest_modelperf.roofline.records import Peaks, Roofline, Rooflines, theoretical_roofs
 from pytest_modelperf.roofline.store import find_peaks
-
-
-class TheoreticalRooflines(Struct, frozen=True):
-    """The roofline of each case, by its id, and why some have none."""
-
-    by_case: Mapping[str, Roofline] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def find_theoretical_rooflines(
     counted: Profile, machine: MachineFacts, folder: Path, engine: str
-) -> TheoreticalRooflines:
-    """Every counted case under the peaks that are kept of this machine; nothing is measured.
+) -> Rooflines:
+    """Every counted case beneath the kept peaks of this machine; nothing is measured.
 
-    Peaks are of an engine on so many cores. Of several versions and options of an engine the
-    peaks that were measured last are taken.
+    Peaks belong to an engine and a number of cores. If there are several versions or options of
+    an engine, the peaks that were measured last are used.
     """
     kept = find_peaks(folder, machine.key)
     found: dict[str, Roofline] = {}
@@ -38,11 +28,11 @@ def find_theoretical_rooflines(
             notes[_why_none(case, counted.model, machine, engine)] = None
         else:
             found[case.case.id] = theoretical_roofs(case.static, peaks)
-    return TheoreticalRooflines(found, tuple(notes))
+    return Rooflines(found, tuple(notes))
 
 
 def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engine: str) -> str:
-    """That no peaks are known, and what to type to have them measured, where anything could."""
+    """The note that no peaks are known, with the command that measures them, if one can."""
     none, cores = f"no roofline of {case.case.id}", case.case.cores
     if machine.usable_cores is not None and cores > machine.usable_cores:
         return f"{none}: {cores} cores are wanted, but the machine has {machine.usable_cores}"
@@ -60,5 +50,5 @@ def _why_none(case: CaseProfile, model: ModelFacts, machine: MachineFacts, engin
 
 def _latest(kept: tuple[Peaks, ...], engine: str, cores: int) -> Peaks | None:
     fitting = [peaks for peaks in kept if (peaks.engine, peaks.cores) == (engine, cores)]
-    # Those that were measured later stand later in the file.
+    # Peaks that were measured later stand later in the file.
     return max(reversed(fitting), key=lambda peaks: peaks.measured, default=None)

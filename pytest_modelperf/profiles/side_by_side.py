@@ -1,4 +1,4 @@
-"""Two kept profiles side by side, and one beside what it counted."""
+"""Two kept profiles side by side, and the times of one beside its counts."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from collections.abc import Mapping, Sequence
 from pytest_modelperf.comparing.differences import Differences
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.measurements import EngineFacts
-from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiles.records import (
+    DIMENSIONS,
     ENGINE,
     MODEL_FILE,
     CasePair,
+    DifferentCondition,
     NamedProfile,
     SideBySide,
-    Unlike,
     WorkAndTime,
 )
 from pytest_modelperf.text.escaping import printable
 
 _DIGITS = 12
-# Two runs that did not take turns show no difference, whatever the intervals of each: this one
-# holds every ratio.
+# Two runs that did not take turns prove no difference, whatever their intervals. This interval
+# contains every ratio.
 _NOT_SHOWN = (0.0, math.inf)
 
 
 def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
-    """The cases that both have; where they share none and have one each, these two."""
+    """The cases that both have. If they share none and have one each, these two are paired."""
     old, new = _measured(before), _measured(after)
     shared = [case_id for case_id in old if case_id in new]
     chosen = [(old[case_id], new[case_id]) for case_id in shared]
@@ -58,7 +59,7 @@ def put_side_by_side(before: NamedProfile, after: NamedProfile) -> SideBySide:
 
 
 def put_beside_work(kept: NamedProfile) -> WorkAndTime:
-    """What each case counted, against its times."""
+    """The counts of each case beside its times."""
     cases = [case for case in kept.profile.cases if case.counted is not None and _has_times(case)]
     if not cases:
         raise UsageError(
@@ -79,7 +80,7 @@ def _has_times(case: CaseProfile) -> bool:
 
 def _ids(named: NamedProfile) -> str:
     measured = ", ".join(map(printable, _measured(named)))
-    return f"{named.name} has {measured or 'none that was measured'}"
+    return f"{named.name} has {measured or 'no measured case'}"
 
 
 def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
@@ -96,19 +97,20 @@ def _pair(before: CaseProfile, after: CaseProfile) -> CasePair:
 # -- what was not the same
 
 
-def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Unlike, ...]:
-    """What differs; what one side does not tell is not known to differ."""
+def _unlike(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[DifferentCondition, ...]:
+    """The conditions that differ; one that is unknown on a side is left out."""
     return tuple(
-        Unlike(what=what, before=text, after=after[what])
+        DifferentCondition(what=what, before=text, after=after[what])
         for what, text in before.items()
         if what in after and after[what] != text
     )
 
 
 def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, str]:
-    """What may make the times of one file differ, and which file it was, as far as it is known."""
+    """The known conditions of a measurement that can change its times, and its model file."""
     model, machine = named.profile.model, named.profile.machine
     engines = dict.fromkeys(_engine(case.measured.engine) for case in cases if case.measured)
+    given = dict.fromkeys(_given_dims(case.case) for case in cases)
     found = {
         MODEL_FILE: None if model.sha256 is None else f"sha256 {model.sha256[:_DIGITS]}",
         "machine": None if machine is None else machine.key,
@@ -117,8 +119,16 @@ def _conditions(named: NamedProfile, cases: Sequence[CaseProfile]) -> dict[str, 
         if machine is None or machine.instruction_sets is None
         else " ".join(machine.instruction_sets),
         ENGINE: ", ".join(engines),
+        DIMENSIONS: None if None in given else "; ".join(map(str, given)),
     }
     return {what: text for what, text in found.items() if text is not None}
+
+
+def _given_dims(case: Case) -> str | None:
+    """The sizes that were given to dimensions; None where the kept profile does not say."""
+    if case.given_dims is None:
+        return None
+    return ", ".join(f"{name}={size}" for name, size in case.given_dims) or "none given"
 
 
 def _engine(engine: EngineFacts) -> str:

@@ -1,8 +1,8 @@
-"""The folder of a model's profiles: which there are, what one says, keeping and removing.
+"""The folder of a model's profiles: listing, reading, keeping and removing them.
 
     profiles/<model>/<name>.json
 
-Whoever reads takes no lock: a file is there whole or not at all.
+Readers take no lock: a file is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,31 +17,30 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError, ModelPerfError, OutputError, UsageError
-from pytest_modelperf.files.documents import Advice
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice
 from pytest_modelperf.files.writing import locked, read_file, remove_leftovers, write_file
-from pytest_modelperf.profiles.decode import decode_named
-from pytest_modelperf.profiles.document import dump_named
+from pytest_modelperf.profiles.document import dump_named, read_named
 from pytest_modelperf.profiles.place import check_name, unknown_name
-from pytest_modelperf.profiles.records import FLOPS, NamedProfile, Unusable
+from pytest_modelperf.profiles.records import FLOPS, NamedProfile, UnusableProfile
 from pytest_modelperf.text.escaping import printable
 
 SUFFIX = ".json"
-# The samples of a case are some 100 kB, of which a profile may have many.
+# The samples of a case take some 100 kB, and a profile may have many cases.
 _MAX_BYTES = 256 << 20
 
 
 class Contents(Struct, frozen=True):
-    """The profiles of a model that can be read, the first kept first; and those that cannot."""
+    """The readable profiles of a model, oldest first, and the unusable ones."""
 
     kept: tuple[NamedProfile, ...]
-    unusable: tuple[Unusable, ...]
+    unusable: tuple[UnusableProfile, ...]
 
 
 class ProfileStore(Struct, frozen=True):
-    """The profiles of one model, which need not have a folder yet.
+    """The profiles of one model; its folder need not exist yet.
 
-    `model` is how it was typed, and `is_elsewhere` that the folder of all was typed too: messages
-    say what to type.
+    `model` is the name as it was typed; `is_elsewhere` says whether the folder of all profiles was
+    typed too. Messages use both in the commands that they advise.
     """
 
     root: Path
@@ -51,7 +50,7 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def path(self) -> Path:
-        """The folder of the model; UsageError where it is a link, which could lead anywhere."""
+        """The folder of the model; UsageError if it is a link, which could lead anywhere."""
         path = self.root / self.folder
         if path.is_symlink():
             raise UsageError(
@@ -62,19 +61,19 @@ class ProfileStore(Struct, frozen=True):
 
     @property
     def command(self) -> str:
-        """What lists these profiles."""
+        """The command that lists these profiles."""
         words = ["modelperf", "profiles", self.model]
         if self.is_elsewhere:
             words += ["--profile-dir", str(self.root)]
         return printable(shlex.join(words))
 
     def names(self) -> tuple[str, ...]:
-        """The names of all profiles, whether they can be read or not."""
+        """The names of all profiles, readable or not."""
         return tuple(sorted(n.removesuffix(SUFFIX) for n in self._files() if n.endswith(SUFFIX)))
 
     def read_all(self) -> Contents:
         kept: list[NamedProfile] = []
-        unusable: list[Unusable] = []
+        unusable: list[UnusableProfile] = []
         for file in sorted(self._files()):
             name = file.removesuffix(SUFFIX)
             try:
@@ -85,22 +84,20 @@ class ProfileStore(Struct, frozen=True):
                     )
                 kept.append(self.read(name))
             except ModelPerfError as error:
-                unusable.append(Unusable(name, str(error)))
+                unusable.append(UnusableProfile(name, str(error)))
         kept.sort(key=lambda named: (_time(named), named.name))
         return Contents(tuple(kept), tuple(unusable))
 
     def read(self, name: str) -> NamedProfile:
-        """The profile of that name; UsageError where there is none, or none that is valid."""
-        data = self._read_bytes(name)
-        with _refused():
-            return decode_named(data, self._file(name), self._advice(name))
+        """The profile of that name; UsageError if there is none, or if it is not valid."""
+        return read_named(self._read_bytes(name), self._document_file(name))
 
     def read_text(self, name: str) -> str:
-        """Its file as it is, with what a newer version may have put into it."""
+        """The text of its file, with any keys that a newer version wrote into it."""
         return self._read_bytes(name).decode("utf-8")
 
     def check_there(self, names: Sequence[str]) -> None:
-        """UsageError for the first name that nothing is kept under."""
+        """Raise a UsageError for the first name without a kept profile."""
         known = self.names()
         for name in names:
             check_name(name)
@@ -108,7 +105,7 @@ class ProfileStore(Struct, frozen=True):
                 raise unknown_name(name, known, self.command)
 
     def check_free(self, name: str, *, replaces: bool = False) -> None:
-        """UsageError where something is kept that this would replace, or could be taken for it.
+        """Raise a UsageError if a kept profile has this name, or differs only in capitals.
 
         Some file systems do not tell `a` from `A`, and a project may be on several.
         """
@@ -126,7 +123,7 @@ class ProfileStore(Struct, frozen=True):
                 )
 
     def check_writable(self) -> None:
-        """OutputError where nothing could be kept, before minutes are spent on measuring."""
+        """Raise an OutputError if nothing can be kept, before minutes are spent on measuring."""
         there = next(p for p in (self.path, *self.path.parents) if p.exists())
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             raise OutputError(
@@ -135,16 +132,15 @@ class ProfileStore(Struct, frozen=True):
             )
 
     def keep(self, named: NamedProfile, *, replaces: bool = False) -> dt.datetime | None:
-        """Write a profile, and return the date of the one that it replaced; None of none.
+        """Write a profile, and return the date of the replaced one; None: there was none.
 
-        One that cannot be read is replaced like any other, and has the date of its file.
+        An unreadable profile is replaced like any other. Its date is the date of its file.
         """
         check_name(named.name)
         path = self._file(named.name)
         content = dump_named(named).encode("ascii")
-        # What could not be read again is not written.
-        with _refused():
-            decode_named(content, path, self._advice(named.name))
+        # A profile that could not be read again is not written.
+        read_named(content, self._document_file(named.name))
         with self._alone():
             self.path.mkdir(exist_ok=True)
             remove_leftovers(self.path)
@@ -154,7 +150,7 @@ class ProfileStore(Struct, frozen=True):
         return before
 
     def remove(self, name: str) -> None:
-        """Take a profile away, whether it can be read or not."""
+        """Remove a profile, readable or not."""
         check_name(name)
         with self._alone():
             try:
@@ -162,13 +158,15 @@ class ProfileStore(Struct, frozen=True):
             except FileNotFoundError:
                 raise unknown_name(name, self.names(), self.command) from None
             with contextlib.suppress(OSError):
-                # What else lies in it stays.
+                # Other files in the folder stay.
                 self.path.rmdir()
 
     def _read_bytes(self, name: str) -> bytes:
         check_name(name)
-        with _refused():
+        try:
             data = read_file(self._file(name), _MAX_BYTES, self._advice(name).broken)
+        except BaselineError as error:
+            raise UsageError(str(error)) from error
         if data is None:
             raise unknown_name(name, (FLOPS, *self.names()), self.command)
         return data
@@ -177,7 +175,7 @@ class ProfileStore(Struct, frozen=True):
         return self.path / f"{name}{SUFFIX}"
 
     def _files(self) -> tuple[str, ...]:
-        """What lies in the folder. Hidden files are those of a writer, or of no concern."""
+        """The names in the folder. Hidden files belong to a writer, or are of no concern."""
         try:
             return tuple(p.name for p in self.path.iterdir() if not p.name.startswith("."))
         except FileNotFoundError:
@@ -197,16 +195,19 @@ class ProfileStore(Struct, frozen=True):
                 return None
             return dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
 
-    def _advice(self, name: str) -> Advice:
+    def _document_file(self, name: str) -> DocumentFile:
+        return DocumentFile(self._file(name), self._advice(name), UsageError)
+
+    def _advice(self, name: str) -> FileAdvice:
         told = (
             f"Restore it from version control, or remove it with `{self.command} --remove "
             f"{printable(name)}` and measure again."
         )
-        return Advice(broken=told, conflict=told)
+        return FileAdvice(broken=told, conflict=told)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Writers take turns; what the file system refuses is an OutputError."""
+        """Hold the lock that writers share; an error of the file system becomes an OutputError."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with locked(self.root):
@@ -217,15 +218,6 @@ class ProfileStore(Struct, frozen=True):
                 f"{error.strerror or error}. Make room, or make the folder writable, or give "
                 "another with --profile-dir."
             ) from error
-
-
-@contextlib.contextmanager
-def _refused() -> Iterator[None]:
-    """An error of the reader, which baselines have too, as one of what was asked for."""
-    try:
-        yield
-    except BaselineError as error:
-        raise UsageError(str(error)) from error
 
 
 def _time(named: NamedProfile) -> dt.datetime:

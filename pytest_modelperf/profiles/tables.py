@@ -1,4 +1,4 @@
-"""The tables of kept profiles: the list, two side by side, and one beside what it counted."""
+"""The tables of kept profiles: the list, two side by side, and times beside counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LEAST_DECIMALS = 3
 
 
 def profile_list_tables(found: ProfileList) -> tuple[Table, ...]:
-    """A row for each case of each profile, what is counted first; and narrower tables."""
+    """A row for each case of each profile, the counts first; and narrower tables."""
     return (
         _profile_list_table(found, _MINUTES, has_conditions=True),
         _profile_list_table(found, _DAY, has_conditions=True),
@@ -79,7 +79,7 @@ def _profile_list_table(found: ProfileList, date: str, *, has_conditions: bool) 
 
 def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
     if found.older:
-        yield f"{OLDER} measured of another file than the model is now"
+        yield f"{OLDER} measured of another model file than the present one"
     if any(value is None for value in _medians(found)):
         yield f"{UNKNOWN} too few inferences to tell; --max-seconds makes time for more"
     if not has_conditions:
@@ -87,7 +87,7 @@ def _captions(found: ProfileList, *, has_conditions: bool) -> Iterator[str]:
 
 
 def _condition_lines(kept: Sequence[NamedProfile]) -> Iterator[str]:
-    """What a table has no room for: `engine: onnxruntime 1.31.1 (a, b), openvino 2026.4.1 (c)`."""
+    """Lines in place of columns: `engine: onnxruntime 1.31.1 (a, b), openvino 2026.4.1 (c)`."""
     engines: dict[str, list[str]] = {}
     sets: dict[str, list[str]] = {}
     for named in kept:
@@ -104,7 +104,7 @@ def _condition_lines(kept: Sequence[NamedProfile]) -> Iterator[str]:
 
 
 def _medians(found: ProfileList) -> Iterator[float | None]:
-    """Those of the cases that ran; None where too little was measured to tell one."""
+    """The medians of the cases that ran; None: there were too few inferences."""
     for named in found.kept:
         for case in named.profile.cases:
             if case.measured is not None:
@@ -112,7 +112,7 @@ def _medians(found: ProfileList) -> Iterator[float | None]:
 
 
 def _rows(named: NamedProfile, found: ProfileList, date: str) -> list[tuple[str, ...]]:
-    """Name and date are told once."""
+    """The rows of a profile; only the first has its name and date."""
     is_older = found.older is not None and named.name in found.older
     name = f"{printable(named.name)} {OLDER}" if is_older else printable(named.name)
     when = "always there" if named.date is None else named.date.strftime(date)
@@ -192,7 +192,7 @@ def _round_spread(run: Measurement | None) -> str:
 
 
 def type_pair_table(pair: CasePair) -> Table:
-    """What each operator took in both; no row explains anything, for nothing is shown."""
+    """The time of each operator in both. The caption on explained changes is left out."""
     whole = CaseComparison(pair.after.case, (), pair.layer_types)
     _, table = layer_type_time_tables(whole)
     return replace(table, caption="")
@@ -257,7 +257,7 @@ def work_and_time_table(case: CaseProfile) -> Table:
     )
 
     def row(kind: LayerType) -> tuple[str, ...]:
-        # What is no layer has no figures of the graph.
+        # A time that belongs to no layer has no counts.
         is_layer = kind.count > 0
         return (
             printable(kind.qualified_op),

@@ -1,4 +1,4 @@
-"""What a terminal shows of kept profiles: the list, one of them, two side by side."""
+"""Kept profiles on a terminal: the list, one of them, two side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pytest_modelperf.profiler.tables.layers import LayerView
 from pytest_modelperf.profiler.tables.static import describe_model
 from pytest_modelperf.profiler.text import render_profile
 from pytest_modelperf.profiles.records import (
+    DIMENSIONS,
     ENGINE,
     FLOPS,
     MODEL_FILE,
@@ -33,11 +34,11 @@ from pytest_modelperf.roofline.text import roofline_insets
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path, shell_word
 
-# One standard deviation of the difference between two processes, from one real model to another,
-# each in 40 processes on a shared machine of 2 cores.
+# The standard deviation of the difference between two processes: the least and the most of
+# several real models, each run in 40 processes on a shared machine of 2 cores.
 APART = (0.06, 0.28)
 _TIME = "%Y-%m-%d %H:%M UTC"
-# What `modelperf profile` takes where none is named.
+# The default engine of `modelperf profile`.
 _USUAL_ENGINE = "onnxruntime"
 
 
@@ -58,7 +59,7 @@ def render_list(found: ProfileList, style: TextStyle) -> str:
 
 
 def _first_command(found: ProfileList) -> str:
-    """What keeps one. Where nothing is counted and nothing says why, it is of a function."""
+    """The command that keeps a first profile. Without counts and errors, it is a function."""
     is_function = found.flops is None and not found.unusable
     engine = " --engine callable" if is_function else ""
     folder = "" if found.folder is None else f" --profile-dir {shell_path(found.folder)}"
@@ -68,11 +69,11 @@ def _first_command(found: ProfileList) -> str:
 def render_named(
     named: NamedProfile, view: LayerView, style: TextStyle, *, is_older: bool = False
 ) -> str:
-    """A profile as `modelperf profile` shows it, when it was kept, and why it has no roofline."""
+    """A profile as `modelperf profile` shows it, its date, and why it has no roofline."""
     head, end = Page(style), Page(style)
     head.line(_kept(named), "bold")
     if is_older:
-        head.item("of another file than the model is now", style="yellow")
+        head.item("of another model file than the present one", style="yellow")
     report = head.text() + render_profile(
         named.profile, view, style, roofline_insets(named.rooflines, view.top)
     )
@@ -91,7 +92,7 @@ def render_named(
 def render_flops(
     named: NamedProfile, view: LayerView, style: TextStyle, notes: Sequence[str] = ()
 ) -> str:
-    """What is counted, each case under its roofline, and why there is none."""
+    """The counts, with the roofline of each case, or a note on why there is none."""
     report = render_profile(named.profile, view, style, roofline_insets(named.rooflines, view.top))
     if not notes:
         return report
@@ -105,7 +106,7 @@ def render_flops(
 def _write_missing_roofline(
     page: Page, named: NamedProfile, without: Sequence[CaseProfile]
 ) -> None:
-    """Why these cases have none, and what keeps a profile that has one."""
+    """Why these cases have no roofline, and the command that keeps a profile with one."""
     timed = [case for case in without if case.measured and case.measured.layer_times]
     untimed = ", ".join(printable(case.case.id) for case in without if case not in timed)
     if untimed:
@@ -175,7 +176,7 @@ def render_work_and_time(found: WorkAndTime, style: TextStyle) -> str:
 
 
 def describe_kept(name: str, folder: str, replaced: dt.date | None, command: str) -> str:
-    """Where a profile was kept, which one it replaced, and what lists it."""
+    """The folder of a kept profile, the one that it replaced, and the command that lists it."""
     instead = "" if replaced is None else f" in place of the one of {replaced}"
     return f"kept as {name} in {printable(folder)}{instead}: {command}"
 
@@ -195,7 +196,7 @@ def _single(found: SideBySide, name: str, case: Case) -> str:
 
 
 def _write_doubt(page: Page, found: SideBySide) -> None:
-    """That nothing here is shown to be a change, and what would show it."""
+    """The warning that nothing here is proven to be a change, and the command that could."""
     least, most = (100 * share for share in APART)
     text = (
         "The two did not take turns. Runs of one model that are apart in time differ by "
@@ -215,13 +216,13 @@ def _write_doubt(page: Page, found: SideBySide) -> None:
 
 
 def _is_large(pair: CasePair) -> bool:
-    """Whether it differs by more than such runs do."""
+    """Whether the medians differ by more than two runs of one model usually do."""
     most = 1 + APART[1]
     return pair.ratio is not None and not 1 / most <= pair.ratio <= most
 
 
 def _what_to_type(found: SideBySide) -> str:
-    """The command that runs in turn what differs between the two."""
+    """The command that runs the two in turn, by what differs between them."""
     unlike = {each.what for each in found.unlike}
     pair = found.pairs[0]
     model = found.after.profile.model
@@ -241,7 +242,7 @@ def _what_to_type(found: SideBySide) -> str:
         return f"modelperf compare {now} {now} --python-a OTHER_PYTHON {options}"
     if ENGINE in unlike:
         return f"modelperf whatif {now} --engine {shell_word(_engine(pair.after).name)} {options}"
-    if pair.before.case != case:
+    if pair.before.case.id != case.id or DIMENSIONS in unlike:
         batches, cores = (
             ",".join(dict.fromkeys(map(str, sizes)))
             for sizes in (
@@ -249,18 +250,30 @@ def _what_to_type(found: SideBySide) -> str:
                 (pair.before.case.cores, case.cores),
             )
         )
-        return f"modelperf sweep {now} --batch {batches} --cores {cores}"
+        dims = "".join(f" --dim {shell_word(dim)}" for dim in _both_sizes(pair.before.case, case))
+        return f"modelperf sweep {now} --batch {batches} --cores {cores}{dims}"
     return f"modelperf doctor {now} --cores {case.cores}"
 
 
+def _both_sizes(before: Case, now: Case) -> list[str]:
+    """The values of --dim that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
+    cases = [dict(before.dims), dict(now.dims)]
+    names = list({**cases[0], **cases[1]})
+    sizes = {name: list(dict.fromkeys(c[name] for c in cases if name in c)) for name in names}
+    is_paired = sum(len(each) > 1 for each in sizes.values()) > 1
+    if is_paired and cases[0].keys() == cases[1].keys():
+        return [",".join(f"{name}={case[name]}" for name in names) for case in cases]
+    return [f"{name}={','.join(map(str, sizes[name]))}" for name in names]
+
+
 def _is_other_version(pair: CasePair) -> bool:
-    """Whether one engine ran both cases in the same way, in two versions."""
+    """Whether one engine ran both cases with the same options, in two versions."""
     old, new = _engine(pair.before), _engine(pair.after)
     return (old.name, old.options) == (new.name, new.options)
 
 
 def _engine(case: CaseProfile) -> EngineFacts:
-    """That of a case which ran, as those of a pair did."""
+    """The engine of a case that ran, as both cases of a pair did."""
     if case.measured is None:
-        raise ValueError("a pair of cases of which one did not run")
+        raise ValueError("one case of the pair did not run")
     return case.measured.engine

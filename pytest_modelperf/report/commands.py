@@ -1,4 +1,4 @@
-"""A command that is longer than a line, on several lines such that a shell takes them as one."""
+"""Folds a long command over several lines that a shell reads as one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from pytest_modelperf.text.words import display_width
 
-# A word of a command, with whatever it has in quotes.
+# A word of a command, quoted parts included.
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 _INDENT = "   "
 _CONTINUED = "\\"
-# A line that ends within a word may need a quote and a backslash more.
+# Room for a quote and a backslash where a line ends within a word.
 _RESERVED = 4
 
 
 def fold_command(word: str, command: str, width: int) -> list[str]:
-    """`accept: pytest ...` in lines of at most so many columns."""
+    """`accept: pytest ...` in lines of at most `width` columns."""
     words = _WORD.findall(command)
     if " ".join(words) != command:
         words = [command]
@@ -36,9 +36,9 @@ def fold_command(word: str, command: str, width: int) -> list[str]:
 
 
 def _break_word(word: str, width: int) -> Iterator[str]:
-    """The word in pieces, which a shell joins where each but the last ends with a backslash.
+    """The word in pieces; a shell joins them if each but the last ends with a backslash.
 
-    Within single quotes a backslash is one: so these are closed before, and opened again.
+    Within single quotes a backslash has no meaning, so they are closed before it and reopened.
     """
     quote = piece = ""
     for char in word:

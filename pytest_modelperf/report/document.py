@@ -1,4 +1,4 @@
-"""What every document is made of: the values of JSON, and their text."""
+"""The values of JSON documents, and their text."""
 
 from __future__ import annotations
 
@@ -8,22 +8,29 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
-Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+# A struct is written as the object of its fields, a date as ISO 8601 has it.
+Json: TypeAlias = (
+    "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | Struct | dt.date | None"
+)
 
 SCHEMA = 1
 
-# Thousands of samples, of which `indent` would make a line each. No text of JSON has line breaks.
+# Thousands of samples: `indent` would give each a line. A JSON string has no line breaks.
 _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
-# `##[group]` and `##vso[...]`, which the log of a CI job may obey wherever they stand.
+# `##[group]` and `##vso[...]`, which the log of a CI job may obey anywhere in a line.
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
-def dump_document(document: Mapping[str, Json]) -> str:
-    """The text of a document, in ASCII, so that no name in it can steer a terminal or a CI job."""
-    text = json.dumps(document, indent=2, allow_nan=False)
+def dump_document(document: Mapping[str, Json] | Struct) -> str:
+    """The text of a document in ASCII, so that no name in it can steer a terminal or a CI job."""
+    text = json.dumps(document, indent=2, allow_nan=False, default=msgspec.to_builtins)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)
     return _SAMPLES.sub(_on_one_line, text) + "\n"
 
@@ -37,5 +44,5 @@ def ms(ns: float | None) -> float | None:
 
 
 def number(value: float | None) -> float | None:
-    """JSON has no infinity, and what is no number is not known."""
+    """The value; None for infinity and NaN, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,7 +1,7 @@
 """Text and tables as Markdown.
 
-Names come from model files, and whoever sends a model in could have them obeyed. So whatever
-Markdown or the site around it gives a meaning to is written as a character reference.
+Names come from model files, which may contain markup on purpose. So every character that has a
+meaning in Markdown or on the site around it becomes a character reference.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Iterable, Iterator
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 
-# What has a meaning in a line of CommonMark or of GitHub's dialect, and at its beginning.
+# Characters with a meaning in CommonMark or in GitHub's dialect, anywhere or first in a line.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>&|~$#\"']|^[-+=](?=[-+=\s]|$)")
 _NUMBERED = re.compile(r"^([0-9]+)([.)])(?=\s|$)")
-# What a site makes of plain text once it is rendered: mentions, references to issues, links. A
-# character reference is undone by then, so a space of no width breaks them.
+# Plain text that a site turns into mentions, references to issues, or links after it is rendered.
+# Character references are resolved by then, so a zero-width space breaks these.
 _LINKED = re.compile(r"(@|&#35;|GH-|www\.|://)(?=\S)", re.IGNORECASE)
 _BREAK = "&#8203;"
 
 
 def escape_markdown(text: str) -> str:
-    """The text such that Markdown shows it as it is, in a line or in a cell of a table."""
+    """The text escaped so that Markdown shows it unchanged, in a line or in a table cell."""
     safe = _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", printable(text).strip())
     safe = _NUMBERED.sub(lambda found: f"{found[1]}&#{ord(found[2])};", safe)
     return _LINKED.sub(lambda found: f"{found[1]}{_BREAK}", safe)
 
 
 def code(name: str) -> str:
-    """A name as it stands in the model. References work in the tag; in backticks they would not."""
+    """A name of a model as code. Character references work in the tag, but not in backticks."""
     return f"<code>{escape_markdown(name)}</code>"
 
 
 def markdown_table(table: Table) -> str:
-    """A table in GitHub's dialect; without rows only what its caption says."""
+    """A table in GitHub's dialect; only its caption if there are no rows."""
     caption = escape_markdown(" ".join(table.caption.splitlines()))
     if not table.rows:
         return caption
@@ -50,7 +50,7 @@ def markdown_table(table: Table) -> str:
 
 
 def folded(title: str, blocks: Iterable[str]) -> Iterator[str]:
-    """Blocks behind a click; nothing where there are none."""
+    """Blocks behind a click; nothing if there are no blocks."""
     inside = [block for block in blocks if block]
     if inside:
         yield f"<details><summary>{title}</summary>"

@@ -1,4 +1,4 @@
-"""The reports of a terminal as Markdown: the same lines and tables, whatever the report is of.
+"""Terminal reports as Markdown, with the same lines and tables.
 
 Names come from model files, so all text is escaped: see `report.markdown`.
 """
@@ -16,14 +16,14 @@ from pytest_modelperf.report.tables import Table
 
 
 class MarkdownStyle(Struct, frozen=True):
-    """Markdown has neither colours nor a width."""
+    """The style of Markdown, which has neither colours nor a width."""
 
     def page(self) -> Page:
         return MarkdownPage()
 
 
 class MarkdownPage(Page):
-    """Collects blocks: what is bold is a paragraph, other lines in a row are a list."""
+    """Collects blocks: bold lines become paragraphs, other adjacent lines a list."""
 
     def __init__(self) -> None:
         super().__init__(TextStyle())
@@ -44,7 +44,7 @@ class MarkdownPage(Page):
             self._end_list()
             self._blocks.append(f"### {shown}" if not self._blocks else f"**{shown}**")
 
-    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # as of a terminal
+    def item(self, text: str, indent: int = 2, style: str = "") -> None:  # noqa: ARG002  # the terminal's signature
         self.line(text, style)
 
     @property

@@ -18,10 +18,10 @@ from pytest_modelperf.report.tables import (
 )
 from pytest_modelperf.text.words import display_width
 
-# Wide enough for any name, so that nothing is cut where no one looks at a screen.
+# Wide enough for any name, so nothing is cut where there is no screen.
 UNLIMITED_WIDTH = 10_000
 
-# Between a number and its unit, where no line is to end. In a name it would be escaped.
+# Stands between a number and its unit, so no line ends there. In a name it would be escaped.
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=[0-9]) (?=%|ms\b|MB\b)")
 _WORD = re.compile(r" *[^ ]+")
@@ -40,7 +40,7 @@ class TextStyle(Struct, frozen=True):
 
 
 class PageStyle(Protocol):
-    """What a report is written on: a terminal, or Markdown."""
+    """Makes the page for a report: of a terminal, or of Markdown."""
 
     def page(self) -> Page:
         """An empty page."""
@@ -71,12 +71,12 @@ class Page:
         return f"\x1b[{codes}m{text}\x1b[0m" if text and codes and self._style.color else text
 
     def item(self, text: str, indent: int = 2, style: str = "") -> None:
-        """A line whose continuation, where it is too long, is indented."""
+        """A line whose continuation lines are indented if it is too long."""
         for part in wrap(text, self.width, indent):
             self.line(part, style)
 
     def sentence(self, text: str, indent: int = 2, style: str = "") -> None:
-        """An item that has numbers with units, none of which is torn apart."""
+        """An item whose numbers stay in one line with their units."""
         self.item(_UNIT.sub(NO_BREAK, text), indent, style)
 
     @property
@@ -90,9 +90,9 @@ class Page:
         row_styles: Sequence[str] = (),
         cuts_first: bool = False,
     ) -> None:
-        """The first of the tables that is narrow enough, or the last, made to fit.
+        """Writes the first table that is narrow enough, or fits the last one to the width.
 
-        With `cuts_first`, one whose texts can be cut to fit is narrow enough.
+        With `cuts_first`, a table whose texts can be cut to fit counts as narrow enough.
         """
         width = self.width
         width_of = least_width if cuts_first else table_width
@@ -116,7 +116,7 @@ class Page:
 
 
 def wrap(text: str, width: int, indent: int = 0) -> list[str]:
-    """The text in lines that take at most `width` columns of a terminal, the first not indented."""
+    """The text in lines of at most `width` columns of a terminal, all but the first indented."""
     hanging = " " * min(indent, width // 2)
     lines: list[str] = []
     line = ""
@@ -141,7 +141,7 @@ def _plain_space(found: re.Match[str]) -> str:
 
 
 def _head(text: str, width: int) -> str:
-    """As much of its beginning as fits, and at least a character beyond the indentation."""
+    """The longest beginning that fits, with at least one character beyond the indentation."""
     least = len(text) - len(text.lstrip(" ")) + 1
     end = min(len(text), max(width, least))
     while end > least and display_width(text[:end]) > width:

@@ -1,4 +1,4 @@
-"""What a table is before it is text: columns, rows, a total; and how it is made to fit a width."""
+"""Tables with columns, rows and a total, and how to fit them to a width."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from pytest_modelperf.text.words import display_width
 
 Cell: TypeAlias = "str | int | float | None"
 
-# The least that is left of a text, unless its column says otherwise.
+# The least width of a text that is cut, unless its column sets another.
 MIN_TEXT = 8
 
 
 class Column(Struct, frozen=True):
     """A column's title; numbers are aligned right, and only text may be cut to fit.
 
-    Names are cut in their middle, for both ends tell them apart; other text at its end. Less than
-    `least` is never left of either. What is spare no one asked for, and no one is told that it is
-    left out.
+    Names are cut in the middle, because both ends tell them apart; other text is cut at its end.
+    No text is cut below `least`. Spare columns are dropped silently.
     """
 
     title: str
@@ -55,13 +54,13 @@ def column_widths(table: Table) -> tuple[int, ...]:
 
 
 def table_width(table: Table) -> int:
-    """The columns of text that the whole table takes."""
+    """The width of the whole table."""
     widths = column_widths(table)
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def least_width(table: Table) -> int:
-    """The columns of text that it takes with every text cut as far as it may be."""
+    """The width of the table with every text cut as far as possible."""
     widths = column_widths(table)
     least = [
         min(width, column.least) if column.is_text else width
@@ -82,7 +81,7 @@ def select_columns(table: Table, indexes: Iterable[int]) -> Table:
 
 
 def transpose_table(table: Table) -> Table:
-    """The table with a column for each of its rows; it may have no total."""
+    """The table with rows and columns exchanged; it must have no total."""
     corner, *titles = (column.title for column in table.columns)
     columns = (Column(corner, is_text=True), *(Column(row[0]) for row in table.rows))
     cells = zip(*(row[1:] for row in table.rows), strict=True)
@@ -91,9 +90,9 @@ def transpose_table(table: Table) -> Table:
 
 
 def fit_table(table: Table, width: int) -> Table:
-    """The table in `width` columns of text: names give way first, then the last columns.
+    """The table in `width` columns of text: texts are cut first, then the last columns left out.
 
-    Numbers are never cut, and a column that is left out is said to be, unless it was spare.
+    Numbers are never cut. The caption mentions columns that are left out, unless they are spare.
     """
     count = len(table.columns)
     while True:
@@ -110,7 +109,7 @@ def fit_table(table: Table, width: int) -> Table:
 
 
 def _shrunk(table: Table, width: int) -> list[int]:
-    """The widths of the columns with the widest names made narrower, as far as it takes."""
+    """The widths of the columns, with the widest texts narrowed as far as needed."""
     widths = list(column_widths(table))
     texts = [index for index, column in enumerate(table.columns) if column.is_text]
     while sum(widths) + GAP * (len(widths) - 1) > width:

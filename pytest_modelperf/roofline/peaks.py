@@ -1,14 +1,13 @@
 """The peaks of a machine, measured by short runs of the engine itself, and kept for the next time.
 
-What a layer takes is told by the engine's own clock of its kernels, so a peak is too: what the
-kernels of little models reach in the quietest of several short blocks.
+The time of a layer comes from the engine's own clock of its kernels, and so do the peaks: they are
+the rates that the kernels of small models reach in the quietest of several short blocks.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TypeAlias, TypeVar
@@ -25,11 +24,11 @@ from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
     alone_at,
-    make_subject,
+    make_workload,
     start_on,
 )
 from pytest_modelperf.profiler.records import Profile
@@ -41,6 +40,7 @@ from pytest_modelperf.roofline.records import (
     KernelWork,
     Peaks,
     Roofline,
+    Rooflines,
     kernel_works,
     place_layers,
     same_precision,
@@ -50,20 +50,20 @@ from pytest_modelperf.roofline.store import find_peaks, keep_peaks
 MEASURING = "measuring the machine's peaks"
 
 MIN_RUNS, MAX_RUNS = 3, 25
-# The clock of a profile is too coarse for what takes less time.
+# Moving fewer bytes takes less time than the clock of a profile resolves.
 FEWEST_BYTES = 1 << 18
-# Twice the size of a square product.
+# A square product of twice the size takes this many times as many operations.
 _TIMES_AS_MANY = 8
 _QUICK_NS = 40_000_000
 _NS_PER_S = 1e9
 
 
-class Effort(Struct, frozen=True, kw_only=True):
-    """What is run to measure peaks.
+class PeakEffort(Struct, frozen=True, kw_only=True):
+    """The models that are run to measure peaks, and how often.
 
-    `sizes` are rows and columns of the matrices that are multiplied, as long as one product is
-    quick; `memory_bytes` go from what stays in any cache near a core to what stays in hardly any.
-    A neighbour rarely disturbs all of the `passes`.
+    `sizes` are the rows and columns of the matrices that are multiplied; larger ones are left out
+    once a product is slow. `memory_bytes` go from sizes that fit into any cache to sizes that fit
+    into hardly any. A neighbour rarely disturbs all of the `passes`.
     """
 
     precisions: tuple[str, ...] = PRODUCTS
@@ -73,15 +73,8 @@ class Effort(Struct, frozen=True, kw_only=True):
     block_ns: int = 40_000_000
 
 
-EFFORT = Effort()
-MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, Place], Peaks]
-
-
-class Rooflines(Struct, frozen=True):
-    """The roofline of each case that has one, by its id, and what is to be said of the rest."""
-
-    by_case: Mapping[str, Roofline] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+EFFORT = PeakEffort()
+MeasurePeaks: TypeAlias = Callable[[str, EngineFacts, Setup, CasePlace], Peaks]
 
 
 def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where they are kept
@@ -95,67 +88,85 @@ def find_rooflines(  # noqa: PLR0913  # of what, how they are measured, where th
 ) -> Rooflines:
     """Every measured case under the peaks of its machine, which are measured if none are kept.
 
-    `measure` does so; None: `measure_peaks`.
+    `measure` measures them; None: `measure_peaks`.
     """
-    measure = measure or measure_peaks
+    machine = profile.machine or MachineFacts()
+    finder = _PeakFinder(machine, setup, folder, measure or measure_peaks, anew=measures_anew)
     found: dict[str, Roofline] = {}
-    notes: dict[str, None] = {}
-    known: list[Peaks] = []
     for number, case in enumerate(profile.cases, 1):
-        if case.measured is None or case.measured.layer_times is None:
-            if case.measured is not None:
-                notes[f"{case.case.id}: no roofline, for there are no times of its layers"] = None
+        if case.measured is None:
             continue
-        machine = profile.machine or MachineFacts()
-        engine, cores = case.measured.engine, case.case.cores
-        peaks = next((p for p in known if p.are_of(machine.key, engine, cores)), None)
+        if case.measured.layer_times is None:
+            finder.note(f"{case.case.id}: no roofline, for there are no times of its layers")
+            continue
+        place = CasePlace(case.case, number, len(profile.cases), watch)
+        try:
+            found[case.case.id] = place_layers(case, finder.peaks_of(case.measured.engine, place))
+        except MeasureError as error:
+            finder.note(f"{case.case.id}: no roofline: {error}")
+    return Rooflines(found, finder.notes)
+
+
+class _PeakFinder:
+    """Finds the peaks of a machine, for one engine and core count after another.
+
+    Peaks that are not kept yet, or are to be measured anew, are measured once and kept.
+    """
+
+    def __init__(
+        self,
+        machine: MachineFacts,
+        setup: Setup,
+        folder: Path,
+        measure: MeasurePeaks,
+        *,
+        anew: bool,
+    ) -> None:
+        self._machine = machine
+        self._setup = setup
+        self._folder = folder
+        self._measure = measure
+        self._anew = anew
+        self._known: list[Peaks] = []
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._notes)
+
+    def note(self, text: str | None) -> None:
+        if text:
+            self._notes[text] = None
+
+    def peaks_of(self, engine: EngineFacts, place: CasePlace) -> Peaks:
+        """The peaks of the engine on the cores of the case; MeasureError if it runs nothing."""
+        cores = place.case.cores
+        known = self._first(self._known, engine, cores)
+        if known is not None:
+            return known
+        kept = find_peaks(self._folder, self._machine.key)
+        peaks = None if self._anew else self._first(kept.peaks, engine, cores)
         if peaks is None:
-            place = Place(case.case, number, len(profile.cases), watch)
-            try:
-                measure_these = partial(measure, machine.key, engine, setup, place)
-                kept = _find_or_measure(
-                    machine, engine, cores, folder, measure_these, measures_anew=measures_anew
-                )
-            except MeasureError as error:
-                notes[f"{case.case.id}: no roofline: {error}"] = None
-                continue
-            peaks = kept.peaks
-            notes.update(dict.fromkeys(kept.notes))
-            known.append(peaks)
-        found[case.case.id] = place_layers(case, peaks)
-    return Rooflines(found, tuple(notes))
+            peaks = self._measure(self._machine.key, engine, self._setup, place)
+            self.note(kept.note)
+            self.note(keep_peaks(self._folder, peaks))
+        self._known.append(peaks)
+        return peaks
 
-
-class _Found(Struct, frozen=True):
-    peaks: Peaks
-    notes: tuple[str, ...] = ()
-
-
-def _find_or_measure(  # noqa: PLR0913  # whose peaks, how to measure, where to keep them
-    machine: MachineFacts,
-    engine: EngineFacts,
-    cores: int,
-    folder: Path,
-    measure: Callable[[], Peaks],
-    *,
-    measures_anew: bool,
-) -> _Found:
-    """The peaks that are kept; those that are measured now, and kept from now on."""
-    found = find_peaks(folder, machine.key)
-    kept = next((p for p in found.peaks if p.are_of(machine.key, engine, cores)), None)
-    if kept is not None and not measures_anew:
-        return _Found(kept)
-    peaks = measure()
-    note = keep_peaks(folder, peaks)
-    return _Found(peaks, tuple(filter(None, (found.note, note))))
+    def _first(self, peaks: Sequence[Peaks], engine: EngineFacts, cores: int) -> Peaks | None:
+        return next((p for p in peaks if p.are_of(self._machine.key, engine, cores)), None)
 
 
 def measure_peaks(
-    machine_key: str, engine: EngineFacts, setup: Setup, place: Place, effort: Effort = EFFORT
+    machine_key: str,
+    engine: EngineFacts,
+    setup: Setup,
+    place: CasePlace,
+    effort: PeakEffort = EFFORT,
 ) -> Peaks:
-    """The most that the engine gets out of this machine; MeasureError where it runs nothing.
+    """The peaks of the engine on this machine; MeasureError if it runs nothing.
 
-    A precision in which it refuses the product, or which it computes in another one, has no peak.
+    A precision has no peak if the engine refuses the product or computes it in another precision.
     """
     cores = place.case.cores
     with alone_at(place), start_on(setup, cores) as worker:
@@ -177,7 +188,7 @@ def measure_peaks(
             _raise(bytes_per_second, kernel.work.nbytes, kernel.work.nbytes, kernel.ns)
     if not bytes_per_second:
         raise MeasureError(
-            f"{engine.name} does not tell what the bandwidth of memory follows from."
+            f"{engine.name} does not tell the times from which the bandwidth of memory follows."
         )
     return Peaks(
         machine_key=machine_key,
@@ -201,19 +212,19 @@ def _raise(best: dict[_Key, float], key: _Key, amount: int, ns: float) -> None:
 
 
 def _precision(kernel: KernelWork) -> str:
-    """What it computed in; where the engine does not tell, what the product is written in."""
+    """The precision of the computation; if the engine does not tell it, of the product."""
     return kernel.precision or same_precision(kernel.layer.precision) or ""
 
 
 class _Products(Struct):
-    """The products that tell a peak, and what the engine computes each precision in."""
+    """The products that give a peak, and the precision that each is computed in."""
 
     products: list[_Loaded] = field(default_factory=list)
     runs_as: dict[str, str] = field(default_factory=dict)
 
 
-def _find_products(bench: _Bench, effort: Effort) -> _Products:
-    """Try all of them: in sizes that are quick, and in precisions that the engine computes in."""
+def _find_products(bench: _Bench, effort: PeakEffort) -> _Products:
+    """The products of all sizes that are quick, in all precisions that the engine computes in."""
     found = _Products()
     refusal: MeasureError | None = None
     for written in effort.precisions:
@@ -240,7 +251,7 @@ def _find_products(bench: _Bench, effort: Effort) -> _Products:
 
 
 class _Loaded(Struct, frozen=True):
-    """A model that the worker has the file of, and the inputs under this name."""
+    """A model whose file and inputs the worker has; `feed` is the name of the inputs."""
 
     model: Model
     path: str
@@ -248,14 +259,14 @@ class _Loaded(Struct, frozen=True):
 
 
 class _Block(Struct, frozen=True):
-    """How long a run took on average, and what its kernels did."""
+    """The mean time of a run, and the work of its kernels."""
 
     mean_ns: float
     kernels: tuple[KernelWork, ...]
 
 
 class _Bench:
-    """A worker that runs little models, each block in a session of its own."""
+    """A worker that runs small models, each block in a session of its own."""
 
     def __init__(self, worker: ProcessWorker, setup: Setup, cores: int, block_ns: int) -> None:
         self._worker = worker
@@ -269,16 +280,16 @@ class _Bench:
         self._loaded += 1
         feed = f"peak{self._loaded}"
         model = Model.load(source, ProfileRequest(), Extensions())
-        subject = make_subject(model, self._worker, feed)
-        inputs = {name: given.to_wire() for name, given in subject.feeds.items()}
+        workload = make_workload(model, self._worker, feed)
+        inputs = {name: given.to_wire() for name, given in workload.feeds.items()}
         self._worker.ask("inputs", MEASURING, inputs=inputs, feed=feed)
-        return _Loaded(model, str(subject.model), feed)
+        return _Loaded(model, str(workload.model), feed)
 
     def run(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """What each kernel did in a short block; MeasureError where the engine tells none.
+        """The work of each kernel in a short block; MeasureError if the engine tells none.
 
-        Of all blocks of a model the one that took least is kept. An engine may tell averages:
-        one disturbed run in a block makes the times of all its kernels wrong.
+        The quietest block of each model is kept. An engine may tell averages: one disturbed run
+        in a block makes the times of all its kernels wrong.
         """
         answers = self._worker.ask(
             "layers",
@@ -304,5 +315,5 @@ class _Bench:
         return block.kernels
 
     def kernels_of(self, loaded: _Loaded) -> tuple[KernelWork, ...]:
-        """Those of its quietest block."""
+        """The kernels of the model in its quietest block."""
         return self._quietest[loaded.feed].kernels

@@ -1,8 +1,8 @@
-"""The roofline: the least time that a machine's peaks allow a layer, and what it really takes.
+"""The roofline: the least time that a machine's peaks allow a layer, beside its real time.
 
-A layer has so many multiply-accumulates to do and so many bytes to move. At the peaks of its
-machine the first take so long and the second so long; both can go on at once, so the longer of
-the two is the least that the layer can take. (Williams, Waterman and Patterson, "Roofline",
+A layer has a number of multiply-accumulates to do and a number of bytes to move. The peaks of the
+machine give the least time for each. Both can go on at once, so the longer of the two times is
+the least that the layer can take. (Williams, Waterman and Patterson, "Roofline",
 Communications of the ACM 52(4), 2009.)
 """
 
@@ -26,24 +26,24 @@ UNKNOWN_SIZE = "its operations or its bytes are not known"
 
 
 class Bound(str, Enum):
-    """What a layer cannot be faster than."""
+    """The resource that limits a layer."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
 
 
 class Bandwidth(Struct, frozen=True):
-    """The most bytes a second that were seen to be moved, of so many that were moved in all."""
+    """The highest bandwidth that was measured for this number of bytes."""
 
     nbytes: int
     bytes_per_second: float
 
 
 class Peaks(Struct, frozen=True, kw_only=True):
-    """The most that an engine got out of a machine, on so many cores.
+    """The highest rates that an engine reached on a machine, with this number of cores.
 
-    `macs_per_second` is by the precision that the engine computed in, `runs_as` which that is of a
-    model that is written in another. `bandwidths` go from few bytes, which stay in a cache, to
+    `macs_per_second` is by the precision that the engine computed in. `runs_as` has that precision
+    by the one that a model is written in. `bandwidths` go from few bytes, which stay in a cache, to
     more than any cache holds.
     """
 
@@ -58,7 +58,7 @@ class Peaks(Struct, frozen=True, kw_only=True):
     measured: dt.date
 
     def are_of(self, machine_key: str, engine: EngineFacts, cores: int) -> bool:
-        """Whether they are those of this engine, set up in this way, on so many cores."""
+        """Whether they belong to this machine, engine, its version and options, and core count."""
         return (self.machine_key, self.engine, self.version, self.cores) == (
             machine_key,
             engine.name,
@@ -68,19 +68,19 @@ class Peaks(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_per_second(self) -> float:
-        """Of what is in no cache."""
+        """The bandwidth outside of the caches."""
         return max(self.bandwidths, key=lambda each: each.nbytes).bytes_per_second
 
     @property
     def balance(self) -> Mapping[str, float]:
-        """MACs by byte, by precision: with fewer, the memory outside of the caches is the bound."""
+        """MACs per byte, by precision: with fewer, memory outside of the caches is the bound."""
         return {name: rate / self.bytes_per_second for name, rate in self.macs_per_second.items()}
 
     def bandwidth_of(self, nbytes: int) -> float:
-        """Bytes a second that are attainable where so many have to be moved.
+        """The bytes per second that are attainable for this number of bytes.
 
-        Between two sizes that were measured it changes evenly with the logarithm of the size.
-        More bytes are never moved faster than fewer, so what more of them reach holds for less.
+        It is interpolated over the logarithm of the size between two measured sizes. More bytes
+        are never moved faster than fewer, so the rate of a larger size holds for smaller ones too.
         """
         rising = _rising(self.bandwidths)
         if nbytes <= rising[0].nbytes:
@@ -92,18 +92,18 @@ class Peaks(Struct, frozen=True, kw_only=True):
         return rising[-1].bytes_per_second
 
     def computes_as(self, written: str | None) -> str | None:
-        """The precision that the engine computes in where a model is written in this one."""
+        """The precision that the engine computes in for a model that is written in this one."""
         known = same_precision(written)
         return None if known is None else self.runs_as.get(known, known)
 
 
 def same_precision(name: str | None) -> str | None:
-    """The name that a peak has: products of `uint8` and `int8` are the same work."""
+    """The precision whose peak applies: products of `uint8` and `int8` are the same work."""
     return None if name is None else _SAME.get(name, name)
 
 
 def _rising(bandwidths: Sequence[Bandwidth]) -> list[Bandwidth]:
-    """By size, each at least as fast as all that are larger."""
+    """The bandwidths by size, each at least as fast as all larger ones."""
     made: list[Bandwidth] = []
     for each in sorted(bandwidths, key=lambda each: -each.nbytes):
         best = max(each.bytes_per_second, made[-1].bytes_per_second if made else 0.0)
@@ -112,7 +112,7 @@ def _rising(bandwidths: Sequence[Bandwidth]) -> list[Bandwidth]:
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """What one kernel has to do, for its layer and those that are fused with it."""
+    """The work of one kernel, for its layer and the layers that are fused with it."""
 
     macs: int
     elementwise_ops: int
@@ -120,15 +120,15 @@ class Work(Struct, frozen=True, kw_only=True):
 
     @property
     def operations(self) -> int:
-        """MACs; the elementwise operations of what has none."""
+        """MACs; without MACs, elementwise operations."""
         return self.macs or self.elementwise_ops
 
 
 class LayerRoof(Struct, frozen=True, kw_only=True):
-    """A layer under its roof. Rates are MACs a second, or elementwise operations without MACs.
+    """A layer under its roof. Rates are MACs a second; without MACs, elementwise operations.
 
-    `ns` is what it takes, None where nothing ran; `least_ns` what it would take at the roof.
-    `precision` is that whose peak was taken.
+    `ns` is its time, None if nothing ran; `least_ns` is its time at the roof. `precision` is the
+    one whose peak was used.
     """
 
     id: str
@@ -142,7 +142,7 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float | None:
-        """Operations by byte; None of what moves none."""
+        """Operations per byte; None if no byte is moved."""
         return self.work.operations / self.work.nbytes if self.work.nbytes else None
 
     @property
@@ -159,24 +159,24 @@ class LayerRoof(Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """Of the attainable, what is achieved. Above 1 the peak is not the true one."""
+        """The achieved share of the attainable rate. Above 1, the true peak is higher."""
         return self.least_ns / self.ns if self.ns else None
 
     @property
     def gain_ns(self) -> float | None:
-        """What would be saved at the roof; nothing where the layer is faster than it."""
+        """The time that would be saved at the roof; 0 if the layer is faster than the roof."""
         return None if self.ns is None else max(0.0, self.ns - self.least_ns)
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it is faster than the roof, which is then higher than what was measured."""
+        """Whether it is faster than the roof, so that the true peak is higher than measured."""
         return self.ns is not None and self.ns < self.least_ns
 
 
 class Roofline(Struct, frozen=True, kw_only=True):
-    """The layers of a case under the peaks of its machine, and how many have no roof and why.
+    """The layers of a case under the peaks of its machine, and how many have no roof, by reason.
 
-    Those of a run stand in the order of what there is to gain, others in that of the graph.
+    Layers that ran are ordered by their gain, others as in the graph.
     """
 
     peaks: Peaks
@@ -190,15 +190,22 @@ class Roofline(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_ns(self) -> float | None:
-        """What all layers together would save at their roofs; None if nothing ran."""
+        """The time that all layers together would save at their roofs; None if nothing ran."""
         gains = [layer.gain_ns for layer in self.layers if layer.gain_ns is not None]
         return math.fsum(gains) if gains else None
 
 
-class KernelWork(Struct, frozen=True):
-    """The layer that a kernel's time is shown at, what the kernel did, and how long it took.
+class Rooflines(Struct, frozen=True):
+    """The roofline of each case that has one, by its id, and why the others have none."""
 
-    `work` is None where it is not known, `precision` where the engine does not tell.
+    by_case: Mapping[str, Roofline] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class KernelWork(Struct, frozen=True):
+    """A kernel: the layer that shows its time, its work, and its time.
+
+    `work` is None if it is unknown, `precision` if the engine does not tell it.
     """
 
     layer: StaticLayer
@@ -208,7 +215,7 @@ class KernelWork(Struct, frozen=True):
 
 
 def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[KernelWork]:
-    """What each kernel did that belongs to a layer."""
+    """The work of each kernel that belongs to a layer."""
     readers = _readers(static.layers)
     for time in times:
         if time.layer is not None:
@@ -218,7 +225,7 @@ def kernel_works(static: StaticProfile, times: Iterable[LayerTime]) -> Iterator[
 
 
 def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
-    """Every layer that has a time, the one with the most to gain first."""
+    """Every layer that has a time, the largest gain first."""
     times = () if case.measured is None else case.measured.layer_times or ()
     builder = _Builder(peaks)
     for done in () if case.counted is None else kernel_works(case.counted, times):
@@ -231,7 +238,7 @@ def place_layers(case: CaseProfile, peaks: Peaks) -> Roofline:
 def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
     """The least time of every layer, in graph order, as if each were a kernel of its own.
 
-    An engine that fuses layers moves less: their sum is what it takes without.
+    An engine that fuses layers moves fewer bytes; the sum is the time without fusion.
     """
     readers = _readers(static.layers)
     builder = _Builder(peaks)
@@ -242,7 +249,7 @@ def theoretical_roofs(static: StaticProfile, peaks: Peaks) -> Roofline:
 
 
 class _Builder:
-    """The layers that were placed, and why some were not."""
+    """The layers under their roofs, and the reasons why others have none."""
 
     def __init__(self, peaks: Peaks) -> None:
         self._peaks = peaks
@@ -285,7 +292,7 @@ class _Builder:
 
 
 def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
-    """Which layers read each tensor."""
+    """The indexes of the layers that read each tensor."""
     found: dict[str, set[int]] = {}
     for index, layer in enumerate(layers):
         for name in layer.reads or ():
@@ -296,10 +303,9 @@ def _readers(layers: Sequence[StaticLayer]) -> Mapping[str, frozenset[int]]:
 def _work(
     layers: Sequence[StaticLayer], indexes: Iterable[int], readers: Mapping[str, frozenset[int]]
 ) -> Work | None:
-    """What a kernel of these layers has to do; None where that is not known.
+    """The work of a kernel for these layers; None if it is unknown.
 
-    Each tensor is moved once, and not at all if it comes from one of the layers and goes to none
-    but them.
+    Each tensor is moved once. A tensor that only these layers write and read is not moved.
     """
     inside = frozenset(indexes)
     macs = ops = 0
@@ -318,7 +324,7 @@ def _work(
     moved += [
         nbytes
         for name, nbytes in writes.items()
-        # What nobody reads is given to the caller.
+        # A tensor that no layer reads is an output of the model.
         if not (name in reads and readers[name] <= inside)
     ]
     known = [nbytes for nbytes in moved if nbytes is not None]

@@ -1,13 +1,11 @@
 """The folder in which the peaks of machines are kept, one file for each kind of machine.
 
-It is a cache: what cannot be read is measured anew, and said to be.
+It is a cache: peaks that cannot be read are measured anew, and a note says so.
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import json
 import os
 import secrets
 import sys
@@ -16,38 +14,47 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.files.documents import DocumentFile, Positive
 from pytest_modelperf.files.reading import require_file
-from pytest_modelperf.roofline.records import Bandwidth, Peaks
+from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.roofline.document import PeaksJson, peaks_to_json, read_peaks
+from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
 
-SCHEMA = 1
-# Names a folder of one's own.
+SCHEMA = 2
+# The variable that names another folder.
 FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
 _XDG_VARIABLE = "XDG_CACHE_HOME"
 # No peaks take more than a few kilobytes.
 _MOST_BYTES = 1 << 20
-# Nothing has more of anything, nor does less than one a second.
-_MOST = 2**63
 
 
 class KeptPeaks(Struct, frozen=True):
-    """The peaks in a file, and why there are none where there should be some."""
+    """The peaks in a file, and a note if they cannot be read."""
 
     peaks: tuple[Peaks, ...] = ()
     note: str | None = None
 
 
+class PeaksFile(Struct, frozen=True, kw_only=True):
+    """The content of a file: the peaks of one kind of machine."""
+
+    schema: Positive
+    peaks: tuple[PeaksJson, ...]
+
+
 class _NewerError(Exception):
-    """The file is of a later version, whose own it stays."""
+    """The file was written by a later version, and is left as it is."""
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> Path:
-    """Where this user's caches are, and there the folder of peaks."""
+    """The folder of peaks among the caches of this user."""
     own = environment.get(FOLDER_VARIABLE)
     if own:
         return Path(own) / "peaks"
     named = environment.get(_XDG_VARIABLE, "")
-    # As its specification says, a relative path is not heeded.
+    # Its specification says to ignore a relative path.
     if named and Path(named).is_absolute():
         folder = Path(named)
     elif system == "darwin":
@@ -58,7 +65,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.
 
 
 def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
-    """All that is kept of a machine; whatever is wrong with the file is a note."""
+    """All kept peaks of a machine; a problem with the file becomes a note."""
     path = _path(folder, machine_key)
     name = printable(str(path))
     try:
@@ -70,32 +77,24 @@ def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:
     except OSError as error:
         reason = error.strerror or str(error)
         return KeptPeaks((), f"{name} cannot be read: {reason}. The peaks are measured anew")
-    except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except BaselineError:
         return KeptPeaks((), f"{name} has no peaks that can be read: they are measured anew")
 
 
 def keep_peaks(folder: Path, peaks: Peaks) -> str | None:
-    """Add peaks to those of their machine, in the place of older ones; why not, where it fails."""
+    """Add peaks to those of their machine, in the place of older ones; a note if that failed."""
     path = _path(folder, peaks.machine_key)
     try:
         others = _read(path)
     except _NewerError:
         return None
-    except (
-        ArithmeticError,
-        AttributeError,
-        KeyError,
-        OSError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ):
+    except (BaselineError, OSError):
         others = ()
     kept = [other for other in others if not _is_same_setup(other, peaks)]
-    document = {"schema": SCHEMA, "peaks": [_encode(each) for each in (*kept, peaks)]}
+    document = PeaksFile(schema=SCHEMA, peaks=tuple(map(peaks_to_json, (*kept, peaks))))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+        _write(path, dump_document(document))
     except OSError as error:
         reason = error.strerror or str(error)
         return f"{printable(str(path))} cannot be written: {reason}. The peaks are not kept"
@@ -119,16 +118,17 @@ def _read(path: Path) -> tuple[Peaks, ...]:
     require_file(path)
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
+    document_file = DocumentFile(path)
     if len(content) > _MOST_BYTES:
-        raise ValueError("the file is too large")
-    # Bytes would be taken for any text that JSON may be in, and for halves of characters.
-    document = json.loads(content.decode("utf-8"))
-    schema = document["schema"]
-    if not isinstance(schema, int):
-        raise TypeError("the schema is no number")
-    if schema > SCHEMA:
+        raise document_file.error("the file is too large")
+    document = document_file.parse(content)
+    schema = document.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
         raise _NewerError
-    return tuple(_decode(entry, path.stem) for entry in document["peaks"])
+    found = document_file.convert(document, PeaksFile)
+    if any(each.machine != path.stem for each in found.peaks):
+        raise document_file.error("the peaks belong to another machine")
+    return tuple(map(read_peaks, found.peaks))
 
 
 def _write(path: Path, text: str) -> None:
@@ -141,65 +141,3 @@ def _write(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _encode(peaks: Peaks) -> dict[str, object]:
-    return {
-        "engine": peaks.engine,
-        "version": peaks.version,
-        "options": dict(peaks.options),
-        "cores": peaks.cores,
-        "macs_per_second": dict(peaks.macs_per_second),
-        "runs_as": dict(peaks.runs_as),
-        "bandwidths": [[each.nbytes, each.bytes_per_second] for each in peaks.bandwidths],
-        "measured": peaks.measured.isoformat(),
-    }
-
-
-def _decode(entry: Mapping[str, object], machine_key: str) -> Peaks:
-    """The peaks of an entry; an error of Python's own where it is none."""
-    version = entry["version"]
-    bandwidths = entry["bandwidths"]
-    if not isinstance(bandwidths, list) or not bandwidths:
-        raise ValueError("there is no bandwidth")
-    return Peaks(
-        machine_key=machine_key,
-        engine=_text(entry["engine"]),
-        version=None if version is None else _text(version),
-        options={key: _text(value) for key, value in _mapping(entry["options"]).items()},
-        cores=_count(entry["cores"]),
-        macs_per_second={
-            name: _rate(value) for name, value in _mapping(entry["macs_per_second"]).items()
-        },
-        runs_as={name: _text(value) for name, value in _mapping(entry["runs_as"]).items()},
-        bandwidths=tuple(Bandwidth(_count(nbytes), _rate(rate)) for nbytes, rate in bandwidths),
-        measured=dt.date.fromisoformat(_text(entry["measured"])),
-    )
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    if not isinstance(value, dict):
-        raise TypeError("no object")
-    return value
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("no text")
-    return value
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise ValueError("no count")
-    return value
-
-
-def _rate(value: object) -> float:
-    """A rate that something can be divided by."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError("no number")
-    rate = float(value)
-    if not 1 <= rate <= _MOST:
-        raise ValueError("no rate")
-    return rate

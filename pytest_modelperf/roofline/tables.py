@@ -1,4 +1,4 @@
-"""What a terminal shows of a roofline: the peaks in two lines, and the layers beneath the roof."""
+"""A roofline on a terminal: the peaks in two lines, and a table of the layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_modelperf.text.units import (
 )
 
 _GIGA = 1e9
-# Those of the table of layers beside it.
+# As in the table of layers beside it.
 _DECIMALS = 3
 _WORDS = (
     "roof: the GMAC/s that its MACs and bytes allow at these peaks",
@@ -26,7 +26,7 @@ _LEAST_NAME, _LEAST_TYPE = 12, 8
 
 
 def peak_lines(peaks: Peaks) -> tuple[str, str]:
-    """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and the same of memory."""
+    """`peaks on 2 cores, onnxruntime 1.31.1: float32 95.1 GMAC/s`, and a line on memory."""
     cores = f"{peaks.cores} core{'s' if peaks.cores > 1 else ''}"
     engine = f"{peaks.engine} {peaks.version}" if peaks.version else peaks.engine
     products = ", ".join(
@@ -45,7 +45,7 @@ def peak_lines(peaks: Peaks) -> tuple[str, str]:
 
 
 def roofline_table(roofline: Roofline, top: int | None) -> Table:
-    """A row per layer: the one with the most to gain first, or where nothing ran the longest."""
+    """A row per layer, the largest gain first; if nothing ran, the longest time first."""
     if all(roof.ns is None for roof in roofline.layers):
         return _least_table(roofline, top)
     columns = (
@@ -139,7 +139,7 @@ def _row(roof: LayerRoof) -> tuple[str, ...]:
 
 
 def _share(roof: LayerRoof) -> str:
-    """Of the roof; what is above it is never said to be more than all there is."""
+    """The share of the roof; above the roof only `>100 %`."""
     if roof.is_beyond:
         return ">100 %"
     return "" if roof.share is None else format_share(roof.share, 1.0)
@@ -155,7 +155,7 @@ def _captions(roofline: Roofline, hidden: int) -> Sequence[str]:
     if beyond:
         noun = "layer" if len(beyond) == 1 else "layers"
         lines.append(
-            f">100 %: {len(beyond)} {noun} faster than these peaks, of which the true ones are at "
+            f">100 %: {len(beyond)} {noun} faster than these peaks; the true peaks are at "
             f"least {_best_of(beyond)}; `modelperf profile --measure-peaks` measures them anew"
         )
     return [*lines, *_left_out(roofline, hidden)]
@@ -169,7 +169,7 @@ def _left_out(roofline: Roofline, hidden: int) -> Iterator[str]:
 
 
 def _best_of(beyond: Sequence[LayerRoof]) -> str:
-    """`46.37 GMAC/s of float32 and 61.2 GB/s`: what they reached is no less than the peak."""
+    """`46.37 GMAC/s of float32 and 61.2 GB/s`: the true peaks are at least what was reached."""
     parts: dict[str, float] = {}
     for roof in beyond:
         is_compute = roof.bound is Bound.COMPUTE
@@ -184,6 +184,6 @@ def _giga(rate: float | None) -> str:
 
 
 def _size(nbytes: int) -> str:
-    """`128 MiB`: how much exactly is of no interest."""
+    """`128 MiB`, rounded."""
     mebibytes = nbytes / (1 << 20)
     return f"{mebibytes:.0f} MiB" if round(mebibytes) else format_bytes(nbytes)

@@ -1,4 +1,4 @@
-"""What a terminal shows of a roofline within the report of a profile."""
+"""The roofline within the report of a profile on a terminal."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def roofline_insets(rooflines: Mapping[str, Roofline], top: int | None) -> dict[
 
 
 def _write_roofline(roofline: Roofline, top: int | None, page: Page) -> None:
-    lines = peak_lines(roofline.peaks)
-    if lines:
-        page.line("")
-    for line in lines:
+    page.line("")
+    for line in peak_lines(roofline.peaks):
         page.item(line)
     page.table(roofline_table(roofline, top), cuts_first=True)

@@ -1,4 +1,4 @@
-"""A sweep as CSV: a row per side and configuration, plain numbers."""
+"""A sweep as CSV: a row for each side and configuration, with plain numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SWEEP_COLUMNS = (
 
 
 def render_sweep_csv(sweep: Sweep) -> str:
-    """All configurations of all sides, in the order asked for; ratios are of B over A, at B."""
+    """All configurations of all sides, in the requested order; rows of B have ratios B over A."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(SWEEP_COLUMNS)

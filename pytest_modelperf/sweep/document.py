@@ -1,21 +1,122 @@
-"""A sweep as JSON: every configuration of each side, the best of them, and what changed."""
+"""A sweep as JSON: the types of its document, and how records become them."""
 
 from __future__ import annotations
 
-from pytest_modelperf.comparing.document import comparison_to_json
-from pytest_modelperf.profiler.document import profile_to_json
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.document import (
+    ComparisonJson,
+    Interval,
+    comparison_to_json,
+    ratio_interval,
+)
+from pytest_modelperf.profiler.document import OutcomeJson, ProfileJson, profile_to_json
 from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    LatencyJson,
+    MachineJson,
+    ModelJson,
     engine_to_json,
     latency_to_json,
     machine_to_json,
     model_to_json,
 )
 from pytest_modelperf.profiler.records import Outcome
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms, number
+from pytest_modelperf.report.document import SCHEMA, dump_document, ms, number
 from pytest_modelperf.stats.records import Ratio, RoundSpread
 from pytest_modelperf.sweep.records import PointChange, Scaling, Sweep, SweepPoint, SweepSide
 
-_MEASURED = "measured"
+
+class RoundSpreadJson(Struct, frozen=True, kw_only=True):
+    """The spread of the latencies of one round."""
+
+    samples: int
+    min_ms: float | None
+    p5_ms: float | None
+    p25_ms: float | None
+    p50_ms: float | None
+    p75_ms: float | None
+    p95_ms: float | None
+    max_ms: float | None
+
+
+class ConfigurationJson(Struct, frozen=True, kw_only=True):
+    """One configuration of one model."""
+
+    id: str
+    batch_size: int
+    cores: int
+    streams: int
+    dims: Mapping[str, int]
+    outcome: OutcomeJson
+    reason: str | None
+    latency: LatencyJson
+    items_per_second: float | None
+    interval: Interval
+    rounds: tuple[RoundSpreadJson, ...]
+
+
+class SweetSpotJson(Struct, frozen=True, kw_only=True):
+    """The best configuration within the latency threshold, by id."""
+
+    best: str | None
+    equals: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+
+class ScalingJson(Struct, frozen=True, kw_only=True):
+    """The gain from more of one thing, all else equal."""
+
+    of: str
+    base: str
+    id: str
+    factor: float | None
+    gain: float | None
+    interval: Interval
+    efficiency: float | None
+
+
+class SweepSideJson(Struct, frozen=True, kw_only=True):
+    """All configurations of one model."""
+
+    model: ModelJson
+    engine: EngineJson
+    configurations: tuple[ConfigurationJson, ...]
+    sweet_spot: SweetSpotJson
+    scaling: tuple[ScalingJson, ...]
+
+
+class ChangeRatioJson(Struct, frozen=True, kw_only=True):
+    """A figure of the second model over the same figure of the first."""
+
+    ratio: float | None
+    interval: Interval
+
+
+class ConfigurationChangeJson(Struct, frozen=True, kw_only=True):
+    """One configuration that was measured for both models."""
+
+    id: str
+    latency: ChangeRatioJson
+    throughput: ChangeRatioJson
+
+
+class SweepJson(Struct, frozen=True, kw_only=True):
+    """One model or two at many configurations."""
+
+    schema: int
+    latency_threshold_ms: float | None
+    confidence: float | None
+    passes: int
+    seconds: float | None
+    machine: MachineJson | None
+    sides: tuple[SweepSideJson, ...]
+    changes: tuple[ConfigurationChangeJson, ...]
+    profile: ProfileJson | None
+    comparison: ComparisonJson | None
+    notes: tuple[str, ...]
 
 
 def dump_sweep(sweep: Sweep) -> str:
@@ -23,99 +124,88 @@ def dump_sweep(sweep: Sweep) -> str:
     return dump_document(sweep_to_json(sweep))
 
 
-def sweep_to_json(sweep: Sweep) -> dict[str, Json]:
-    return {
-        "schema": SCHEMA,
-        "latency_threshold_ms": number(sweep.threshold_ms),
-        "confidence": number(sweep.confidence),
-        "passes": sweep.passes,
-        "seconds": number(sweep.seconds),
-        "machine": machine_to_json(sweep.machine),
-        "sides": [_side(side) for side in sweep.sides],
-        "changes": [_change(change) for change in sweep.changes],
-        "profile": None if sweep.profile is None else profile_to_json(sweep.profile),
-        "comparison": None if sweep.comparison is None else comparison_to_json(sweep.comparison),
-        "notes": list(sweep.notes),
-    }
+def sweep_to_json(sweep: Sweep) -> SweepJson:
+    comparison = sweep.comparison
+    return SweepJson(
+        schema=SCHEMA,
+        latency_threshold_ms=number(sweep.threshold_ms),
+        confidence=number(sweep.confidence),
+        passes=sweep.passes,
+        seconds=number(sweep.seconds),
+        machine=machine_to_json(sweep.machine),
+        sides=tuple(map(_side, sweep.sides)),
+        changes=tuple(map(_change, sweep.changes)),
+        profile=None if sweep.profile is None else profile_to_json(sweep.profile),
+        comparison=None if comparison is None else comparison_to_json(comparison),
+        notes=sweep.notes,
+    )
 
 
-def _side(side: SweepSide) -> dict[str, Json]:
-    return {
-        "model": model_to_json(side.model),
-        "engine": engine_to_json(side.engine),
-        "configurations": [_point(point) for point in side.points],
-        "sweet_spot": {
-            "best": side.spot.best,
-            "equals": list(side.spot.equals),
-            "undecided": list(side.spot.undecided),
-        },
-        "scaling": [_scaling(scaling) for scaling in side.scaling],
-    }
+def _side(side: SweepSide) -> SweepSideJson:
+    return SweepSideJson(
+        model=model_to_json(side.model),
+        engine=engine_to_json(side.engine),
+        configurations=tuple(map(_configuration, side.points)),
+        sweet_spot=SweetSpotJson(
+            best=side.spot.best,
+            equals=side.spot.equals,
+            undecided=side.spot.undecided,
+        ),
+        scaling=tuple(map(_scaling, side.scaling)),
+    )
 
 
-def _point(point: SweepPoint) -> dict[str, Json]:
+def _configuration(point: SweepPoint) -> ConfigurationJson:
     case = point.configuration.case
     throughput = point.throughput
-    return {
-        "id": point.id,
-        "batch_size": case.batch_size,
-        "cores": case.cores,
-        "streams": point.configuration.streams,
-        "dims": dict(case.dims),
-        "outcome": _outcome(point),
-        "reason": point.reason,
-        "latency": latency_to_json(point.latency),
-        "items_per_second": None if throughput is None else number(throughput.value),
-        "interval": _interval(throughput),
-        "rounds": [_round(made) for made in point.rounds],
-    }
+    unmeasured = OutcomeJson((point.outcome or Outcome.FAILED).value)
+    return ConfigurationJson(
+        id=point.id,
+        batch_size=case.batch_size,
+        cores=case.cores,
+        streams=point.configuration.streams,
+        dims=dict(case.dims),
+        outcome=unmeasured if point.latency is None else OutcomeJson.MEASURED,
+        reason=point.reason,
+        latency=latency_to_json(point.latency),
+        items_per_second=None if throughput is None else number(throughput.value),
+        interval=ratio_interval(throughput),
+        rounds=tuple(map(_round_spread, point.rounds)),
+    )
 
 
-def _outcome(point: SweepPoint) -> str:
-    if point.latency is not None:
-        return _MEASURED
-    return (point.outcome or Outcome.FAILED).value
+def _round_spread(spread: RoundSpread) -> RoundSpreadJson:
+    return RoundSpreadJson(
+        samples=spread.samples,
+        min_ms=ms(spread.min_ns),
+        p5_ms=ms(spread.p5_ns),
+        p25_ms=ms(spread.p25_ns),
+        p50_ms=ms(spread.p50_ns),
+        p75_ms=ms(spread.p75_ns),
+        p95_ms=ms(spread.p95_ns),
+        max_ms=ms(spread.max_ns),
+    )
 
 
-def _round(made: RoundSpread) -> dict[str, Json]:
-    return {
-        "samples": made.samples,
-        "min_ms": ms(made.min_ns),
-        "p5_ms": ms(made.p5_ns),
-        "p25_ms": ms(made.p25_ns),
-        "p50_ms": ms(made.p50_ns),
-        "p75_ms": ms(made.p75_ns),
-        "p95_ms": ms(made.p95_ns),
-        "max_ms": ms(made.max_ns),
-    }
+def _scaling(scaling: Scaling) -> ScalingJson:
+    return ScalingJson(
+        of=scaling.of,
+        base=scaling.base,
+        id=scaling.id,
+        factor=number(scaling.factor),
+        gain=number(scaling.gain.value),
+        interval=ratio_interval(scaling.gain),
+        efficiency=number(scaling.efficiency),
+    )
 
 
-def _scaling(scaling: Scaling) -> dict[str, Json]:
-    return {
-        "of": scaling.of,
-        "base": scaling.base,
-        "id": scaling.id,
-        "factor": number(scaling.factor),
-        "gain": number(scaling.gain.value),
-        "interval": _interval(scaling.gain),
-        "efficiency": number(scaling.efficiency),
-    }
+def _change(change: PointChange) -> ConfigurationChangeJson:
+    return ConfigurationChangeJson(
+        id=change.id,
+        latency=_ratio(change.latency),
+        throughput=_ratio(change.throughput),
+    )
 
 
-def _change(change: PointChange) -> dict[str, Json]:
-    return {
-        "id": change.id,
-        "latency": _ratio(change.latency),
-        "throughput": _ratio(change.throughput),
-    }
-
-
-def _ratio(ratio: Ratio) -> dict[str, Json]:
-    return {"ratio": number(ratio.value), "interval": _interval(ratio)}
-
-
-def _interval(ratio: Ratio | None) -> Json:
-    """Both ends, or null."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return [number(ratio.low), number(ratio.high)]
+def _ratio(ratio: Ratio) -> ChangeRatioJson:
+    return ChangeRatioJson(ratio=number(ratio.value), interval=ratio_interval(ratio))

@@ -1,7 +1,7 @@
-"""A sweep measured: every configuration of one model or two, in turn, round by round.
+"""Measures a sweep: every configuration of one model or two, in turn, round by round.
 
-All take part in each pass over them, in random order, so that none has the machine at a better
-time than another. Both sides of a configuration come right after one another: they are compared.
+Each pass runs all configurations once, in random order, so the noise of the machine affects all
+alike. Both sides of a configuration run right after one another, because they are compared.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Progress, Round
 from pytest_modelperf.profiler.measuring import measure_model
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
+    adding_notes,
     alone_at,
     check_cores,
-    make_subject,
+    make_workload,
     start_on,
-    telling,
     unchanged,
 )
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome
@@ -71,18 +71,18 @@ from pytest_modelperf.sweep.records import (
     find_sweet_spot,
 )
 
-# Of the median of each configuration. A sweep looks for what differs by more.
+# The precision of each median. A sweep looks for larger differences.
 _PRECISION = 0.02
 
 
 class SweepSource(Struct, frozen=True):
-    """One of the models of a sweep, and how it is run."""
+    """One of the models of a sweep, and how to run it."""
 
     source: ModelSource
     setup: Setup
 
 
-def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations, with what, for whom
+def sweep_models(  # noqa: PLR0913, PLR0917  # the whole request
     sources: Sequence[SweepSource],
     request: ProfileRequest,
     streams: Sequence[int] = (1,),
@@ -90,10 +90,10 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     extensions: Extensions | None = None,
     watch: Watch = lambda _: None,
 ) -> Sweep:
-    """Every configuration of one model, or of two: the one before and the one now.
+    """Measures every configuration of one model, or of two: the one before and the one now.
 
-    A configuration that fails says why, and the others go on. At the end the best one is looked
-    at closer: the layers of one model, or a comparison of both.
+    A configuration that fails gets a reason, and the others go on. At the end the best one is
+    measured in detail: the layers of one model, or a comparison of both.
     """
     extensions = extensions or Extensions()
     begun = time.monotonic()
@@ -106,11 +106,7 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
     require_equal_batches(
         files, [[model.bound.inputs.batch_size for model in side.models] for side in sides]
     )
-    cases = [
-        Case(m.bound.inputs.batch_size, cores, m.dims)
-        for m in sides[-1].models
-        for cores in request.cores
-    ]
+    cases = [model.case(cores) for model in sides[-1].models for cores in request.cores]
     configurations = [Configuration(case, count) for case in cases for count in streams]
     found = _measure(sides, configurations, watch)
     swept = _sum_up(found, sides, configurations, threshold_ms)
@@ -118,8 +114,10 @@ def sweep_models(  # noqa: PLR0913, PLR0917  # of what, at which configurations,
         with unchanged(*(side.models[0] for side in sides)):
             swept = _look_closer(swept, sources, request, extensions, watch)
     except ChangedModelError as error:
-        # What was swept before stays true.
-        swept = replace(swept, notes=(*swept.notes, f"not looked at closer: {error}"))
+        # The results so far are still true.
+        swept = replace(
+            swept, notes=(*swept.notes, f"the best was not measured in detail: {error}")
+        )
     return replace(swept, seconds=time.monotonic() - begun)
 
 
@@ -158,7 +156,7 @@ def _coarser(setup: Setup) -> Setup:
     return replace(setup, policy=replace(policy, precision=max(_PRECISION, policy.precision)))
 
 
-# -- measured
+# -- measuring
 
 
 class _Key(Struct, frozen=True):
@@ -169,7 +167,7 @@ class _Key(Struct, frozen=True):
 
 
 class _Found(Struct, frozen=True):
-    """What the passes told: the rounds of each, or why there are none."""
+    """The result of the passes: the rounds of each configuration, or why there are none."""
 
     rounds: Mapping[_Key, tuple[Round, ...]]
     refused: Mapping[_Key, MeasureError]
@@ -204,7 +202,7 @@ def _measure(
             )
         )
 
-    place = Place(configurations[0].case, 1, len(keys), watch)
+    place = CasePlace(configurations[0].case, 1, len(keys), watch)
     with alone_at(place), _Workers(sides).open() as workers:
         benches = {key: _Bench(workers, key) for key in keys if key not in refused}
         rounds, failed = sample_in_turn(
@@ -230,8 +228,8 @@ def _too_few_cores(case: Case, setup: Setup) -> TooFewCoresError | None:
 class _Workers(Struct):
     """The workers of a sweep: one for each number of cores and each way to run a model.
 
-    They stay while others measure, with no session open. One in which something failed is ended,
-    and what still needs it gets another.
+    An idle worker has no open session. A worker in which something failed is ended; the next
+    configuration that needs it starts a new one.
     """
 
     sides: Sequence[_Side]
@@ -258,9 +256,9 @@ class _Workers(Struct):
             worker = self._worker(key)
             model = self.model(key)
             name = f"{'ab'[key.side]}{side.models.index(model)}"
-            subject = make_subject(model, worker, name)
-            with telling(subject.notes):
-                known = set_up(worker, side.setup, case.cores, subject, name)
+            workload = make_workload(model, worker, name)
+            with adding_notes(workload.notes):
+                known = set_up(worker, side.setup, case.cores, workload, name)
             self._rigs[key.side, case] = known
             self.engines[key.side] = known.facts
             self.machine = self.machine or worker.machine
@@ -278,7 +276,7 @@ class _Workers(Struct):
         return self._workers[place][0]
 
     def end(self, key: _Key) -> None:
-        """Let go of the worker in which this one failed."""
+        """Ends the worker in which this configuration failed."""
         place = self._place(key)
         _, stack = self._workers.pop(place, (None, ExitStack()))
         stack.close()
@@ -287,14 +285,14 @@ class _Workers(Struct):
                 del self._rigs[side, case]
 
     def _place(self, key: _Key) -> tuple[int, int]:
-        """Sides that are run in one way share a worker."""
+        """Sides with the same setup share a worker."""
         setup = self.sides[key.side].setup
         first = next(side.index for side in self.sides if side.setup == setup)
         return first, key.configuration.case.cores
 
 
 class _Bench(Struct):
-    """One configuration as what is sampled; its worker is started when it is first needed."""
+    """One configuration as a bench to sample; its worker starts with its first round."""
 
     workers: _Workers
     key: _Key
@@ -324,7 +322,7 @@ class _Bench(Struct):
             self._rig.close()
 
 
-# -- summed up
+# -- the results
 
 
 def _sum_up(
@@ -336,7 +334,7 @@ def _sum_up(
     confidence = sides[-1].setup.policy.confidence
     swept = []
     for side in sides:
-        points = tuple(_point(_Key(side.index, each), found, confidence) for each in configurations)
+        points = tuple(_point(side, each, found) for each in configurations)
         swept.append(
             SweepSide(
                 model=side.facts,
@@ -362,16 +360,18 @@ def _notes(sides: Sequence[_Side]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for side in sides for m in side.models for n in m.static.notes))
 
 
-def _point(key: _Key, found: _Found, confidence: float) -> SweepPoint:
+def _point(side: _Side, configuration: Configuration, found: _Found) -> SweepPoint:
+    key = _Key(side.index, configuration)
     rounds = found.rounds.get(key, ())
     if not rounds:
         error = found.refused[key]
         is_skipped = isinstance(error, TooFewCoresError)
         outcome = Outcome.SKIPPED if is_skipped else Outcome.FAILED
-        return SweepPoint(configuration=key.configuration, outcome=outcome, reason=str(error))
-    size = key.configuration.case.batch_size
+        reason = error.worded(side.setup.wording)
+        return SweepPoint(configuration=configuration, outcome=outcome, reason=reason)
+    size, confidence = configuration.case.batch_size, side.setup.policy.confidence
     return SweepPoint(
-        configuration=key.configuration,
+        configuration=configuration,
         latency=summarize([made.times_ns for made in rounds], size, confidence),
         throughput=rate_of_rounds(_rates(key, rounds), confidence),
         rounds=tuple(spread_of_round(made.times_ns) for made in rounds),
@@ -389,7 +389,7 @@ def _changes(
     for each in configurations:
         before, after = _Key(0, each), _Key(1, each)
         old, new = found.rounds.get(before, ()), found.rounds.get(after, ())
-        # Only what was measured in the same passes.
+        # Rounds count only if both were measured in the same pass.
         count = min(len(old), len(new))
         if count:
             old, new = old[:count], new[:count]
@@ -407,7 +407,7 @@ def _medians(rounds: Sequence[Round]) -> list[float]:
 def _scaling(
     side: int, configurations: Sequence[Configuration], found: _Found, confidence: float
 ) -> Iterator[Scaling]:
-    """Each configuration against the one with the least of one thing, and all else the same."""
+    """Compares each configuration with the one that has least of one thing and is else the same."""
     for of in (BATCH, CORES, STREAMS):
         bases: dict[object, Configuration] = {}
         for each in sorted(configurations, key=lambda c: _amount(c, of)):
@@ -442,7 +442,7 @@ def _all_but(configuration: Configuration, of: str) -> object:
     return case.dims, tuple(rest.items())
 
 
-# -- looked at closer
+# -- the best in detail
 
 
 def _look_closer(
@@ -452,7 +452,7 @@ def _look_closer(
     extensions: Extensions,
     watch: Watch,
 ) -> Sweep:
-    """The layers at the sweet spot of the last side, or where nothing is, at its quickest."""
+    """Adds the layers at the sweet spot of the last side, or without one at its quickest point."""
     measured = [point for point in swept.sides[-1].points if point.latency is not None]
     if not measured:
         return swept
@@ -466,7 +466,7 @@ def _look_closer(
         request,
         batch_sizes=(case.batch_size,),
         cores=(case.cores,),
-        # What does not vary has one size, though it may be there once for each case.
+        # A dimension that does not vary may still be listed once for each case.
         dims={
             **{name: sizes[:1] for name, sizes in request.dims.items()},
             **{name: (size,) for name, size in case.dims},

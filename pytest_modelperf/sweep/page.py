@@ -1,4 +1,4 @@
-"""A sweep as a page: what it says without JavaScript."""
+"""A sweep as a page: the parts that need no JavaScript."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import datetime as dt
 
 from pytest_modelperf.comparing.page import comparison_overview
 from pytest_modelperf.comparing.verdict_lines import FAILED
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page import profile_overview
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.profiler.page_latency import engine_name
 from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
-from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.sweep.page_data import sweep_data
 from pytest_modelperf.sweep.records import Sweep, SweepSide
 from pytest_modelperf.sweep.tables import (
@@ -28,7 +28,7 @@ from pytest_modelperf.text.words import list_names
 
 
 def render_sweep_page(sweep: Sweep, *, made: dt.datetime | None = None) -> str:
-    return render_page(sweep_data(sweep), sweep_overview(sweep, made))
+    return render_case_page(sweep_data(sweep), sweep_overview(sweep, made))
 
 
 def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:

@@ -1,7 +1,7 @@
 """The records of a sweep: every configuration of one model or two, and which of them is best.
 
-A configuration is a case with so many requests at once. Best is what gives the most items a
-second while the median latency is surely within a threshold.
+A configuration is a case and a number of requests that run at once. The best one gives the most
+items per second while its median latency is surely within a threshold.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytest_modelperf.profiler.measurements import EngineFacts
 from pytest_modelperf.profiler.records import Case, ModelFacts, Outcome, Profile
 from pytest_modelperf.stats.records import Latency, Ratio, RoundSpread
 
-# What a configuration can have more of.
+# What can vary between configurations.
 BATCH, CORES, STREAMS = "batch", "cores", "streams"
 
 _NS_PER_MS = 1e6
@@ -35,9 +35,9 @@ class Configuration(Struct, frozen=True):
 
 
 class SweepPoint(Struct, frozen=True, kw_only=True):
-    """What one configuration does; where it was not measured, `outcome` and `reason` say why.
+    """The result of one configuration; if it was not measured, `outcome` and `reason` say why.
 
-    `throughput` is in items a second.
+    `throughput` is in items per second.
     """
 
     configuration: Configuration
@@ -57,7 +57,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
 
     @property
     def latency_interval_ms(self) -> tuple[float, float] | None:
-        """From where to where the median latency may be; None where rounds do not tell."""
+        """The interval of the median latency; None if there are too few rounds."""
         if self.latency is None:
             return None
         median = self.latency.percentile(50.0)
@@ -67,10 +67,10 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
 
 
 class SweetSpot(Struct, frozen=True, kw_only=True):
-    """The best configuration within a threshold, by their ids.
+    """The id of the best configuration within a threshold, and of those that may be as good.
 
-    `best` is None where none is surely within. `equals` are those whose throughput cannot be told
-    from the best, `undecided` those that may be within the threshold or beyond.
+    `best` is None if none is surely within. `equals` have a throughput that cannot be told from
+    the best; `undecided` may be within the threshold or beyond.
     """
 
     best: str | None
@@ -79,9 +79,9 @@ class SweetSpot(Struct, frozen=True, kw_only=True):
 
 
 class Scaling(Struct, frozen=True, kw_only=True):
-    """What more of one thing brings, all else equal: from one configuration to another.
+    """The gain from one configuration to another that has more of one thing, all else equal.
 
-    `factor` is how many times as much of it there is, `gain` how many times the throughput.
+    `factor` is the ratio of the two amounts, `gain` the ratio of the two throughputs.
     """
 
     of: str
@@ -92,7 +92,7 @@ class Scaling(Struct, frozen=True, kw_only=True):
 
     @property
     def efficiency(self) -> float | None:
-        """Of cores: the share of the gain that there would be if all of them paid off."""
+        """For cores: the gain as a share of a perfect gain; else None."""
         return self.gain.value / self.factor if self.of == CORES else None
 
 
@@ -110,7 +110,7 @@ class SweepSide(Struct, frozen=True, kw_only=True):
 
 
 class PointChange(Struct, frozen=True, kw_only=True):
-    """One configuration of the second model against the same of the first, in the same passes."""
+    """One configuration of the second model compared with the first, in the same passes."""
 
     id: str
     latency: Ratio
@@ -120,9 +120,9 @@ class PointChange(Struct, frozen=True, kw_only=True):
 class Sweep(Struct, frozen=True, kw_only=True):
     """One model or two, at every configuration.
 
-    Intervals are of `confidence`, each by itself. `threshold_ms` is None where any latency will do.
-    `profile` is that of the one model at its sweet spot, `comparison` that of both at the sweet
-    spot of the second.
+    Each interval by itself has the level `confidence`. `threshold_ms` is None for no limit.
+    `profile` is measured at the sweet spot of the only model; `comparison` compares both models
+    at the sweet spot of the second.
     """
 
     sides: tuple[SweepSide, ...]
@@ -143,7 +143,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 def find_sweet_spot(points: Sequence[SweepPoint], threshold_ms: float | None) -> SweetSpot:
-    """The most items a second among the points whose latency is surely within the threshold."""
+    """Finds the highest throughput among the points that are surely within the threshold."""
     within, undecided = [], []
     for point in points:
         if point.latency is None or point.throughput is None:
@@ -164,7 +164,7 @@ def _may_be_within(point: SweepPoint, threshold_ms: float) -> bool:
     interval = point.latency_interval_ms
     if interval is not None:
         return interval[0] <= threshold_ms
-    # Too few samples, or one round, say nothing of the median; its fastest may still be too slow.
+    # Few samples or one round leave the median open; even the fastest sample may be too slow.
     return point.latency is not None and point.latency.min_ms <= threshold_ms
 
 
@@ -173,7 +173,7 @@ def _throughput(point: SweepPoint) -> float:
 
 
 def _overlap(one: SweepPoint, other: SweepPoint) -> bool:
-    """Whether the intervals of both throughputs have something in common, or are not known."""
+    """Whether the intervals of both throughputs overlap, or one is unknown."""
     a, b = one.throughput, other.throughput
     if a is None or b is None or a.low is None or a.high is None or b.low is None or b.high is None:
         return True

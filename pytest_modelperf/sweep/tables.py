@@ -1,10 +1,11 @@
-"""The tables of a sweep: what each configuration does, and what more of each thing brings."""
+"""The tables of a sweep: the result of each configuration, and how throughput scales."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pytest_modelperf.comparing.figures import format_percent
+from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.tables.measured import percent
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.stats.records import Percentile, Ratio
@@ -31,7 +32,7 @@ _LEAST_DIMS = 12
 
 
 def labels_of(sweep: Sweep) -> tuple[str, ...]:
-    """What its sides are called; a model alone needs no name."""
+    """The labels of its sides; a model alone needs none."""
     return LABELS[: len(sweep.sides)] if len(sweep.sides) > 1 else ("",)
 
 
@@ -54,11 +55,11 @@ def _order(configuration: Configuration) -> tuple[int, int, int, tuple[tuple[str
     return case.batch_size, case.cores, configuration.streams, case.dims
 
 
-# -- what each configuration does
+# -- the configurations
 
 
 def whole_table(sweep: Sweep, *, has_tail: bool = True) -> Table:
-    """A row for each configuration: all of every side, and what changed between the two.
+    """A row for each configuration: the results of both sides, and the change between them.
 
     The tail is the 95th percentile.
     """
@@ -88,12 +89,13 @@ def whole_table(sweep: Sweep, *, has_tail: bool = True) -> Table:
 def side_table(
     sweep: Sweep, index: int, *, has_tail: bool = True, has_caption: bool = True
 ) -> Table:
-    """A row for each configuration of one of two sides that was measured."""
+    """A row for each measured configuration of one of two sides."""
     side = sweep.sides[index]
+    name = name_models([each.model for each in sweep.sides])[index]
     points = [point for point in ordered_points(side.points) if point.latency is not None]
     has_dims = _has_dims([point.configuration for point in points])
     return Table(
-        f"{LABELS[index]}: {printable(side.model.name)}",
+        f"{LABELS[index]}: {printable(name)}",
         (*_head_columns(has_dims=has_dims), *_side_columns("", has_tail=has_tail)),
         tuple(
             (
@@ -108,12 +110,12 @@ def side_table(
 
 
 def row_styles(table: Table) -> tuple[str, ...]:
-    """Those of the rows of the tables above: the best stands out."""
+    """The style of each row of such a table: the best stands out."""
     return tuple("bold green" if _BEST in row else "" for row in table.rows)
 
 
 def change_table(sweep: Sweep) -> Table:
-    """A row for each configuration of both: what changed, in the passes that ran both."""
+    """A row for each configuration of both sides with the change, from passes that ran both."""
     changes = {change.id: change for change in sweep.changes}
     shown = [configuration for configuration in _shown(sweep) if configuration.id in changes]
     has_dims = _has_dims(shown)
@@ -123,7 +125,7 @@ def change_table(sweep: Sweep) -> Table:
 
 
 def _shown(sweep: Sweep) -> list[Configuration]:
-    """Those that were measured on a side, in order."""
+    """The configurations that were measured on at least one side, in order."""
     known: dict[str, SweepPoint] = {}
     for side in sweep.sides:
         for point in side.points:
@@ -177,7 +179,7 @@ def _time(percentile: Percentile, *, has_interval: bool = False) -> str:
 
 
 def _rate(rate: Ratio) -> str:
-    """Items a second, and the larger side of their interval: `812.3 ± 0.8 %`."""
+    """Items per second, and the larger side of the interval: `812.3 ± 0.8 %`."""
     return f"{format_rate(rate.value)} ± {_half_width(rate)}"
 
 
@@ -189,7 +191,7 @@ def _half_width(ratio: Ratio) -> str:
 
 
 def _share(half_width: float | None) -> str:
-    """`0.8 %`; `?` where there is none. What is wider than the value says no more than that."""
+    """`0.8 %`; `?` if it is unknown, `>100 %` if it is wider than the value."""
     if half_width is None:
         return UNKNOWN
     return ">100 %" if half_width > 1 else percent(half_width)
@@ -258,14 +260,14 @@ def _level(sweep: Sweep) -> str:
     return f"{100 * sweep.confidence:.4g} %"
 
 
-# -- what more of a thing brings
+# -- scaling
 
 
 def scaling_table(side: SweepSide, label: str, *, has_caption: bool = True) -> Table | None:
-    """What more of each thing brings where all else is as in the best; None where nothing is known.
+    """The gain from more of each thing, with all else as in the best; None if nothing is known.
 
-    Where none is the best, all else is as in the first configuration. The last column has the
-    least and the most of all configurations, however all else is.
+    If there is no best, all else is as in the first configuration. The last column has the least
+    and the largest gain over all configurations.
     """
     anchor = _anchor(side)
     if anchor is None:
@@ -311,7 +313,7 @@ def _anchor(side: SweepSide) -> Configuration | None:
 
 
 def _all_else(configuration: Configuration, of: str) -> dict[str, object]:
-    """What a configuration is, but for one thing."""
+    """Everything about a configuration except one thing."""
     case = configuration.case
     whole = {
         BATCH: case.batch_size,

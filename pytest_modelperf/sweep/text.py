@@ -1,4 +1,4 @@
-"""The report of a sweep that a terminal shows: its table, the best of each model, and scaling."""
+"""The terminal report of a sweep: its table, the best of each model, and scaling."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from pytest_modelperf.sweep.tables import (
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_ms, format_rate
 
-# So many of a list of configurations are named.
+# The most configurations that a list names.
 _MAX_NAMED = 6
 
 
 def render_sweep(sweep: Sweep, style: PageStyle) -> str:
-    """The whole report: every configuration, the best ones, scaling, and how that was found."""
+    """The whole report: every configuration, the best ones, scaling, and the method."""
     page = style.page()
     for side, label in zip(sweep.sides, labels_of(sweep), strict=True):
         start = f"{label}  " if label else ""
@@ -66,7 +66,7 @@ def render_sweep(sweep: Sweep, style: PageStyle) -> str:
 
 
 def _write_tables(page: Page, sweep: Sweep) -> None:
-    """All in one table where it fits, else one for each model and one for what changed."""
+    """Writes one table if it fits, else one for each model and one for the changes."""
     whole = whole_table(sweep)
     if len(sweep.sides) == 1:
         page.table(whole, whole_table(sweep, has_tail=False), row_styles=row_styles(whole))
@@ -93,11 +93,11 @@ def _write_scaling(page: Page, sweep: Sweep) -> None:
             page.table(table)
 
 
-# -- what could not be measured
+# -- configurations that were not measured
 
 
 def unmeasured_lines(sweep: Sweep) -> Iterator[str]:
-    """Which configurations have no figures, and why: those with the same reason together."""
+    """The configurations without a result and their reasons; the same reason has one line."""
     labels = labels_of(sweep)
     about: dict[tuple[str, str], dict[str, list[str]]] = {}
     for side, label in zip(sweep.sides, labels, strict=True):
@@ -145,7 +145,7 @@ def _write_spot(page: Page, sweep: Sweep, side: SweepSide, label: str) -> None:
 
 
 def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[str, str]]:
-    """The best of a side, what cannot be told from it, and what may or may not be within."""
+    """The best of a side, what cannot be told from it, and what may be within the threshold."""
     spot = side.spot
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     measured = [point for point in ordered_points(side.points) if point.latency is not None]
@@ -174,7 +174,7 @@ def _spot_sentences(sweep: Sweep, side: SweepSide, whom: str) -> Iterator[tuple[
 
 
 def _gives_more(side: SweepSide, config_id: str) -> bool:
-    """Whether it would be the best of its side, were it within."""
+    """Whether it would be the best of its side if it were within the threshold."""
     if side.spot.best is None:
         return True
     rate, best = side.point(config_id).throughput, side.point(side.spot.best).throughput
@@ -193,7 +193,7 @@ def _describe(point: SweepPoint) -> str:
 
 
 def _write_change_at_best(page: Page, sweep: Sweep) -> None:
-    """Where both models are best at the same configuration: B against A there."""
+    """Writes B against A, if both models are best at the same configuration."""
     bests = {side.spot.best for side in sweep.sides}
     if len(sweep.sides) == 1 or len(bests) > 1:
         return
@@ -236,7 +236,7 @@ def _write_comparison(page: Page, case: CaseComparison, comparison: Comparison) 
         page.table(layer_type_change_table(case))
 
 
-# -- how that was found
+# -- the method
 
 
 def _write_method(page: Page, sweep: Sweep) -> None:

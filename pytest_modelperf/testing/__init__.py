@@ -1,1 +1,1 @@
-"""What the plugin is made of: tests of models, how they are declared, run and reported."""
+"""The parts of the plugin: how tests of models are declared, run and reported."""

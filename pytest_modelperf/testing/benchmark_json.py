@@ -1,4 +1,4 @@
-"""A run in the JSON of pytest-benchmark, so that what reads that reads ours.
+"""A run in the JSON of pytest-benchmark, for the tools that read it.
 
 Every figure means what it means there: pytest_benchmark/stats.py, version 5. Times are in seconds,
 and a round is one inference. Cases that were not timed are left out.
@@ -18,7 +18,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 
 _NS_PER_S = 1e9
-# What it writes where there is no repository.
+# pytest-benchmark writes this without a repository.
 _NO_COMMIT = {
     "id": "unversioned",
     "time": None,
@@ -30,7 +30,7 @@ _NO_COMMIT = {
 
 
 def dump_benchmarks(report: RunReport, version: str) -> str:
-    """The run as JSON text; `version` is that of whoever writes it."""
+    """The run as JSON text; `version` is the version of this package."""
     document = {
         "machine_info": _machine(report.machine),
         "commit_info": _NO_COMMIT,
@@ -42,7 +42,7 @@ def dump_benchmarks(report: RunReport, version: str) -> str:
 
 
 def _machine(machine: MachineFacts | None) -> dict[str, object]:
-    """What tells whether two runs can be compared. Nothing is known of a host's name."""
+    """Facts that tell whether two runs can be compared. The name of the host is not among them."""
     if machine is None:
         return {}
     return {
@@ -85,7 +85,7 @@ def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
 
 
 def _without_folders(test: str) -> str:
-    """The same in every run, whatever else runs."""
+    """The name without folders, which does not depend on the other tests of a run."""
     function, bracket, rest = test.partition("[")
     return f"{function.rpartition('/')[2]}{bracket}{rest}"
 
@@ -135,7 +135,7 @@ def _describe(times_ns: Sequence[int]) -> Mapping[str, float | int | str]:
 
 
 def _standard_deviation(times_ns: Sequence[int]) -> float:
-    """That of a sample. In whole numbers, so that nothing is lost of times that differ little."""
+    """The sample standard deviation, in whole numbers: similar times would lose digits."""
     count = len(times_ns)
     if count < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""The budgets of a case, judged: over or within only where the whole interval is."""
+"""The budgets of a case judged: over or within a limit only if the whole interval is."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _VERDICTS = {
     BudgetAnswer.WITHIN: Verdict.PASSED,
     BudgetAnswer.OPEN: Verdict.INCONCLUSIVE,
 }
-# Sums over layers, which lack those that could not be counted.
+# Sums over layers; uncounted layers are missing in them.
 _SUMMED = frozenset({"macs", "flops"})
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
 
-class Held(Struct, frozen=True):
+class LimitedFigures(Struct, frozen=True):
     """The figures of a case that budgets limit. A Python function has no counts.
 
     `observed` is what an earlier run of this very case completed of its counts.
@@ -42,7 +42,7 @@ class Held(Struct, frozen=True):
 
 
 def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyLimit, ...]:
-    """What budgets say of the latency of one inference."""
+    """The limits that budgets set on the latency of one inference."""
     return tuple(
         LatencyLimit(budget.figure.percent, _limit_ns(budget, batch_size))
         for budget in budgets
@@ -50,29 +50,31 @@ def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyL
     )
 
 
-def static_budget_metrics(budgets: Sequence[Budget], held: Held) -> tuple[Metric, ...]:
+def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
     """The budgets of counts and of the size. Counts that only a run can tell are bounds."""
-    return tuple(_static(budget, held) for budget in budgets if not budget.figure.is_timed)
+    return tuple(_static(budget, figures) for budget in budgets if not budget.figure.is_timed)
 
 
-def timed_budget_metrics(budgets: Sequence[Budget], held: Held, level: float) -> tuple[Metric, ...]:
-    """Those of what running it told; nothing where it did not run."""
-    if held.measured is None:
+def timed_budget_metrics(
+    budgets: Sequence[Budget], figures: LimitedFigures, level: float
+) -> tuple[Metric, ...]:
+    """The budgets of measured figures; nothing if the case did not run."""
+    if figures.measured is None:
         return ()
-    return tuple(_timed(budgets, held, held.measured, level))
+    return tuple(_timed(budgets, figures, figures.measured, level))
 
 
 class _Figure(Struct, frozen=True):
-    """A count: `is_least` says that the model takes no less, `is_most` that it takes no more."""
+    """A count: the model takes no less if `is_least`, and no more if `is_most`."""
 
     value: int | None
     is_least: bool = True
     is_most: bool = True
 
 
-def _static(budget: Budget, held: Held) -> Metric:
+def _static(budget: Budget, figures: LimitedFigures) -> Metric:
     name = budget.figure.metric
-    found = _Figure(held.size_bytes) if name == "size_bytes" else _counted(name, held)
+    found = _Figure(figures.size_bytes) if name == "size_bytes" else _counted(name, figures)
     if found.value is None:
         verdict = Verdict.INCONCLUSIVE
     elif found.value > budget.limit:
@@ -82,14 +84,14 @@ def _static(budget: Budget, held: Held) -> Metric:
     return Metric(name, None, found.value, verdict, limit=budget.limit)
 
 
-def _counted(name: str, held: Held) -> _Figure:
-    """A count as a run completed it, now or earlier; where none did, as the graph bounds it."""
-    static = held.counted
+def _counted(name: str, figures: LimitedFigures) -> _Figure:
+    """The count that a run completed, now or earlier; without a run, the bound of the graph."""
+    static = figures.counted
     if static is None:
         return _Figure(None)
     if name not in _SUMMED:
         return _Figure(int(getattr(static, name)))
-    observed = static.observed or held.observed
+    observed = static.observed or figures.observed
     if observed is not None:
         return _Figure(int(getattr(observed, name)), is_most=observed.coverage == 1.0)
     alone = static.from_graph
@@ -98,15 +100,15 @@ def _counted(name: str, held: Held) -> _Figure:
 
 
 def _timed(
-    budgets: Sequence[Budget], held: Held, measured: Measurement, level: float
+    budgets: Sequence[Budget], figures: LimitedFigures, measured: Measurement, level: float
 ) -> Iterator[Metric]:
     rounds = [made.times_ns for made in measured.rounds]
     for budget in budgets:
         figure = budget.figure
         if figure.percent is not None:
-            limit_ns = _limit_ns(budget, held.batch_size)
+            limit_ns = _limit_ns(budget, figures.batch_size)
             decision = judge_percentile(rounds, figure.percent, limit_ns, level, LIMIT_PASS_LEVEL)
-            yield _with_needs(_of_latency(budget, decision, held.batch_size), decision, rounds)
+            yield _with_needs(_of_latency(budget, decision, figures.batch_size), decision, rounds)
         elif figure.metric == "peak_rss_bytes":
             yield _of_memory(budget, measured.peak_rss_bytes)
         elif figure.is_timed:
@@ -129,7 +131,7 @@ def _of_latency(budget: Budget, decision: BudgetDecision, batch_size: int) -> Me
 def _with_needs(
     metric: Metric, decision: BudgetDecision, rounds: Sequence[Sequence[int]]
 ) -> Metric:
-    """The figure with what it lacks: so many samples, in rounds like those."""
+    """The figure with the number of samples and of rounds that would decide it."""
     needed = decision.samples_needed
     if needed is None:
         return metric
@@ -142,7 +144,7 @@ def _with_needs(
 
 
 def _of_memory(budget: Budget, peak_bytes: int | None) -> Metric:
-    """One figure of one process: nothing tells how it would differ in another."""
+    """The peak of one process: it has no interval, so it is compared as it is."""
     verdict = Verdict.INCONCLUSIVE
     if peak_bytes is not None:
         verdict = Verdict.OVER_BUDGET if peak_bytes > budget.limit else Verdict.PASSED

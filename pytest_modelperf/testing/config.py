@@ -1,8 +1,7 @@
 """The settings of a test run: from the command line, ini keys, `[tool.modelperf]`, or defaults.
 
-Where several sources have a setting, the first of them counts, and it counts alone: engine options
-of two sources are not put together. They belong to an engine, too: those of a file are left out
-where another engine is typed.
+If several sources have a setting, only the first one counts: engine options of two sources are not
+merged. They also belong to an engine: those of a file are ignored if another engine is typed.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODELS = "models"
-# What makes a glob of a path.
+# Characters that make a path a glob.
 _WILD = frozenset("*?[")
 
 
-# What the table of a model may have, and what that is.
+# The keys of the table of a model, and what they mean.
 MODEL_KEYS: Mapping[str, str] = {
     "batch_size": "a batch size, or a list",
     "cores": "a number of cores, or a list",
@@ -55,15 +54,17 @@ MODEL_KEYS: Mapping[str, str] = {
     "engine": "what runs it",
     "engine_options": "options of the engine, a table",
     "max_seconds": "the longest that the rounds of a case may take",
+    "warmup_seconds": "the least that each session is warmed up",
+    "min_seconds": "the least that the rounds of a case may take that is measured alone",
     "baseline": "the path that names its baseline, in place of its own",
 }
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """The sizes that make the cases of a model, how it is run, and what is demanded of it.
+    """The sizes that make the cases of a model, how it runs, and its limits.
 
-    What is None is as the run says. `baseline` is the path that its baseline is named by, where
-    that is not its own.
+    None: use the setting of the run. `baseline` is the path that names the baseline, if that is
+    not the model's own.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -76,11 +77,13 @@ class Terms(Struct, frozen=True, kw_only=True):
     engine: str | None = None
     engine_options: Mapping[str, str] = field(default_factory=dict)
     max_seconds: float | None = None
+    warmup_seconds: float | None = None
+    min_seconds: float | None = None
     baseline: str | None = None
 
 
 class ModelTable(Terms, frozen=True, kw_only=True):
-    """What `[tool.modelperf.models."models/*.onnx"]` says of the models that it names."""
+    """The table `[tool.modelperf.models."models/*.onnx"]`."""
 
     pattern: str
 
@@ -110,12 +113,12 @@ class ModelTables:
         return self._tables.get(str(PurePosixPath(path)))
 
     def globs_of(self, path: str) -> list[ModelTable]:
-        """Those whose glob names it."""
+        """The tables with a glob that matches the path."""
         return [table for table in self._globs if table.matches(path)]
 
 
 class Settings(Struct, frozen=True, kw_only=True, eq=False):
-    """All that a run was told. `typed` has the keys of the options that the command line gave.
+    """All settings of a run. `typed` has the keys of the options on the command line.
 
     `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was
     started.
@@ -124,6 +127,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     root: Path
     tolerances: Tolerances
     max_seconds: float
+    warmup_seconds: float | None
+    min_seconds: float | None
     timeout: float
     engine: str
     engine_options: Mapping[str, str]
@@ -142,7 +147,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     models: ModelTables
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
-    # Where nobody gave a time, a slow model may take longer.
+    # A slow model may take longer if no source gives a time.
     has_given_seconds: bool = False
 
     def __repr__(self) -> str:
@@ -167,9 +172,9 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
         return found[0] if found else None
 
     def with_terms(self, terms: Terms) -> Settings:
-        """The settings of a model of which that is said: only what was typed comes before it.
+        """The settings of a model with these terms; only typed settings win over them.
 
-        Engine options belong to an engine: where another one is chosen, they are left out.
+        Engine options belong to an engine: if another one is chosen, they are ignored.
         """
         engine = terms.engine or self.engine
         if options.ENGINE.key in self.typed:
@@ -179,12 +184,17 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
             chosen = terms.engine_options
         if options.ENGINE_OPTION.key in self.typed:
             chosen = self.engine_options
-        told = replace(self, engine=engine, engine_options=chosen)
+        settings = replace(self, engine=engine, engine_options=chosen)
         if terms.tolerances is not None and options.TOLERANCE.key not in self.typed:
-            told = replace(told, tolerances=terms.tolerances)
+            settings = replace(settings, tolerances=terms.tolerances)
         if terms.max_seconds is not None and options.MAX_SECONDS.key not in self.typed:
-            told = replace(told, max_seconds=terms.max_seconds, has_given_seconds=True)
-        return told
+            settings = replace(settings, max_seconds=terms.max_seconds, has_given_seconds=True)
+        if terms.warmup_seconds is not None and options.WARMUP_SECONDS.key not in self.typed:
+            settings = replace(settings, warmup_seconds=terms.warmup_seconds)
+        if terms.min_seconds is not None and options.MIN_SECONDS.key not in self.typed:
+            settings = replace(settings, min_seconds=terms.min_seconds)
+        _check_seconds(settings)
+        return settings
 
 
 def read_settings(
@@ -207,6 +217,8 @@ def read_settings(
         root=root,
         tolerances=given.value(options.TOLERANCE),
         max_seconds=given.value(options.MAX_SECONDS),
+        warmup_seconds=given.value(options.WARMUP_SECONDS),
+        min_seconds=given.value(options.MIN_SECONDS),
         timeout=given.value(options.TIMEOUT),
         engine=given.value(options.ENGINE),
         engine_options=given.engine_options,
@@ -228,13 +240,14 @@ def read_settings(
         has_given_seconds=given.has(options.MAX_SECONDS),
     )
     _check_together(settings)
+    _check_seconds(settings)
     return settings
 
 
 def _check_together(settings: Settings) -> None:
-    """UsageError for a setting that could do nothing beside another one.
+    """UsageError for a setting that has no effect beside another one.
 
-    What was typed comes before what stands in a file, which is then left out.
+    A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
         idle = (options.BASELINE_PYTHON, options.TRACE)
@@ -248,6 +261,18 @@ def _check_together(settings: Settings) -> None:
             f"{options.UPDATE_BASELINE.flag}=new or =improved."
         )
         _refuse(idle, settings, options.UPDATE_BASELINE, reason, remedy)
+
+
+def _check_seconds(settings: Settings) -> None:
+    """UsageError for a least time above the longest one."""
+    longest = settings.max_seconds
+    for option in (options.WARMUP_SECONDS, options.MIN_SECONDS):
+        seconds = getattr(settings, option.key)
+        if seconds is not None and seconds > longest:
+            raise UsageError(
+                f"{option.key} is {seconds:g}, which is longer than max_seconds, {longest:g}: make "
+                f"max_seconds {2 * seconds:g}, or {option.key} shorter."
+            )
 
 
 def _refuse(
@@ -289,7 +314,7 @@ def check_ini_keys(names: Iterable[str]) -> None:
 
 
 class _Given(NamedTuple):
-    """What was given from each side; `place` is that of the table."""
+    """The values from each source; `place` names the table in messages."""
 
     command_line: Mapping[str, object]
     ini: Mapping[str, object]
@@ -297,7 +322,7 @@ class _Given(NamedTuple):
     place: str
 
     def value(self, option: Option[_T]) -> _T:
-        """The value of the first source that has one; those of the others are checked too."""
+        """The value of the first source that has one; values of other sources are checked too."""
         values = self._values(option)
         return values[0] if values else option.read(option.default, "the default")
 
@@ -322,7 +347,7 @@ class _Given(NamedTuple):
 
     @property
     def engine_options(self) -> Mapping[str, str]:
-        """Those of the engine: what files say of theirs is left out where another one is typed."""
+        """The options of the engine; those in files are ignored if another engine is typed."""
         is_typed = _is_typed(self.command_line.get(options.ENGINE_OPTION.key))
         in_files = self._replace(command_line={})
         is_theirs = self.value(options.ENGINE) == in_files.value(options.ENGINE)
@@ -330,7 +355,7 @@ class _Given(NamedTuple):
 
 
 def _is_typed(value: object) -> bool:
-    # Of a repeatable option that was not typed there is an empty list.
+    # A repeatable option that was not typed is an empty list.
     return value is not None and value != []
 
 
@@ -344,7 +369,7 @@ def _read_top(table: Mapping[str, object], place: str) -> Mapping[str, object]:
 
 
 def _read_models(models: object, place: str) -> ModelTables:
-    """`place` is that of all of them, but for its closing bracket."""
+    """The tables of all models; `place` names them, without the closing bracket."""
     if not isinstance(models, Mapping):
         raise UsageError(
             f"{place}] takes a table for each model, such as "
@@ -381,6 +406,8 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         engine=value("engine", read_text, None),
         engine_options=value("engine_options", read_pairs, nothing),
         max_seconds=value("max_seconds", read_seconds, None),
+        warmup_seconds=value("warmup_seconds", read_seconds, None),
+        min_seconds=value("min_seconds", read_seconds, None),
         baseline=value("baseline", read_inner_path, None),
     )
 
@@ -398,7 +425,7 @@ def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern:
         return not path
     if pattern[0] == "**":
-        # Where others follow, they stand for no more than this one alone.
+        # Several in a row match the same as one.
         rest = pattern[1:]
         if rest and rest[0] == "**":
             return _matches(path, rest)

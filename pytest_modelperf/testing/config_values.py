@@ -1,7 +1,7 @@
-"""Single values of a configuration: from the text of a command line, and as what they mean.
+"""Single values of a configuration: parsed from typed text, and checked.
 
-A `parse_` function turns what was typed into what a table of TOML would hold, or leaves it as it
-is; a `read_` function takes that and says what is wrong with it. Its message begins with `where`.
+A `parse_` function turns a typed text into the value that a TOML table would hold, or leaves it as
+it is; a `read_` function checks that value. Its error begins with `where`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
 
 def keep(value: object, where: str) -> object:  # noqa: ARG001  # as all parsers
-    """What needs no parsing: text stays text."""
+    """The value as it is: text needs no parsing."""
     return value
 
 
@@ -90,10 +90,14 @@ def read_seconds(value: object, where: str) -> float:
     return seconds
 
 
+def read_optional_seconds(value: object, where: str) -> float | None:
+    return None if value is None else read_seconds(value, where)
+
+
 def read_pairs(value: object, where: str) -> Mapping[str, str]:
     """Texts by their keys. `session.intra_op = "1"` has dots in its key, which TOML nests."""
     if not isinstance(value, Mapping):
-        raise _wrong(value, where, 'a table such as {key = "text"}')
+        raise _wrong(value, where, 'a table such as {key = "text"}, or {"key": "text"} in Python')
     pairs: dict[str, str] = {}
     for key, found in _flat(value):
         if key in pairs:
@@ -128,7 +132,7 @@ def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
     if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
         return _read_paired(value, where)
     if not isinstance(value, Mapping):
-        raise _wrong(value, where, "a table such as {seq = 64}")
+        raise _wrong(value, where, 'a table such as {seq = 64}, or {"seq": 64} in Python')
     return {
         name: _read_list(sizes, f"{where}: {printable(name)}", _read_dim)
         for name, sizes in value.items()
@@ -166,7 +170,7 @@ def read_inner_path(value: object, where: str) -> str:
 
 
 def read_keys(table: object, known: Iterable[str], where: str) -> Mapping[str, object]:
-    """What a table holds, by its keys, where a hyphen is as good as an underscore."""
+    """The values of a table by their keys; a hyphen in a key equals an underscore."""
     if not isinstance(table, Mapping):
         raise _wrong(table, where, "a table")
     values: dict[str, object] = {}

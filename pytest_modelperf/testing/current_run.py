@@ -1,4 +1,4 @@
-"""The run of a pytest session, where `--modelperf` is given.
+"""The run of a pytest session with `--modelperf`.
 
 The plugin imports this in every run of every user, so it defines next to nothing.
 """
@@ -16,5 +16,5 @@ RUN: pytest.StashKey[Run] = pytest.StashKey()
 
 
 def run_of(config: pytest.Config) -> Run | None:
-    """The run, where --modelperf is given."""
+    """The run; None without --modelperf."""
     return config.stash.get(RUN, None)

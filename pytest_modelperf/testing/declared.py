@@ -1,4 +1,4 @@
-"""What a table, a marker or a call says of a model, and the cases that this makes."""
+"""A model as a table, a marker or a call declares it, and its cases."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from pytest_modelperf.graph.model_file import ModelSource
     from pytest_modelperf.profiler.request import ProfileRequest
 
-Subject: TypeAlias = "ModelSource | Callable[..., Any]"
+TestedModel: TypeAlias = "ModelSource | Callable[..., Any]"
 
 
-class Declared(Terms, frozen=True, kw_only=True):
-    """What is said of one model: each combination of its sizes is a case."""
+class DeclaredModel(Terms, frozen=True, kw_only=True):
+    """One model with its terms; each combination of its sizes is a case."""
 
-    model: Subject
+    model: TestedModel
 
     @property
     def is_function(self) -> bool:
         return callable(self.model) or self.engine == "callable"
 
     def cases(self) -> tuple[DeclaredCase, ...]:
-        """Each combination; ModelError or BindingError where the model cannot be read so."""
+        """All cases; ModelError or BindingError if the model cannot have these sizes."""
         whole = self.request()
         requests = [
             replace(
@@ -84,7 +84,7 @@ class Declared(Terms, frozen=True, kw_only=True):
         )
 
     def _batch_sizes(self, request: ProfileRequest) -> tuple[int, ...]:
-        """That of each combination of a batch size and dimensions."""
+        """The batch size of each combination of a batch size and dimensions."""
         from pytest_modelperf.profiler.request import batch_sizes_of
 
         if callable(self.model) or self.is_function:
@@ -93,33 +93,35 @@ class Declared(Terms, frozen=True, kw_only=True):
 
 
 class DeclaredCase(Struct, frozen=True):
-    """One case of what is declared; `id` tells it from the others."""
+    """One case of a declared model; `id` tells it from the others."""
 
-    declared: Declared
+    declared: DeclaredModel
     request: ProfileRequest
     id: str
 
     @property
     def conditions(self) -> tuple[object, ...]:
-        """What its id does not tell: two cases of one model with the same are the same case."""
+        """Facts that the id does not tell; two cases with the same id and facts are the same."""
         said = self.declared
         dims = {name: size for name, (size,) in self.request.dims.items()}
         return (said.model, dims, said.inputs, said.input_file, said.engine, said.engine_options)
 
 
-def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> Declared:
-    """What the configuration says of a model; without a table, one case with what is usual."""
+def declared_by_table(table: ModelTable | None, model: Path, root: Path) -> DeclaredModel:
+    """A model as its table declares it; without a table, one case with the defaults."""
     if table is None:
-        return Declared(model=model)
+        return DeclaredModel(model=model)
     terms = {name: getattr(table, name) for name in Terms.__struct_fields__}
-    declared = Declared(model=model, **terms)
+    declared = DeclaredModel(model=model, **terms)
     if declared.input_file is None:
         return declared
     return replace(declared, input_file=root / declared.input_file)
 
 
-def read_declared(words: Mapping[str, object], where: str, find: Callable[[str], Path]) -> Declared:
-    """What a marker or a call says; UsageError, which begins with `where`.
+def read_declared(
+    words: Mapping[str, object], where: str, find: Callable[[str], Path]
+) -> DeclaredModel:
+    """A model as a marker or a call declares it; a UsageError begins with `where`.
 
     `find` makes a path of one that is relative.
     """
@@ -136,7 +138,7 @@ def read_declared(words: Mapping[str, object], where: str, find: Callable[[str],
     }
     if "model" not in given:
         raise UsageError(f"{where}: which model? Give model='model.onnx'.")
-    declared = Declared(**given)
+    declared = DeclaredModel(**given)
     model = declared.model
     if isinstance(model, str | os.PathLike) and not declared.is_function:
         declared = replace(declared, model=find(os.fspath(model)))
@@ -176,6 +178,8 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "engine": read_text,
     "engine_options": read_pairs,
     "max_seconds": read_seconds,
+    "warmup_seconds": read_seconds,
+    "min_seconds": read_seconds,
     "baseline": read_text,
 }
 _FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances"}

@@ -1,22 +1,122 @@
-"""A test run as JSON: its cases, what became of each, and what it did to the baselines."""
+"""A test run as JSON: the types of its document, and how records become them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan
-from pytest_modelperf.comparing.document import case_comparison_to_json
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from pytest_modelperf.baselines.records import BaselineChange, StoredStatic, UpdatePlan, Value
+from pytest_modelperf.comparing.document import (
+    LayerChangeJson,
+    LayerTypeChangeJson,
+    MetricJson,
+    OutputJson,
+    case_comparison_to_json,
+)
 from pytest_modelperf.comparing.records import RECORDED, Verdict
+from pytest_modelperf.profiler.document import StaticJson
 from pytest_modelperf.profiler.facts_document import (
+    LatencyJson,
+    MachineJson,
+    ModelJson,
     latency_to_json,
     machine_to_json,
     model_to_json,
-    totals_to_json,
 )
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
+from pytest_modelperf.report.document import SCHEMA, dump_document, number
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 
 _FAILED = "failed"
+
+
+class SourceJson(Struct, frozen=True, kw_only=True):
+    """Where a test is defined."""
+
+    path: str
+    line: int | None
+
+
+class RunCaseJson(Struct, frozen=True, kw_only=True):
+    """One case of a run: the keys of a case of a comparison, and those of its test."""
+
+    test: str
+    source: SourceJson
+    model: ModelJson
+    batch_size: int
+    cores: int
+    engine: str | None
+    machine: str | None
+    id: str
+    verdict: Verdict | None
+    failure: str | None
+    seconds: float | None
+    rounds: int | None
+    metrics: tuple[MetricJson, ...]
+    layer_types: tuple[LayerTypeChangeJson, ...]
+    layers: tuple[LayerChangeJson, ...]
+    reasons: tuple[str, ...]
+    outputs: tuple[OutputJson, ...]
+    notes: tuple[str, ...]
+    confidence: float | None
+    static: StaticJson | None
+    latency: LatencyJson | None
+    load_ms: float | None
+    first_inference_ms: float | None
+    peak_rss_bytes: int | None
+    recorded: bool
+    accept: str | None
+
+
+class OutcomeCountsJson(Struct, frozen=True, kw_only=True):
+    """The number of cases with each verdict, of recorded cases and of failed ones."""
+
+    passed: int
+    improved: int
+    regressed: int
+    over_budget: int = field(name="over budget")
+    inconclusive: int
+    new: int
+    unchanged: int
+    recorded: int
+    failed: int
+
+
+class BaselineChangeJson(Struct, frozen=True, kw_only=True):
+    """One figure that an update of the baselines changes."""
+
+    baseline: str
+    case: str | None
+    machine: str | None
+    name: str
+    before: Value
+    after: Value
+
+
+class BaselinesJson(Struct, frozen=True, kw_only=True):
+    """The effect of a run on the baselines."""
+
+    changes: tuple[BaselineChangeJson, ...]
+    notes: tuple[str, ...]
+    written: bool
+    unused: tuple[str, ...] | None
+
+
+class RunJson(Struct, frozen=True, kw_only=True):
+    """A test run."""
+
+    schema: int
+    verdict: Verdict | None
+    started: str | None
+    seconds: float | None
+    tolerance: float | None
+    strict: bool
+    machine: MachineJson | None
+    counts: OutcomeCountsJson
+    cases: tuple[RunCaseJson, ...]
+    baselines: BaselinesJson
+    notes: tuple[str, ...]
 
 
 def dump_run(report: RunReport) -> str:
@@ -24,78 +124,86 @@ def dump_run(report: RunReport) -> str:
     return dump_document(run_to_json(report))
 
 
-def run_to_json(report: RunReport) -> dict[str, Json]:
+def run_to_json(report: RunReport) -> RunJson:
     has_verdict = any(not outcome.has_failed for outcome in report.outcomes)
-    return {
-        "schema": SCHEMA,
-        "verdict": report.verdict.value if has_verdict else None,
-        "started": None if report.started is None else report.started.isoformat(),
-        "seconds": number(report.seconds),
-        "tolerance": number(report.tolerance),
-        "strict": report.is_strict,
-        "machine": machine_to_json(report.machine),
-        "counts": _counts(report),
-        "cases": [_case(outcome) for outcome in report.outcomes],
-        "baselines": {
-            "changes": [_change(plan, change) for plan in report.plans for change in plan.changes],
-            "notes": [note for plan in report.plans for note in plan.notes],
-            "written": report.is_written,
-            "unused": None if report.unused is None else list(report.unused),
-        },
-        "notes": list(report.notes),
-    }
+    return RunJson(
+        schema=SCHEMA,
+        verdict=report.verdict if has_verdict else None,
+        started=None if report.started is None else report.started.isoformat(),
+        seconds=number(report.seconds),
+        tolerance=number(report.tolerance),
+        strict=report.is_strict,
+        machine=machine_to_json(report.machine),
+        counts=_counts(report),
+        cases=tuple(map(_case, report.outcomes)),
+        baselines=_baselines(report),
+        notes=report.notes,
+    )
 
 
-def _counts(report: RunReport) -> dict[str, Json]:
-    """How many cases there are of each verdict, were recorded, or failed without one."""
+def _counts(report: RunReport) -> OutcomeCountsJson:
     found = Counter(outcome.word for outcome in report.outcomes)
-    return {
-        word: found[word] for word in (*(verdict.value for verdict in Verdict), RECORDED, _FAILED)
-    }
+    return OutcomeCountsJson(
+        passed=found[Verdict.PASSED],
+        improved=found[Verdict.IMPROVED],
+        regressed=found[Verdict.REGRESSED],
+        over_budget=found[Verdict.OVER_BUDGET],
+        inconclusive=found[Verdict.INCONCLUSIVE],
+        new=found[Verdict.NEW],
+        unchanged=found[Verdict.UNCHANGED],
+        recorded=found[RECORDED],
+        failed=found[_FAILED],
+    )
 
 
-def _case(outcome: CaseOutcome) -> dict[str, Json]:
-    latency = outcome.latency
-    return {
-        "test": outcome.test,
-        "source": {"path": outcome.source.path, "line": outcome.source.line},
-        "model": model_to_json(outcome.model),
-        "batch_size": outcome.batch_size,
-        "cores": outcome.cores,
-        "engine": outcome.engine or None,
-        "machine": None if outcome.machine is None else outcome.machine.key,
-        **case_comparison_to_json(outcome.comparison),
-        "seconds": number(outcome.seconds),
-        "confidence": number(outcome.confidence),
-        "static": _static(outcome.static),
-        "latency": None if latency is None else latency_to_json(latency),
-        "load_ms": number(outcome.load_ms),
-        "first_inference_ms": number(outcome.first_inference_ms),
-        "peak_rss_bytes": outcome.peak_rss_bytes,
-        "recorded": outcome.is_recorded,
-        "accept": outcome.accept,
-    }
+def _case(outcome: CaseOutcome) -> RunCaseJson:
+    latency, machine = outcome.latency, outcome.machine
+    compared = asdict(case_comparison_to_json(outcome.comparison))
+    # The time of the whole check, not only of the comparison.
+    compared["seconds"] = number(outcome.seconds)
+    return RunCaseJson(
+        test=outcome.test,
+        source=SourceJson(path=outcome.source.path, line=outcome.source.line),
+        model=model_to_json(outcome.model),
+        batch_size=outcome.batch_size,
+        cores=outcome.cores,
+        engine=outcome.engine or None,
+        machine=None if machine is None else machine.key,
+        confidence=number(outcome.confidence),
+        static=None if outcome.static is None else _static(outcome.static),
+        latency=None if latency is None else latency_to_json(latency),
+        load_ms=number(outcome.load_ms),
+        first_inference_ms=number(outcome.first_inference_ms),
+        peak_rss_bytes=outcome.peak_rss_bytes,
+        recorded=outcome.is_recorded,
+        accept=outcome.accept,
+        **compared,
+    )
 
 
-def _static(static: StoredStatic | None) -> Json:
-    """The totals; null for a Python function, which has no graph."""
-    if static is None:
-        return None
-    return {
-        **totals_to_json(static),
-        "uncounted_ops": dict(static.uncounted_ops),
-        "coverage": static.coverage,
-        "notes": list(static.notes),
-    }
+def _static(static: StoredStatic) -> StaticJson:
+    return StaticJson(**{key: getattr(static, key) for key in StaticJson.__struct_fields__})
 
 
-def _change(plan: UpdatePlan, change: BaselineChange) -> dict[str, Json]:
-    value = [number(v) if isinstance(v, float) else v for v in (change.before, change.after)]
-    return {
-        "baseline": plan.name,
-        "case": change.case,
-        "machine": change.machine,
-        "name": change.name,
-        "before": value[0],
-        "after": value[1],
-    }
+def _baselines(report: RunReport) -> BaselinesJson:
+    return BaselinesJson(
+        changes=tuple(_change(plan, change) for plan in report.plans for change in plan.changes),
+        notes=tuple(note for plan in report.plans for note in plan.notes),
+        written=report.is_written,
+        unused=report.unused,
+    )
+
+
+def _change(plan: UpdatePlan, change: BaselineChange) -> BaselineChangeJson:
+    return BaselineChangeJson(
+        baseline=plan.name,
+        case=change.case,
+        machine=change.machine,
+        name=change.name,
+        before=_finite(change.before),
+        after=_finite(change.after),
+    )
+
+
+def _finite(value: Value) -> Value:
+    return number(value) if isinstance(value, float) else value

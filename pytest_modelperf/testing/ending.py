@@ -13,12 +13,13 @@ import pytest
 from msgspec import Struct, field
 
 from pytest_modelperf.errors import ModelPerfError, UsageError
-from pytest_modelperf.files.output import cannot_write, check_outputs, is_stdout, written_text
+from pytest_modelperf.files.output import cannot_write, is_stdout, written_text
+from pytest_modelperf.profiler.report_files import check_report_files
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline, BaselineRecording, UpdatePlan
     from pytest_modelperf.baselines.store import BaselineStore
 
-# A run that ended so has said all that it could.
+# Runs that came to their end.
 _ENDED = frozenset({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED})
 _SUMMARY_FILE = "GITHUB_STEP_SUMMARY"
 _NO_MODEL = (
     "no model is tested here: name one, as in pytest --modelperf model.onnx, or give it a table "
     '[tool.modelperf.models."model.onnx"] in pyproject.toml, or a test'
 )
-# Tests that one note names.
+# A note names at most so many tests.
 _MOST_NAMED = 3
 
 
-class Known(Struct):
-    """Which cases the tests of a run are about, whether they ran or not.
+class KnownTests(Struct):
+    """The tests of a run and their cases, whether they ran or not.
 
-    `tests` are those that are about a case, and `failed` are all that failed. `open` are tests
-    that may name cases of their own while they run; `passed` are those that did so to their end.
+    `tests` are those with a case, and `failed` are all that failed. `open` are tests that may name
+    cases while they run; `passed` are tests that came to their end.
     With `deselected` tests, among which are those of files that could not be collected, more cases
     may be in use than are known. `projects` are the pyproject.toml that were seen below the root.
     """
@@ -62,14 +63,14 @@ class Known(Struct):
             if case is not None:
                 self.tests.add(item.nodeid)
             if case is not None and not case.declared.is_function:
-                # A model that has no name for its baseline is an error of its test.
+                # Its test reports a model without a name for its baseline.
                 with suppress(UsageError):
                     self._add_case((run.baseline_of(case.declared), case.id), item, case)
             if uses_fixture(item):
                 self.open.add(item.nodeid)
 
     def _add_case(self, key: tuple[str, str], item: pytest.Item, case: DeclaredCase) -> None:
-        """Raise for another test whose case would be stored in the same place, and is none such."""
+        """pytest.UsageError if another test stores a different case in the same place."""
         first, known = self.cases.setdefault(key, (item.nodeid, case.conditions))
         if known != case.conditions:
             raise pytest.UsageError(
@@ -80,7 +81,7 @@ class Known(Struct):
             )
 
     def as_message(self) -> dict[str, Any]:
-        """What a worker of pytest-xdist tells of it."""
+        """The message from a worker of pytest-xdist."""
         return {
             "cases": [list(case) for case in sorted(self.cases)],
             "tests": sorted(self.tests),
@@ -90,7 +91,7 @@ class Known(Struct):
         }
 
     def add_message(self, message: Mapping[str, Any]) -> None:
-        """Every worker collects all tests, so the same is told several times."""
+        """Add the message of a worker. All workers collect the same tests, so most is known."""
         for folder, case_id in message["cases"]:
             self.cases.setdefault((folder, case_id), ("", None))
         self.tests |= set(message["tests"])
@@ -99,8 +100,8 @@ class Known(Struct):
         self.projects |= set(message["projects"])
 
 
-class Ending(Struct):
-    """What is left to do when all tests have ended."""
+class RunEnding(Struct):
+    """The work after the last test: baselines and reports."""
 
     run: Run
     report: RunReport | None = None
@@ -111,12 +112,12 @@ class Ending(Struct):
     def finish(
         self,
         outcomes: Sequence[CaseOutcome],
-        known: Known,
+        known: KnownTests,
         exit_code: int,
         started: dt.datetime,
     ) -> None:
-        """Write what is to be written; what fails is a problem that the summary shows."""
-        told = self.run.settings
+        """Write baselines and reports; a failure is a problem that the summary shows."""
+        settings = self.run.settings
         plans: Sequence[UpdatePlan] = ()
         written: Sequence[UpdatePlan] = ()
         unused: tuple[str, ...] | None = None
@@ -125,7 +126,7 @@ class Ending(Struct):
             found = self._find_unused(outcomes, known, notes)
             lost: dict[str, str] = {}
             updates, removals = self._updates(outcomes, lost), self._removals(found)
-            unused = None if found is None or told.prune else tuple(found.texts())
+            unused = None if found is None or settings.prune else tuple(found.texts())
             plans = [*updates, *removals]
             written = [*self._write(updates, lost), *self._write(removals, {})]
             outcomes = self._without_lost(outcomes, lost)
@@ -135,22 +136,24 @@ class Ending(Struct):
             outcomes = [outcome.without_recording() for outcome in outcomes]
         left_out = [*unread_tables(map(Path, known.projects), self.run.config)]
         if exit_code == pytest.ExitCode.NO_TESTS_COLLECTED and not known.deselected:
-            reason = unused_tables(told, self.run.config)
+            reason = unused_tables(settings, self.run.config)
             left_out = left_out or [_NO_MODEL if reason is None else reason]
         notes += left_out
         notes += _without_result(outcomes, known)
+        notes += _not_compared(outcomes)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
             seconds=sum(outcome.seconds for outcome in outcomes),
-            is_strict=told.strict,
-            tolerance=told.tolerances.of(50.0),
-            # Of several, those that could not be written are problems.
+            is_strict=settings.strict,
+            tolerance=settings.tolerances.of(50.0),
+            # Plans that could not be written are among the problems.
             plans=tuple(written or plans),
             is_written=bool(written),
             unused=unused,
             started=started,
             notes=tuple(notes),
+            typed=self.run.typed_options,
         )
         self._write_reports(self.report)
 
@@ -166,9 +169,9 @@ class Ending(Struct):
     def _noting_problems(
         self, baseline: str = "", lost: dict[str, str] | None = None
     ) -> Iterator[None]:
-        """What goes wrong in one step is told, and the next one is taken.
+        """Turn an error of one step into a problem, so that the next step is taken.
 
-        `lost` are the baselines that are not stored for that, with the reason.
+        `lost` gets the baseline that is not stored, with the reason.
         """
         try:
             yield
@@ -184,10 +187,10 @@ class Ending(Struct):
         kept = []
         for outcome in outcomes:
             problem = None if outcome.recording is None else lost.get(outcome.recording.name)
-            told = outcome if problem is None else outcome.without_recording(problem)
-            if problem is not None and told.has_failed:
+            changed = outcome if problem is None else outcome.without_recording(problem)
+            if problem is not None and changed.has_failed:
                 self.unstored[outcome.test] = problem
-            kept.append(told)
+            kept.append(changed)
         return kept
 
     def _updates(self, outcomes: Sequence[CaseOutcome], lost: dict[str, str]) -> list[UpdatePlan]:
@@ -216,7 +219,7 @@ class Ending(Struct):
         return [plan_removal(stored, gone) for stored, gone in unused.cases]
 
     def _write(self, plans: Sequence[UpdatePlan], lost: dict[str, str]) -> list[UpdatePlan]:
-        """Those that could be written, as what they changed."""
+        """Write the plans; return those that could be written, with what they changed."""
         written = []
         for plan in plans:
             with self._noting_problems(plan.name, lost):
@@ -224,9 +227,9 @@ class Ending(Struct):
         return written
 
     def _find_unused(
-        self, outcomes: Sequence[CaseOutcome], known: Known, notes: list[str]
+        self, outcomes: Sequence[CaseOutcome], known: KnownTests, notes: list[str]
     ) -> _Unused | None:
-        """The stored cases without a test; None where there may be tests that were not seen."""
+        """The stored cases without a test; None if the run may not have seen all tests."""
         if not _selects_all(self.run.config, known):
             if self.run.settings.prune:
                 notes.append(
@@ -237,9 +240,9 @@ class Ending(Struct):
         found = None
         with self._noting_problems():
             found = self._unused(outcomes, known)
-        return found  # noqa: RET504  # nothing, where a baseline could not be read
+        return found  # noqa: RET504  # None if a baseline could not be read
 
-    def _unused(self, outcomes: Sequence[CaseOutcome], known: Known) -> _Unused:
+    def _unused(self, outcomes: Sequence[CaseOutcome], known: KnownTests) -> _Unused:
         used = set(known.cases) | {(o.baseline, o.comparison.id) for o in outcomes if o.baseline}
         found = []
         for name in self._store.names():
@@ -253,29 +256,29 @@ class Ending(Struct):
     # -- reports
 
     def _write_reports(self, report: RunReport) -> None:
-        told = self.run.settings
+        settings = self.run.settings
         folder = self.run.config.invocation_params.dir
-        if told.json is not None:
+        if settings.json is not None:
             from pytest_modelperf.testing.document import dump_run
 
-            self._write_text(folder / told.json, dump_run(report))
-        if told.markdown is not None or in_github():
+            self._write_text(folder / settings.json, dump_run(report))
+        if settings.markdown is not None or in_github():
             from pytest_modelperf.testing.markdown import render_run_markdown
 
             text = render_run_markdown(report)
-            if told.markdown is not None:
-                self._write_text(folder / told.markdown, text)
+            if settings.markdown is not None:
+                self._write_text(folder / settings.markdown, text)
             summary = os.environ.get(_SUMMARY_FILE)
             if in_github() and summary and report.outcomes:
                 self._add_text(Path(summary), text)
-        if told.html is not None:
+        if settings.html is not None:
             from pytest_modelperf.testing.page import render_run_page
 
-            self._write_text(folder / told.html, render_run_page(report))
-        if told.benchmark_json is not None:
+            self._write_text(folder / settings.html, render_run_page(report))
+        if settings.benchmark_json is not None:
             from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 
-            self._write_text(folder / told.benchmark_json, dump_benchmarks(report, __version__))
+            self._write_text(folder / settings.benchmark_json, dump_benchmarks(report, __version__))
 
     def _write_text(self, path: Path, text: str) -> None:
         with self._noting_problems(), written_text(path) as file:
@@ -290,16 +293,23 @@ class Ending(Struct):
                 raise cannot_write(str(path), error) from error
 
 
-def _without_result(outcomes: Sequence[CaseOutcome], known: Known) -> Iterator[str]:
-    """Which tests of cases failed with nothing to tell, where others look as if they were all."""
+def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Iterator[str]:
+    """A note of the tests that failed without an outcome, if others have outcomes."""
     lost = sorted((known.tests & known.failed) - {outcome.test for outcome in outcomes})
     if outcomes and lost:
         named = shorten_list([*map(printable, lost)], _MOST_NAMED)
         yield f"no result of {named}: failed before there was one"
 
 
+def _not_compared(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
+    """A note of the functions that --modelperf-against did not compare."""
+    tests = [printable(o.test) for o in outcomes if NO_OLDER_VERSION in o.comparison.notes]
+    if tests:
+        yield f"{NO_OLDER_VERSION}: {shorten_list(tests, _MOST_NAMED)}"
+
+
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
-    """Which of the recorded twins will not do, and what helps."""
+    """A note of each recorded twin that is not trusted, and what helps."""
     for outcome in outcomes:
         recording = outcome.recording if outcome.is_recorded else None
         for case in () if recording is None else recording.cases:
@@ -312,7 +322,7 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
 
 
 class _Unused(Struct, frozen=True):
-    """The cases of baselines that no test is about."""
+    """Stored cases that no test uses."""
 
     cases: Sequence[tuple[Baseline, Sequence[str]]]
 
@@ -321,7 +331,7 @@ class _Unused(Struct, frozen=True):
 
 
 def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> None:
-    """Raise where a report could not be written, before anything is measured for it."""
+    """UsageError for a report that cannot be written, before anything is measured."""
     if settings.html is not None:
         from pytest_modelperf.report.html.extra import check_html_extra
 
@@ -335,7 +345,7 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
         if is_stdout(target):
             raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
         targets[option] = folder / target
-    check_outputs(targets, *inputs)
+    check_report_files(targets, tuple(inputs))
 
 
 def in_github() -> bool:
@@ -354,8 +364,8 @@ def path_in_repository(root: Path) -> str:
     return root.relative_to(top).as_posix()
 
 
-def _selects_all(config: pytest.Config, known: Known) -> bool:
-    """Whether all tests were collected, and those passed that may name cases while they run."""
+def _selects_all(config: pytest.Config, known: KnownTests) -> bool:
+    """Whether all tests were collected, and all passed that may name cases while they run."""
     is_narrowed = (
         config.args_source is pytest.Config.ArgsSource.ARGS
         or config.invocation_params.dir != config.rootpath
@@ -363,7 +373,7 @@ def _selects_all(config: pytest.Config, known: Known) -> bool:
         or config.getoption("ignore")
         or config.getoption("ignore_glob")
         or config.getoption("collectonly")
-        # It leaves tests out without a word. Without pytest's cache there is no such option.
+        # It leaves tests out silently. Without pytest's cache the option does not exist.
         or config.getoption("lf", default=False)
     )
     return not is_narrowed and known.open <= known.passed

@@ -1,4 +1,4 @@
-"""What the fixture hands to a test: profiles for plain assertions, checks, and comparisons."""
+"""The fixture `modelperf`: profiles for plain assertions, checks, and comparisons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import ModelPerfError, TooFewCoresError, UsageError
-from pytest_modelperf.testing.declared import DeclaredCase, Subject, read_declared
+from pytest_modelperf.testing.declared import DeclaredCase, TestedModel, read_declared
 from pytest_modelperf.testing.markers import FindModel, read_mark_budgets
 from pytest_modelperf.testing.run import PerfFailure, Run, case_of
 from pytest_modelperf.testing.wording import in_python
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
         StaticProfile,
     )
     from pytest_modelperf.stats.records import Latency
-    from pytest_modelperf.testing.checking import CaseCheck
+    from pytest_modelperf.testing.case_check import CaseCheck
 
 _T = TypeVar("_T")
-# pytest begins the lines of an error by so much.
+# pytest indents the lines of an error by this much.
 _MARGIN = 8
 
 
 class ModelPerf:
-    """What the fixture hands to a test: call it with a model to get the profile of one case."""
+    """The value of the fixture; a call with a model returns the profile of one case."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -42,39 +42,40 @@ class ModelPerf:
     def __repr__(self) -> str:
         return "<modelperf>"
 
-    def __call__(self, model: Subject, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
+    def __call__(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # read and checked by name
         """The profile of a model at one case, held against the budgets of the test.
 
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
-        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options` and
-        `max_seconds` say how it is run. With `sparsity` the weights are read. It is run when a
-        figure is asked for that only a run tells.
+        whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
+        `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With `sparsity` the
+        weights are read. The model runs when a figure is asked for that only a run tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
 
-    def check(self, model: Subject, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
+    def check(self, model: TestedModel, *, sparsity: bool = False, **words: Any) -> PerfProfile:  # noqa: ANN401  # likewise
         """The profile of a model, held against its baseline and the budgets of the test.
 
         It takes what calling the fixture takes, and `tolerance` and `baseline`.
         """
         __tracebackhide__ = True
-        return _or_fail(lambda: self._checked(self._case({"model": model, **words})))
+        return _or_fail(
+            lambda: self._checked(self._case({"model": model, **words}, sparsity=sparsity))
+        )
 
-    def compare(self, before: Subject, after: Subject, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
+    def compare(self, before: TestedModel, after: TestedModel, **words: Any) -> CaseComparison:  # noqa: ANN401  # likewise
         """Two models side by side in a duet at one case, for a test to assert what it wants."""
         __tracebackhide__ = True
         return _or_fail(lambda: self._compared(before, after, words))
 
     @property
     def profile(self) -> PerfProfile:
-        """That of the case that the markers of the test name, as it was checked."""
+        """The profile of the case that the markers of the test name, as it was checked."""
         __tracebackhide__ = True
         return _or_fail(self._of_markers)
 
     def _profile(self, words: Mapping[str, Any], *, sparsity: bool) -> PerfProfile:
-        case = self._case(words)
-        case = replace(case, request=replace(case.request, sparsity=sparsity))
+        case = self._case(words, sparsity=sparsity)
         if case.declared.budgets:
             return self._checked(case, has_baseline=False)
         check = self._run.case_check(self._item, case, has_baseline=False)
@@ -89,7 +90,7 @@ class ModelPerf:
         return PerfProfile(run, check, checked.profile)
 
     def _compared(
-        self, before: Subject, after: Subject, words: Mapping[str, Any]
+        self, before: TestedModel, after: TestedModel, words: Mapping[str, Any]
     ) -> CaseComparison:
         from pytest_modelperf.comparing.by_counts import compare_cases
         from pytest_modelperf.comparing.by_duet import compare_models
@@ -103,7 +104,8 @@ class ModelPerf:
             counted, counted_now = map(run.checker.count, checks)
             return compare_cases(counted, counted_now, check.gate.tolerances)
         gate = run.spend_level(self._item, replace(check, budgets=())).gate
-        found = compare_models(old, new, check.request, gate, run.checker.extensions, run.watch)
+        extensions = run.checker.context.extensions
+        found = compare_models(old, new, check.request, gate, extensions, run.watch)
         return found.cases[0]
 
     def _of_markers(self) -> PerfProfile:
@@ -126,7 +128,7 @@ class ModelPerf:
             )
         return item
 
-    def _case(self, words: Mapping[str, Any]) -> DeclaredCase:
+    def _case(self, words: Mapping[str, Any], *, sparsity: bool = False) -> DeclaredCase:
         """The one case that a call names."""
         find = FindModel(self._item.path, self._run.settings.root, first=Path.cwd())
         declared = read_declared(words, "modelperf", find)
@@ -137,7 +139,7 @@ class ModelPerf:
                 f"modelperf: this makes {len(cases)} cases, and a call is about one: give one "
                 "size of each, or mark the test with @pytest.mark.perf_case."
             )
-        return cases[0]
+        return replace(cases[0], request=replace(cases[0].request, sparsity=sparsity))
 
 
 class PerfProfile:
@@ -147,7 +149,7 @@ class PerfProfile:
         self._run = run
         self._check = check
         self._profile = profile
-        # What an engine does not tell then, it never does.
+        # A figure that is missing after that run stays missing.
         self._has_run_alone = False
 
     def __repr__(self) -> str:
@@ -159,7 +161,7 @@ class PerfProfile:
 
     @property
     def static(self) -> StaticProfile:
-        """What follows from the graph alone; nothing runs for it."""
+        """The figures that follow from the graph alone; nothing runs for them."""
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile.static)
 
@@ -224,7 +226,7 @@ class PerfProfile:
 
 
 def _or_fail(work: Callable[[], _T]) -> _T:
-    """What `work` returns; the test fails at its own line, or is skipped, where it raises."""
+    """The result of `work`; an error fails or skips the test at its own line."""
     __tracebackhide__ = True
     is_skipped = False
     try:
@@ -232,7 +234,7 @@ def _or_fail(work: Callable[[], _T]) -> _T:
     except TooFewCoresError as error:
         message, is_skipped = str(error), True
     except ModelPerfError as error:
-        message = in_python(str(error))
+        message = in_python(error)
     except PerfFailure as error:
         message = str(error)
     # Outside of the except block, or pytest would show both errors.

@@ -15,7 +15,7 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import describe_outcome, rank_outcome
 from pytest_modelperf.text.escaping import printable
 
-# GitHub shows so many of each kind in a step, and drops the others without a word.
+# GitHub shows so many of each kind in a step, and drops the others silently.
 MAX_OF_A_KIND = 10
 
 _TOP = "."
@@ -27,7 +27,7 @@ _KINDS = {
     Verdict.INCONCLUSIVE.value: _WARNING,
     Verdict.NEW.value: _NOTICE,
 }
-# A message is shown beside a line of code: what explains most is enough.
+# A message stands beside a line of code, so it has only the first reasons.
 _MAX_REASONS = 3
 
 
@@ -53,7 +53,7 @@ def annotations(report: RunReport, folder: str = _TOP) -> tuple[str, ...]:
 
 
 def _kind(outcome: CaseOutcome, report: RunReport) -> str | None:
-    """How it is announced: an error where its test has failed."""
+    """The kind of annotation: an error if the test failed."""
     kind = _KINDS.get(outcome.word)
     return _ERROR if kind is not None and report.is_strict else kind
 
@@ -64,9 +64,9 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
         lines = failure_lines(outcome.comparison)
     else:
         reasons = outcome.comparison.reasons[:_MAX_REASONS]
-        told, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
-        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in told)
-        lines = [told, *([] if doubt is None else [doubt]), *why]
+        verdict, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
+        why = (f"why: {printable(r)}" for r in reasons if printable(r) not in verdict)
+        lines = [verdict, *([] if doubt is None else [doubt]), *why]
     if outcome.verdict is Verdict.REGRESSED:
         ways = (outcome.advice, outcome.accept)
         lines = [*lines, *(f"accept: {printable(way)}" for way in ways if way is not None)]

@@ -18,8 +18,8 @@ from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.current_run import RUN
 from pytest_modelperf.testing.ending import (
-    Ending,
-    Known,
+    KnownTests,
+    RunEnding,
     check_targets,
     in_github,
     path_in_repository,
@@ -36,6 +36,7 @@ from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE,
 from pytest_modelperf.testing.options import BASELINE_PYTHON
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
+from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -44,22 +45,22 @@ from pytest_modelperf.testing.run import (
     uses_fixture,
 )
 from pytest_modelperf.testing.settings import read_run_settings
-from pytest_modelperf.testing.terminal import LiveLine, fail_afterwards
-from pytest_modelperf.testing.wording import in_python
-from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.testing.terminal import LiveLine
+from pytest_modelperf.testing.wording import in_python, in_table
+from pytest_modelperf.text.escaping import printable
 
-# What a worker of pytest-xdist is told, and what it tells.
+# Keys of the messages to and from a worker of pytest-xdist.
 _WIDTH = "modelperf_width"
 _KNOWN = "modelperf_known"
-# The outcomes that a test's report carries, as text: other plugins take reports to other processes,
-# each in its own way.
+# The attribute of a test's report that holds the outcomes. They are text, because other plugins
+# pass reports on to other processes, each in its own way.
 _ATTACHED = "modelperf_outcomes"
 _WORD = "modelperf_word"
 _DOUBTFUL = frozenset({Verdict.INCONCLUSIVE.value, Verdict.NEW.value})
 
 
 def start(config: pytest.Config) -> None:
-    """Begin a run that profiles; UsageError of pytest where its settings mean nothing."""
+    """Start a run that profiles; pytest.UsageError for settings that cannot be used."""
     try:
         settings = read_run_settings(config)
         if settings.against is not None:
@@ -74,7 +75,7 @@ def start(config: pytest.Config) -> None:
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
     except ModelPerfError as error:
-        message = printable_lines(str(error))
+        message = in_table(error)
     else:
         config.stash[RUN] = hooks.run
         config.pluginmanager.register(hooks, "modelperf-run")
@@ -95,12 +96,13 @@ class RunHooks:
         self.outcomes: dict[str, tuple[CaseOutcome, ...]] = {}
         places = [config.invocation_params.dir, *(path for path, _ in named_tests(config))]
         above = (file for place in places for file in files_above(place, settings.root))
-        self.known = Known(projects=set(map(str, above)))
-        self.ending = Ending(self.run)
-        # Models of tables with the folders above them, and those of these that pytest skips.
+        self.known = KnownTests(projects=set(map(str, above)))
+        self.ending = RunEnding(self.run)
+        # The models of tables with the folders above them, and the folders that pytest would skip.
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         self.has_words = True
+        self.junit = JunitEntries(config)
 
     def _watch(self, progress: Progress) -> None:
         self.live(progress)
@@ -108,7 +110,7 @@ class RunHooks:
     # -- collection
 
     def add_models(self) -> None:
-        """The models of the configuration, where no test was named: they may lie anywhere."""
+        """Add the models of the tables to the arguments, unless tests were named."""
         if self.config.args_source is pytest.Config.ArgsSource.ARGS:
             return
         if self.config.invocation_params.dir != self.config.rootpath:
@@ -116,8 +118,7 @@ class RunHooks:
         named = {path for path, _ in named_tests(self.config)}
         skipped = self.config.getini("norecursedirs")
         for path in find_models(self.settings, skipped):
-            # What a folder that is named holds must not be named beside it: pytest 8 then collects
-            # nothing else of that folder.
+            # pytest 8 collects nothing else of a named folder if a file in it is named too.
             if named.isdisjoint((path, *path.parents)):
                 self.config.args.append(str(path))
             self.reached |= {path, *path.parents}
@@ -129,9 +130,9 @@ class RunHooks:
         }
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Folders that pytest skips are looked into for the models of tables, and for no other."""
+        """Open a folder that pytest skips only for the models of tables."""
         if collection_path.name == PYPROJECT and collection_path.parent != self.settings.root:
-            # pytest asks of each file that it comes across, whatever it is.
+            # pytest asks about every file that it finds.
             self.known.projects.add(str(collection_path))
         if self.opened.isdisjoint((collection_path, *collection_path.parents)):
             return None
@@ -171,7 +172,7 @@ class RunHooks:
                 )
             ids = case_ids(cases, printable(definition.nodeid))
         except ModelPerfError as error:
-            message = in_python(str(error))
+            message = in_python(error)
             if definition.nodeid not in message:
                 message = f"{printable(definition.nodeid)}: {message}"
         else:
@@ -179,7 +180,7 @@ class RunHooks:
                 metafunc.fixturenames.append(CASE_ARGUMENT)
                 metafunc.parametrize(CASE_ARGUMENT, cases, ids=ids, indirect=True)
             return
-        # Any other error would be shown with the frames of the plugin.
+        # pytest shows any other error with the frames of the plugin.
         raise pytest.Collector.CollectError(message)
 
     @pytest.hookimpl(trylast=True)
@@ -200,7 +201,7 @@ class RunHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        # Anew also where the same test runs once more.
+        # A test may run several times.
         item.stash[OUTCOMES] = []
         self.run.begin(item)
 
@@ -214,7 +215,7 @@ class RunHooks:
             except PerfFailure as error:
                 message = str(error)
             except ModelPerfError as error:
-                message = in_python(str(error))
+                message = in_python(error)
             if message is not None:
                 pytest.fail(message, pytrace=False)
         return (yield)
@@ -224,7 +225,7 @@ class RunHooks:
         try:
             return (yield)
         finally:
-            # Of a test that is interrupted there is no report.
+            # An interrupted test has no report.
             self.live.clear()
 
     @pytest.hookimpl(wrapper=True)
@@ -240,7 +241,7 @@ class RunHooks:
         if outcomes and is_last and call.when != "teardown":
             setattr(report, _ATTACHED, pack(outcomes))
             worst = min(outcomes, key=_severity)
-            # A test may fail, or pass, by what else it says.
+            # The rest of the test may fail it, or expect the failure.
             if report.failed is any(map(self.run.is_failure, outcomes)):
                 setattr(report, _WORD, worst.word)
                 _shorten(report, worst)
@@ -249,8 +250,9 @@ class RunHooks:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         attached = getattr(report, _ATTACHED, None)
         if attached is not None:
-            # Of a test that ran several times the last counts.
+            # If a test ran several times, the last run counts.
             self.outcomes[report.nodeid] = unpack(attached)
+            self.junit.add(report)
         if report.when == "call" and report.passed:
             self.known.passed.add(report.nodeid)
         if report.failed:
@@ -260,7 +262,7 @@ class RunHooks:
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
     ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
-        """The verdict as the word behind a test, where no other plugin has a word for it."""
+        """The verdict as the word behind a test, unless another plugin has a word for it."""
         word = getattr(report, _WORD, None)
         is_plain = report.outcome in {"passed", "failed"} and not hasattr(report, "wasxfail")
         if word is None or word == Verdict.PASSED.value or not (is_plain and self.has_words):
@@ -280,20 +282,27 @@ class RunHooks:
     def pytest_report_header(self) -> str:
         return describe_settings(self.settings)
 
+    # First, because junit writes its XML in this hook too.
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[_KNOWN] = self.known.as_message()
             return
         if self.config.getoption("collectonly"):
             return
-        outcomes = [outcome for told in self.outcomes.values() for outcome in told]
+        outcomes = [outcome for of_test in self.outcomes.values() for outcome in of_test]
         self.ending.finish(outcomes, self.known, int(exitstatus), self.started)
-        fail_afterwards(self.config, self.ending.unstored)
+        if self.ending.unstored:
+            from pytest_modelperf.comparing.verdict_lines import FAILED
+            from pytest_modelperf.testing.junit import VERDICT_PROPERTY
+
+            list_as_failed(self.config, self.ending.unstored)
+            self.junit.fail(self.ending.unstored, {VERDICT_PROPERTY: FAILED})
         if self.ending.problems and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        # The list that pytest makes of failures begins with words that others look for.
+        # The lines of pytest's list of failures begin with words that other tools look for.
         self.has_words = False
         report = self.ending.report
         if report is None:
@@ -302,7 +311,7 @@ class RunHooks:
         from pytest_modelperf.testing.github import annotations
         from pytest_modelperf.testing.text import render_summary
 
-        writer = terminalreporter._tw  # noqa: SLF001  # nothing public tells the width
+        writer = self.config.get_terminal_writer()
         style = TextStyle(writer.fullwidth, color=writer.hasmarkup)
         if report.outcomes or report.plans or report.unused or report.notes:
             text = render_summary(report, style, verbosity=terminalreporter.verbosity)
@@ -314,7 +323,7 @@ class RunHooks:
             for line in annotations(report, path_in_repository(self.settings.root)):
                 terminalreporter.write_line(line)
 
-    # -- pytest-xdist: workers measure in turn, and this process writes and tells
+    # -- pytest-xdist: workers measure in turn, and this process writes and reports
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401  # a plugin's own type
@@ -322,13 +331,13 @@ class RunHooks:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ANN401, ARG002  # likewise
-        told = getattr(node, "workeroutput", {}).get(_KNOWN)
-        if told is not None:
-            self.known.add_message(told)
+        message = getattr(node, "workeroutput", {}).get(_KNOWN)
+        if message is not None:
+            self.known.add_message(message)
 
 
 def find_models(settings: Settings, skipped: Sequence[str] = ()) -> Iterator[Path]:
-    """The files that the tables name; UsageError for one that names none.
+    """The files that the tables name; UsageError for a table that names none.
 
     A glob finds no twins, and nothing in the folders that pytest skips, whose names are like one
     of `skipped`, unless it has the name of the folder itself.
@@ -379,23 +388,23 @@ def describe_settings(settings: Settings) -> str:
 
 
 def add_properties(item: pytest.Item, outcomes: Sequence[CaseOutcome]) -> None:
-    """What the XML of junit has of a test; of one with several cases, of the worst."""
+    """Add the properties of the worst outcome of a test to junit's XML."""
     from pytest_modelperf.testing.junit import PREFIX, junit_properties
 
     worst = min(outcomes, key=_severity)
-    # Where a test runs once more, what its first run told is there already.
+    # If a test runs again, the properties of its first run are there already.
     kept = [pair for pair in item.user_properties if not pair[0].startswith(PREFIX)]
     item.user_properties[:] = [*kept, *junit_properties(worst)]
 
 
 def _shorten(report: pytest.TestReport, outcome: CaseOutcome) -> None:
-    """The line of a failure in lists of several is its verdict."""
+    """Show the verdict as the line of a failure in lists of failures."""
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
         from pytest_modelperf.testing.text import short_verdict
 
         crash.message = short_verdict(outcome)
-        # Where it was raised is a file of the plugin.
+        # It was raised in a file of the plugin.
         crash.path, crash.lineno = outcome.source.path, outcome.source.line or 1
 
 
@@ -404,7 +413,7 @@ def _severity(outcome: CaseOutcome) -> int:
 
 
 def _check_kind(item: pytest.Item) -> None:
-    """Raise for a marker at a test of a kind that cannot obey it."""
+    """pytest.UsageError for a marker at a kind of test that cannot have it."""
     if case_of(item) is not None or uses_fixture(item):
         return
     for name in (CASE, BUDGET):
@@ -416,5 +425,5 @@ def _check_kind(item: pytest.Item) -> None:
 
 
 def _width(config: pytest.Config) -> int:
-    told: dict[str, Any] = getattr(config, "workerinput", {})
-    return int(told.get(_WIDTH) or shutil.get_terminal_size().columns)
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    return int(given.get(_WIDTH) or shutil.get_terminal_size().columns)

@@ -31,7 +31,7 @@ class OnnxFile(pytest.File):
             table = run.settings.table_for(_path_below(self.path, run.settings.root))
             cases = declared_by_table(table, self.path, run.settings.root).cases()
         except ModelPerfError as error:
-            message = in_table(str(error))
+            message = in_table(error)
         else:
             for case in cases:
                 yield OnnxItem.from_parent(self, name=printable(case.id), case=case)
@@ -56,7 +56,7 @@ class OnnxItem(pytest.Item):
         except PerfFailure as error:
             message = str(error)
         except ModelPerfError as error:
-            message = in_table(str(error))
+            message = in_table(error)
         else:
             return
         # Outside of the except block, or pytest would show both errors.
@@ -69,7 +69,7 @@ class OnnxItem(pytest.Item):
 
 
 class SkippedItem(pytest.Item):
-    """Stands for the cases of a model in a run that profiles none."""
+    """A placeholder for the cases of a model in a run that profiles none."""
 
     def runtest(self) -> None:
         pytest.skip(SWITCHED_OFF)
@@ -79,7 +79,7 @@ class SkippedItem(pytest.Item):
 
 
 def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
-    """The check of one case as the outcome of a test: skipped, failed, or passed."""
+    """Check one case; skip or fail the test, or let it pass."""
     try:
         checked = run.check(item, run.case_check(item, case))
     except TooFewCoresError as error:

@@ -1,4 +1,4 @@
-"""What the report of a test in JUnit's XML says of its case: names and values."""
+"""The properties of a test in JUnit's XML: names and values of its case."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.escaping import printable
 
-# What their names begin with.
+# The prefix of all names.
 PREFIX = "modelperf."
+VERDICT_PROPERTY = f"{PREFIX}verdict"
 
 
 def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
-    """Pairs of name and value; what could not be had is left out.
+    """Pairs of name and value, without unknown values.
 
     Times are in milliseconds, a change is relative: 0.118 is 11.8 % slower. No character is in
     them that XML cannot hold.
@@ -68,5 +69,5 @@ def _change(metric: Metric) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: float) -> str:
-    """Six digits, and no exponent where there need be none."""
+    """Six digits, without an exponent if possible."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"

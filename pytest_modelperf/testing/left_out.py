@@ -1,4 +1,4 @@
-"""Which tables of models a run does not read or use, why, and what to type for them."""
+"""Notes on the tables of models that a run does not read or use."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.quoting import shell_path
 
 PYPROJECT = "pyproject.toml"
-# So many tables have a note of their own.
+# At most so many tables have a note of their own.
 _MOST_NAMED = 3
 
 
 def files_above(folder: Path, root: Path) -> Iterator[Path]:
-    """Each pyproject.toml from a folder up to the root, that of the root left out."""
+    """Each pyproject.toml from a folder up to the root, without the one of the root."""
     for above in (folder, *folder.parents):
         if above == root or not above.is_relative_to(root):
             return
@@ -30,7 +30,7 @@ def files_above(folder: Path, root: Path) -> Iterator[Path]:
 
 
 def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]:
-    """A note for each of these files that has settings of ours: only those of the root are read."""
+    """A note for each of these files with our settings: only the file of the root is read."""
     start = config.invocation_params.dir
     found = [file for file in sorted(files) if _has_table(file)]
     for file in found[:_MOST_NAMED]:
@@ -47,7 +47,7 @@ def unread_tables(files: Iterable[Path], config: pytest.Config) -> Iterator[str]
 
 
 def unused_tables(settings: Settings, config: pytest.Config) -> str | None:
-    """Why the tables of the root made no tests; None where there are none, or tests were named."""
+    """Why the tables of the root made no tests; None without tables, or if tests were named."""
     start, root = config.invocation_params.dir, settings.root
     if not list(settings.models) or start == root:
         return None

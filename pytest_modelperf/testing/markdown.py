@@ -26,14 +26,14 @@ from pytest_modelperf.testing.run_lines import (
 from pytest_modelperf.testing.run_table import outcome_table
 from pytest_modelperf.text.escaping import printable
 
-# GitHub shows no summary of a job that is longer.
+# GitHub does not show a longer summary.
 MAX_BYTES = 1 << 20
-# From so many cases on, those that passed are behind a click.
+# With more cases, those that passed are folded.
 _MAX_ROWS = 40
-# What a table may take of it all, so that there is room for what explains it.
+# The share of a table, so that there is room for the explanations.
 _TABLE_BYTES = MAX_BYTES // 4
 _CUT = "_This report was cut: a summary may have 1 MiB. The JSON of the run has everything._"
-# The table says all that there is to know of these.
+# The table says everything about these.
 _HAVE_NO_SECTION = frozenset({Verdict.PASSED, Verdict.UNCHANGED, Verdict.NEW})
 
 
@@ -74,7 +74,7 @@ def _sections(report: RunReport) -> Iterator[str]:
 
 
 def _table(named: Sequence[tuple[CaseOutcome, str]]) -> Iterator[str]:
-    """The table of these cases, without the last ones where it would take too much."""
+    """The table of these cases, without the last ones if it would be too long."""
     if not named:
         return
     table = outcome_table([outcome for outcome, _ in named], [name for _, name in named])
@@ -100,7 +100,7 @@ def _case(outcome: CaseOutcome, name: str) -> Iterator[str]:
 
 
 def _fenced(command: str) -> str:
-    """A command as it is typed: nothing in it is obeyed, and it can be copied."""
+    """A command to copy; Markdown in it is not interpreted."""
     shown = printable(command)
     longest = max(map(len, re.findall(r"`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

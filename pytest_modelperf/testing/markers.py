@@ -12,16 +12,16 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.testing.declared import Declared, DeclaredCase, read_declared
+from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel, read_declared
 from pytest_modelperf.testing.names import BUDGET, CASE, SUFFIX
 from pytest_modelperf.text.escaping import printable
 
-# So many of the models that are there are told where one is not.
+# The error for a missing model names at most so many others.
 _MAX_NEAR = 5
 
 
 class _Mark(Struct, frozen=True):
-    """One marker: what it says, and the node that it stands at, the innermost first."""
+    """The arguments of one marker, and its level: 0 is the test itself."""
 
     depth: int
     words: Mapping[str, Any]
@@ -31,8 +31,7 @@ def read_cases(node: pytest.Item, find: FindModel) -> tuple[DeclaredCase, ...]:
     """The cases of a test, in the order that its markers stand in; UsageError names the test.
 
     Each `perf_case` with a model makes cases; those of the innermost level that names one count.
-    What a marker without a model says holds for all of them, and an inner level overrides an
-    outer one.
+    A marker without a model holds for all of them, and an inner level overrides an outer one.
     """
     where = f"{printable(node.nodeid)}: @pytest.mark.{CASE}"
     marks = [_Mark(depth, _words(mark, where)) for depth, mark in _marks(node, CASE)]
@@ -61,16 +60,16 @@ def read_mark_budgets(node: pytest.Item) -> tuple[Budget, ...]:
             raise UsageError(f"{where} takes budgets by name, such as latency_ms=12.")
         if not mark.kwargs:
             raise UsageError(f"{where} is empty: give a budget, such as latency_ms=12.")
-        # Read one by one, so that what is wrong in an outer one is not hidden by an inner one.
+        # Each is read by itself, so that an inner one does not hide a mistake in an outer one.
         read_budgets(mark.kwargs, where)
         marks.append(_Mark(depth, mark.kwargs))
     return read_budgets(_merge(marks, where), where)
 
 
 def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
-    """The id of each case within its test; UsageError where two cases are the same.
+    """The id of each case within its test; UsageError if two cases are the same.
 
-    Where there are several models, their names tell their cases apart.
+    The names of several models tell their cases apart.
     """
     cases = list(cases)
     names = [_name(case.declared) for case in cases]
@@ -121,7 +120,7 @@ def _marks(node: pytest.Item, name: str) -> Iterator[tuple[int, pytest.Mark]]:
 
 
 def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
-    """What a marker says; its first argument may be the model."""
+    """The arguments of a marker by name; the first one without a name is the model."""
     if len(mark.args) > 1:
         raise UsageError(f"{where} takes one argument without a name, the model.")
     words = dict(mark.kwargs)
@@ -135,7 +134,7 @@ def _words(mark: pytest.Mark, where: str) -> Mapping[str, Any]:
 
 
 def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
-    """What several markers say together: UsageError where two at one level contradict."""
+    """The arguments of several markers; UsageError if two of one level contradict each other."""
     merged: dict[str, Any] = {}
     depth_of: dict[str, int] = {}
     for mark in sorted(marks, key=lambda m: m.depth):
@@ -151,7 +150,7 @@ def _merge(marks: Iterable[_Mark], where: str) -> dict[str, Any]:
     return merged
 
 
-def _name(declared: Declared) -> str:
+def _name(declared: DeclaredModel) -> str:
     model = declared.model
     if isinstance(model, Path):
         return model.stem

@@ -1,4 +1,4 @@
-"""The names of markers and options, and what the command line names.
+"""The names of markers and options, and the tests on the command line.
 
 The plugin imports this in every run of every user, so it defines next to nothing.
 """
@@ -23,7 +23,7 @@ SUFFIX = ".onnx"
 
 
 def named_tests(config: pytest.Config) -> Iterator[tuple[Path, str]]:
-    """What the command line names: files and folders, each with what follows its first `::`."""
+    """The files and folders on the command line, each with the text after its first `::`."""
     folder = config.invocation_params.dir
     for arg in config.args:
         path, _, name = arg.partition("::")

@@ -1,4 +1,4 @@
-"""The options of a test run: what each is called, what it says, and how its value is read.
+"""The options of a test run: their names, their help, and how their values are read.
 
 The plugin imports this in every run of every user, so it defines next to nothing.
 """
@@ -16,6 +16,7 @@ from pytest_modelperf.testing.config_values import (
     parse_number,
     parse_pairs,
     read_flag,
+    read_optional_seconds,
     read_optional_text,
     read_pairs,
     read_path,
@@ -33,7 +34,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class UpdateMode(enum.Enum):
-    """Which cases have their baselines written: each, those without one, those that got better."""
+    """The cases whose baselines are written: all, those without one, or those that improved."""
 
     ALL = "all"
     NEW = "new"
@@ -43,9 +44,9 @@ class UpdateMode(enum.Enum):
 class Option(Generic[_T_co]):
     """One setting, the same as an option of the command line, as an ini key and in the table.
 
-    `parse` makes what a table would hold of what was typed, `read` makes the setting of that.
-    `default` is what a table would hold. An option without a `metavar` is a flag. `implied` is
-    what one stands for that is given without a value.
+    `parse` turns typed text into the value that a table would hold, `read` turns that into the
+    setting. `default` is a value of a table. An option without a `metavar` is a flag. `implied` is
+    the value of an option that is given without one.
     """
 
     # Not a dataclass: every pytest run would wait until it is made.
@@ -90,11 +91,11 @@ class Option(Generic[_T_co]):
 
     @property
     def default_text(self) -> str:
-        """The default as one would type it; empty where it says nothing."""
+        """The default as a user would type it; empty if there is none."""
         return f"{self.default}" if self.default else ""
 
     def refusal(self, where: str) -> UsageError:
-        """What to say where a file has what only a person may ask for."""
+        """The error for a file with a setting that can only be typed."""
         return UsageError(
             f"{where} can only be typed, so that no run changes baselines unasked: "
             f"pytest --modelperf {self.flag}"
@@ -134,6 +135,22 @@ MAX_SECONDS = Option(
     default=10,
     parse=parse_number,
     read=read_seconds,
+)
+WARMUP_SECONDS = Option(
+    key="warmup_seconds",
+    help="warm up each session for at least so many seconds, within the longest time of a case; "
+    "where nobody says, until it is steady",
+    metavar="S",
+    parse=parse_number,
+    read=read_optional_seconds,
+)
+MIN_SECONDS = Option(
+    key="min_seconds",
+    help="the least that the rounds of a case may take that is measured alone; a comparison ends "
+    "when it is decided",
+    metavar="S",
+    parse=parse_number,
+    read=read_optional_seconds,
 )
 TIMEOUT = Option(
     key="timeout",
@@ -239,7 +256,7 @@ TRACE = Option(
     read=read_optional_text,
 )
 
-# The user expects a result of each of these. Without --modelperf there is none, and a line says so.
+# Options with a visible result. Without --modelperf they have none, and a line says so.
 MISSED: tuple[Option[object], ...] = (
     UPDATE_BASELINE,
     STRICT,
@@ -253,6 +270,8 @@ MISSED: tuple[Option[object], ...] = (
 OPTIONS: tuple[Option[object], ...] = (
     TOLERANCE,
     MAX_SECONDS,
+    WARMUP_SECONDS,
+    MIN_SECONDS,
     TIMEOUT,
     ENGINE,
     ENGINE_OPTION,

@@ -1,4 +1,4 @@
-"""What the cases of a run are called in its reports: as short as tells them apart."""
+"""The names of the cases in reports: as short as tells them apart."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
 
 def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:
     case_id = outcome.comparison.id
-    # The case alone does not say of what.
+    # The case alone does not name its model.
     own = (end for end in endings if shared[end] == 1 and end != case_id)
     name = next(own, outcome.test)
     return name if _names_case(name, case_id) else f"{name} {case_id}"

@@ -1,4 +1,4 @@
-"""The records of a test run: what became of each case, and of the run as a whole."""
+"""The records of a test run: the outcome of each case, and the report of the run."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
 from pytest_modelperf.stats.records import Latency
 
+NO_OLDER_VERSION = (
+    "a Python function has no older version, so --modelperf-against did not compare it"
+)
+
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The line that a test is defined at, as it is shown: relative to the project, from 1."""
+    """The file and line that define a test: relative to the project, counted from 1."""
 
     path: str
     line: int | None = None
 
 
 class CaseOutcome(Struct, frozen=True, kw_only=True):
-    """What became of one case in a test run.
+    """The outcome of one case in a test run.
 
-    `test` is the id of the test, `model` what is said of the model now, `baseline` the folder of
-    what is stored of it. `comparison` has the
-    verdict, and every figure that was held against the baseline or a budget. `static` and
-    `latency` are those of today; `latency` is None where nothing ran. `confidence` is that of
-    each judged figure. `times_ns` are the samples of each round, where a report is to have them.
-    `recording` is what this case would store, `accept` the command that stores it, None where that
-    would change nothing: then `advice` says what does.
+    `test` is the id of the test, `model` the facts about the model now, `baseline` the folder of
+    its baseline. `comparison` has the verdict, and every figure that was compared with the baseline
+    or a budget. `static` and `latency` are the figures of this run; `latency` is None if nothing
+    ran. `confidence` holds for each judged figure. `times_ns` are the samples of each round, if a
+    report needs them. `recording` is what the run stores of the case. `accept` is the command that
+    records it, None if that would change nothing: then `advice` says what helps. `engine_options`
+    are the options of the command `modelperf` that choose the engine.
     """
 
     test: str
@@ -41,6 +45,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     comparison: CaseComparison
     baseline: str | None = None
     engine: str = ""
+    engine_options: tuple[str, ...] = ()
     static: StoredStatic | None = None
     latency: Latency | None = None
     load_ms: float | None = None
@@ -63,17 +68,17 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it could not be measured or stored: it has no verdict then."""
+        """Whether it could not be measured or stored; then it has no verdict."""
         return self.comparison.has_failed
 
     @property
     def is_recorded(self) -> bool:
-        """Whether it was recorded, and nothing is known that keeps it from being stored."""
+        """Whether it was recorded, and can be stored as far as is known."""
         return self.recording is not None and not self.has_failed
 
     @property
     def word(self) -> str:
-        """What is said of it: its verdict, unless it failed, or was recorded and not judged."""
+        """The word in reports: the verdict, unless the case failed or was recorded without one."""
         if self.has_failed:
             return "failed"
         if self.is_recorded and self.verdict is Verdict.NEW:
@@ -81,9 +86,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
         return self.verdict.value
 
     def without_recording(self, problem: str | None = None) -> CaseOutcome:
-        """The outcome where nothing was stored of it: a failure for a `problem` with a baseline.
+        """The outcome without its recording; with a `problem`, a recorded case is a failure.
 
-        What was judged as well keeps its verdict.
+        A case that was judged too keeps its verdict.
         """
         if problem is None or self.word != RECORDED:
             return replace(self, recording=None)
@@ -95,7 +100,8 @@ class RunReport(Struct, frozen=True, kw_only=True):
 
     `seconds` is the time spent measuring. `plans` were written if `is_written`. `unused` are the
     cases of baselines, as `folder: b1-c1`, that this run has no test of; None where it cannot
-    know, because it did not select every test.
+    know, because it did not select every test. `typed` are the options that the user typed and
+    that a command for the same baselines must repeat.
     """
 
     outcomes: tuple[CaseOutcome, ...]
@@ -108,6 +114,7 @@ class RunReport(Struct, frozen=True, kw_only=True):
     unused: tuple[str, ...] | None = None
     started: dt.datetime | None = None
     notes: tuple[str, ...] = field(default=())
+    typed: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<run of {len(self.outcomes)} cases>"

@@ -1,4 +1,4 @@
-"""A test run as a page: what it says without JavaScript."""
+"""A test run as an HTML page, as it reads without JavaScript."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
 from pytest_modelperf.report.html.overview import Overview, Tone
-from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.page_data import run_data
@@ -27,10 +27,10 @@ from pytest_modelperf.testing.run_lines import (
 
 
 def render_run_page(report: RunReport) -> str:
-    return render_page(run_data(report), run_overview(report))
+    return render_case_page(run_data(report), run_overview(report))
 
 
-# Of more cases, those that passed are a row of the table and no more.
+# If there are more cases, those that passed have only a row in the table.
 _MAX_SECTIONS = 40
 
 
@@ -75,7 +75,7 @@ def run_overview(report: RunReport) -> Overview:
 
 def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
     case = outcome.comparison
-    # The reason why a case is new is its verdict.
+    # The verdict of a new case already has this reason.
     is_new = case.verdict is Verdict.NEW and not case.has_failed
     return CaseView(
         name=name,
@@ -87,7 +87,7 @@ def _run_view(outcome: CaseOutcome, name: str) -> CaseView:
 
 
 def _accept(outcome: CaseOutcome) -> str | None:
-    """The command that takes it as it is, where it is one that may be taken so."""
+    """The command that accepts a regression; None without one."""
     return outcome.accept if outcome.comparison.regressed else None
 
 

@@ -19,7 +19,7 @@ from pytest_modelperf.testing.run_lines import rank_outcome
 
 
 def run_data(report: RunReport) -> Entry:
-    """A model for each baseline, or for each path where there is none, as they came."""
+    """A model for each baseline, or for each path without one, in the order of the outcomes."""
     groups: dict[tuple[str | None, str], list[tuple[CaseOutcome, str]]] = {}
     for pair in zip(report.outcomes, name_outcomes(report.outcomes), strict=True):
         model, baseline = pair[0].model, pair[0].baseline

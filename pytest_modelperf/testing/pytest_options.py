@@ -89,5 +89,5 @@ def _help(option: Option[object]) -> str:
 
 
 def _ini_type(option: Option[object]) -> Literal["linelist", "string"]:
-    # Not "bool": pytest would refuse a text that is none without saying where it stands.
+    # Not "bool": pytest refuses another text without naming the key.
     return "linelist" if option.is_repeatable else "string"

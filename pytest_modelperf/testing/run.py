@@ -1,4 +1,4 @@
-"""A test run: what it was told, the checks that it makes, and what became of each case."""
+"""A test run: its settings, the checks that it makes, and the outcome of each case."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
-from pytest_modelperf.testing.declared import Declared, DeclaredCase
+from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
+from pytest_modelperf.testing.options import Option
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
-from pytest_modelperf.testing.wording import in_python
+from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.preparation import Watch
     from pytest_modelperf.profiler.records import CaseProfile
-    from pytest_modelperf.testing.checking import CaseCheck, Checked, Checker
+    from pytest_modelperf.testing.case_check import CaseCheck
+    from pytest_modelperf.testing.checking import Checked, Checker
 
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
@@ -39,11 +41,11 @@ OUTCOMES = pytest.StashKey["list[CaseOutcome]"]()
 
 
 class Run(Struct):
-    """What all tests of a run share.
+    """The state that all tests of a run share.
 
-    `judged` is how many figures the whole run judges, among which its chance of a false alarm is
-    divided; `width` is that of the terminal; `current` is the test that runs, and
-    `checked` the profile of its case, once that is checked.
+    `judged` is the number of figures that the whole run judges, which share its chance of a false
+    alarm; `width` is the width of the terminal; `current` is the test that runs, and `checked` the
+    profile of its case, once it is checked.
     """
 
     config: pytest.Config
@@ -58,36 +60,38 @@ class Run(Struct):
 
     @property
     def checker(self) -> Checker:
-        """Made at the first check: it needs all that measures."""
+        """Made at the first check, because it imports everything that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
+            from pytest_modelperf.testing.case_check import CheckContext
             from pytest_modelperf.testing.checking import Checker
 
-            told = self.settings
-            self._checker = Checker(
-                store=BaselineStore(told.baseline_dir),
-                root=told.root,
+            settings = self.settings
+            context = CheckContext(
+                store=BaselineStore(settings.baseline_dir),
+                root=settings.root,
                 extensions=_extensions_of(self.config),
                 today=dt.datetime.now(dt.timezone.utc).date(),
-                update=told.update,
-                is_static=told.static_only,
-                against=told.against,
-                baseline_python=told.baseline_python,
-                keeps_samples=told.benchmark_json is not None,
+                update=settings.update,
+                is_static=settings.static_only,
+                against=settings.against,
+                baseline_python=settings.baseline_python,
+                keeps_samples=settings.benchmark_json is not None,
                 watch=self.watch,
             )
+            self._checker = Checker(context)
         return self._checker
 
-    # -- what is to be checked
+    # -- cases to check
 
     def begin(self, item: pytest.Item) -> None:
-        """A test runs now, perhaps once more."""
+        """Note that a test starts, perhaps for the second time."""
         self.current, self.checked, self._checks = item, None, 0
 
     def count(self, items: Iterable[pytest.Item]) -> None:
-        """How many figures these tests judge.
+        """Count the figures that these tests judge.
 
-        How often a test calls the fixture shows only when it runs, so its figures count twice.
+        How often a test calls the fixture is known only when it runs, so its figures count twice.
         """
         self.judged = max(1, sum(map(self._judged_by, items)))
 
@@ -100,10 +104,10 @@ class Run(Struct):
         return _count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
-        """A check at the level that each of its figures has.
+        """The check with the error level of each of its figures.
 
-        Of what a test with the fixture has, its first check spends a half, the second a sixth, and
-        the k-th 1 / k (k + 1): together no more than all of it, however often it is called.
+        A test with the fixture spends half of its level on the first check, a sixth on the second,
+        and 1 / k (k + 1) on the k-th: together at most all of it, however often it calls.
         """
         judged = self._judged_by(item)
         if not judged:
@@ -114,8 +118,8 @@ class Run(Struct):
         level = check.gate.level * judged / parts / figures
         return replace(check, gate=replace(check.gate, level=level))
 
-    def told(self, declared: Declared) -> Settings:
-        """The settings of a model: what was typed, what is declared, what holds for the run."""
+    def settings_of(self, declared: DeclaredModel) -> Settings:
+        """The settings of a model: typed ones first, then declared ones, then those of the run."""
         return self.settings.with_terms(declared)
 
     def case_check(
@@ -126,10 +130,10 @@ class Run(Struct):
         from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS, SamplingPolicy
         from pytest_modelperf.stats.allowed_rounds import rounds_within
         from pytest_modelperf.stats.looks import share_level
-        from pytest_modelperf.testing.checking import CaseCheck
+        from pytest_modelperf.testing.case_check import CaseCheck
 
         declared = case.declared
-        told = self.told(declared)
+        settings = self.settings_of(declared)
         has_baseline = has_baseline and not declared.is_function
         path, line, _ = item.location
         return CaseCheck(
@@ -139,23 +143,28 @@ class Run(Struct):
             baseline=self.baseline_of(declared) if has_baseline else None,
             request=case.request,
             setup=Setup(
-                engine=self.checker.extensions.engines.find(told.engine),
-                options=told.engine_options,
-                policy=SamplingPolicy(max_seconds=told.max_seconds),
-                limit_s=told.timeout,
-                stretch_seconds=None if told.has_given_seconds else STRETCH_SECONDS,
+                engine=self.checker.context.extensions.engines.find(settings.engine),
+                options=settings.engine_options,
+                policy=SamplingPolicy(
+                    max_seconds=settings.max_seconds,
+                    min_seconds=settings.min_seconds or 0.0,
+                    min_warmup_seconds=settings.warmup_seconds or 0.0,
+                ),
+                limit_s=settings.timeout,
+                stretch_seconds=None if settings.has_given_seconds else STRETCH_SECONDS,
+                wording=PYTHON_WORDING,
             ),
             gate=Gate(
-                tolerances=told.tolerances,
+                tolerances=settings.tolerances,
                 level=share_level(self.judged),
-                rounds=rounds_within(told.max_seconds),
+                rounds=rounds_within(settings.max_seconds),
             ),
             budgets=declared.budgets,
             accept=self._accept(item) if has_baseline else None,
         )
 
-    def baseline_of(self, declared: Declared) -> str:
-        """The folder of its baseline; UsageError for a model that nothing names."""
+    def baseline_of(self, declared: DeclaredModel) -> str:
+        """The folder of the baseline; UsageError for a model without a name."""
         from pytest_modelperf.files.names import folder_name
 
         if declared.baseline is not None:
@@ -171,45 +180,51 @@ class Run(Struct):
         raise UsageError(f"{found}: name its baseline, as in baseline='models/encoder.onnx'.")
 
     def _accept(self, item: pytest.Item) -> str:
-        """The line that records this case, on the engine that was typed."""
-        parts = ["pytest", "--modelperf", "--modelperf-update-baseline"]
-        if options.BASELINE_DIR.key in self.settings.typed:
-            parts.append(
-                f"{options.BASELINE_DIR.flag}={shlex.quote(str(self.settings.baseline_dir))}"
-            )
-        if options.ENGINE.key in self.settings.typed:
-            parts.append(f"{options.ENGINE.flag}={shlex.quote(self.settings.engine)}")
-        if options.ENGINE_OPTION.key in self.settings.typed:
-            parts += [
-                f"{options.ENGINE_OPTION.flag}={shlex.quote(f'{key}={value}')}"
-                for key, value in self.settings.engine_options.items()
-            ]
+        """The command that records this case, on the engine that was typed."""
         file, separator, name = item.nodeid.partition("::")
         folder = self.config.invocation_params.dir
         test = f"{os.path.relpath(self.config.rootpath / file, folder)}{separator}{name}"
-        # What begins so is an option of pytest, or a file of its arguments.
+        # pytest takes these first characters for an option, or for a file of arguments.
         test = f"./{test}" if test.startswith(("-", "@")) else test
-        # In double quotes it reads better; a shell obeys some characters there too.
+        # Double quotes read better, but a shell interprets some characters within them.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
-        return " ".join([*parts, quoted])
+        record = ("pytest", "--modelperf", "--modelperf-update-baseline")
+        return " ".join([*record, *self.typed_options, quoted])
 
-    # -- what became of it
+    @property
+    def typed_options(self) -> tuple[str, ...]:
+        """The typed options that each command about the same baselines must repeat."""
+        settings = self.settings
+        pairs = [f"{key}={value}" for key, value in settings.engine_options.items()]
+        values: tuple[tuple[Option[object], list[str]], ...] = (
+            (options.BASELINE_DIR, [str(settings.baseline_dir)]),
+            (options.ENGINE, [settings.engine]),
+            (options.ENGINE_OPTION, pairs),
+        )
+        return tuple(
+            f"{option.flag}={shlex.quote(value)}"
+            for option, found in values
+            if option.key in settings.typed
+            for value in found
+        )
+
+    # -- outcomes
 
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
-        """A case checked, and kept for the reports."""
-        checked = _reworded(self.checker.check(self.spend_level(item, check)))
+        """Check a case, and keep its outcome for the reports."""
+        checked = self.checker.check(self.spend_level(item, check))
         item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
         if self.settings.trace is not None and not self.settings.static_only:
             self._write_trace(item, check, checked)
         return checked
 
     def _write_trace(self, item: pytest.Item, check: CaseCheck, checked: Checked) -> None:
-        """A trace of the case, which needs a run of its own where its layers were not timed."""
+        """Write a trace of the case, from a run of its own if its layers were not timed."""
         from pytest_modelperf.profiler.records import Profile
         from pytest_modelperf.tracing.profile_trace import dump_trace
 
         if checked.outcome.has_failed:
-            # The test says so already.
+            # The test says why.
             return
         measured = checked.profile.measured
         has_layers = measured is not None and measured.layer_times is not None
@@ -219,8 +234,8 @@ class Run(Struct):
             others = {profile.case.id: checked.before}
         folder = self.config.invocation_params.dir / str(self.settings.trace)
         name = "--".join(quote(part, safe="[] ") for part in re.split("/|::", item.nodeid))
-        told = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
-        text = dump_trace(told, others)
+        profile_of_model = Profile(checked.outcome.model, (profile,), checked.outcome.machine)
+        text = dump_trace(profile_of_model, others)
         try:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +247,7 @@ class Run(Struct):
             raise OutputError(f"{error} Give another folder with --modelperf-trace.") from error
 
     def is_failure(self, outcome: CaseOutcome) -> bool:
-        """Whether a test fails that has this outcome."""
+        """Whether a test with this outcome fails."""
         if outcome.has_failed or outcome.verdict in _BAD:
             return True
         is_accepted = outcome.recording is not None
@@ -246,21 +261,12 @@ class Run(Struct):
 
 
 def _count_figures(budgets: Iterable[Budget]) -> int:
-    """How many parts of the run's level a case has: one for its ratios, one for each limit."""
+    """The number of figures of a case: one for its ratios, and one for each limit."""
     return 1 + sum(budget.figure.is_timed for budget in budgets)
 
 
-def _reworded(checked: Checked) -> Checked:
-    """With the options of pytest in what is said of a failure."""
-    outcome = checked.outcome
-    if outcome.comparison.failure is None:
-        return checked
-    comparison = replace(outcome.comparison, failure=in_python(outcome.comparison.failure))
-    return replace(checked, outcome=replace(outcome, comparison=comparison))
-
-
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users
-    """A test of a model failed: its text is all that is to be shown."""
+    """A test of a model failed; only the text is shown, without a traceback."""
 
 
 def case_of(item: pytest.Item) -> DeclaredCase | None:
@@ -278,7 +284,7 @@ def uses_fixture(test: pytest.Item | pytest.Metafunc) -> bool:
 
 
 def _extensions_of(config: pytest.Config) -> Extensions:
-    """What installed extensions and every conftest of this run register."""
+    """The extensions that are installed, or registered by a conftest of this run."""
     from pytest_modelperf.profiler.hookspecs import (
         collect_extensions,
         is_hook_name,

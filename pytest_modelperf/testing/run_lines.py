@@ -1,4 +1,4 @@
-"""What a test run says of itself in lines: where it ran, how it ended, what to do next."""
+"""Lines about a test run: where it ran, how it ended, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import list_names
 
-# The chance that a run calls something worse that is not: its gates share it.
+# The chance that a run calls something worse that is not; its gates share it.
 FALSE_ALARMS = 0.01
-# The chance that a case passes which is just as much slower as is allowed: each has its own.
+# The chance that a case at its tolerance passes; each case has its own.
 FALSE_PASSES = 0.05
 _RECORD = "pytest --modelperf --modelperf-update-baseline=new"
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
@@ -38,7 +38,7 @@ def rank_outcome(outcome: CaseOutcome) -> Rank:
 
 
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
-    """Its verdict in a sentence; where there is none, why."""
+    """The verdict in a sentence; without one, why there is none."""
     case = outcome.comparison
     if case.has_failed:
         lines = failure_lines(case)
@@ -75,7 +75,7 @@ def describe_place(report: RunReport) -> str:
 
 
 def describe_ending(report: RunReport) -> str:
-    """How many cases ended how; of what was judged by times, the bound on false alarms too."""
+    """The counts of outcomes and, if times were judged, the bound on false alarms."""
     counts = f"{describe_counts(report.outcomes) or 'no case'}."
     is_judged = any(
         metric.gated and is_sampled(metric.name)
@@ -91,7 +91,7 @@ def describe_ending(report: RunReport) -> str:
 
 
 def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
-    """What to do about it: the word that it is about, and the text."""
+    """The next steps: the word that each is about, and its text."""
     words = {outcome.word for outcome in report.outcomes}
     strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
@@ -100,13 +100,15 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
         yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(OF_PYTEST)}{strictly}"
     yield from _hidden_tails(report.outcomes)
     if Verdict.NEW.value in words:
-        yield Verdict.NEW.value, f"record what is new with {_RECORD}{strictly}"
+        command = printable(" ".join([_RECORD, *report.typed]))
+        yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        yield "unused baselines", f"{list_names(report.unused)}; {_PRUNE} removes them"
+        command = printable(" ".join([_PRUNE, *report.typed]))
+        yield "unused baselines", f"{list_names(report.unused)}; {command} removes them"
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
-    """For each judged tail of how many cases nothing is shown, and what waits for it."""
+    """The judged tails that some cases have too few samples for, and how to wait for them."""
     found = Counter(
         (metric.name, metric.allowed)
         for outcome in outcomes
@@ -121,7 +123,7 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
 
 
 def describe_writing(report: RunReport) -> str:
-    """What became of the plans."""
+    """How the plans changed the baselines."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     if not changing:
         return "the baselines stay as they are: there is nothing to change"
@@ -143,7 +145,7 @@ def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
 
 
 def is_worth_a_line(outcome: CaseOutcome) -> bool:
-    """Whether there is more to say of it than that it passed, or is what it was."""
+    """Whether it needs attention, beyond having passed or being unchanged."""
     return not is_quiet(outcome.comparison)
 
 

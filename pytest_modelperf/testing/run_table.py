@@ -16,7 +16,7 @@ from pytest_modelperf.report.tables import Column, Table, least_width, table_wid
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.text.units import format_count
 
-# Where the case is cut to less, it is hardly known.
+# A shorter name of a case is hardly recognizable.
 _LEAST_NAME = 24
 # With the figure that decided it, if that has a short name.
 _LEAST_VERDICT = len("inconclusive (p95)")
@@ -32,7 +32,7 @@ _COLUMNS = (
     Column("MACs"),
     Column("params"),
 )
-# What gives way where there is little room, from its end.
+# Columns that are dropped if there is little room, the last one first.
 _SPARE = frozenset({"p95", "MACs", "params"})
 _NOT_TOLD = frozenset({Verdict.PASSED, Verdict.NEW, Verdict.UNCHANGED})
 
@@ -95,7 +95,7 @@ def _row(outcome: CaseOutcome, name: str, verdict: str) -> tuple[str, ...]:
 
 
 def _metric(outcome: CaseOutcome, name: str) -> Metric | None:
-    """What was held against the baseline."""
+    """The metric that was compared with the baseline."""
     found = (m for m in outcome.comparison.metrics if m.name == name and m.limit is None)
     return next(found, None)
 

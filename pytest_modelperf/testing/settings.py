@@ -1,4 +1,4 @@
-"""What a run was told by its options, its ini keys and its table."""
+"""The settings of a run, from pytest's options, its ini keys and the table."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pytest
 from pytest_modelperf.files.settings_table import read_table
 from pytest_modelperf.testing.config import Settings, check_ini_keys, read_settings
 from pytest_modelperf.testing.options import OPTIONS
+from pytest_modelperf.testing.pytest_internals import ini_keys
 
 
 def read_run_settings(config: pytest.Config) -> Settings:
-    """What this run was told; UsageError where that means nothing."""
-    # pytest 9 has a name of its own for it, and warns of the old one.
-    check_ini_keys(config._inicfg if hasattr(config, "_inicfg") else config.inicfg)  # noqa: SLF001
-    # Of these pytest 8 has none there.
+    """The settings of this run; UsageError for values that cannot be used."""
+    check_ini_keys(ini_keys(config))
+    # pytest 8 does not add these keys to the others.
     check_ini_keys(each.partition("=")[0] for each in config.getoption("override_ini") or ())
     pyproject = config.rootpath / "pyproject.toml"
     return read_settings(

@@ -1,4 +1,4 @@
-"""What pytest shows of a run in the terminal: the failure of one test, and the summary of all."""
+"""A run in the terminal: the failure of one test, and the summary of all."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ from pytest_modelperf.testing.run_lines import (
 )
 from pytest_modelperf.testing.run_table import fitting_table
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path
+from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.words import list_names
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
 
-# From so many cases on, only those with something to say have a line of their own; of these so
-# many, the worst.
+# With more cases, only those that need attention have a line, and at most so many of the worst.
 MAX_LINES = 40
 MAX_PLANS = 20
-# Of these the line of counts says enough where there are many.
+# If there are many cases, the line of counts says enough about these.
 _SUMMED_UP = frozenset(
     {
         Verdict.PASSED.value,
@@ -64,7 +63,7 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
     write_doubts(page, case, OF_PYTEST)
     if case.id not in outcome.test:
         write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}")
-    # The reason why a case is new is its verdict.
+    # The verdict of a new case already has this reason.
     is_new = case.verdict is Verdict.NEW and not case.has_failed
     write_findings(page, replace(case, reasons=case.reasons[1:]) if is_new else case, OF_PYTEST)
     _write_advice(page, outcome)
@@ -72,10 +71,10 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
 
 
 def _write_advice(page: Page, outcome: CaseOutcome) -> None:
-    """What to type: to accept it, to record it, or to see what is wrong."""
+    """Write the command that accepts it, records it, or shows what is wrong."""
     case = outcome.comparison
     if case.metrics and not (case.reasons or any(describe_facts(case))):
-        # Nothing has been said since the table.
+        # Nothing was written since the table.
         page.line("")
     if case.has_failed:
         command = _alone(outcome)
@@ -101,12 +100,13 @@ def _write_advice(page: Page, outcome: CaseOutcome) -> None:
 
 
 def _alone(outcome: CaseOutcome) -> str | None:
-    """The command that runs a case without pytest; None where its id has more than it can say."""
+    """The command that runs a case without pytest; None if it takes more than sizes."""
     plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
     if outcome.model.path is None or outcome.comparison.id != plain_id:
         return None
-    path = shell_path(outcome.model.path)
-    return f"modelperf profile {path} --batch {outcome.batch_size} --cores {outcome.cores}"
+    words = ["modelperf profile", shell_path(outcome.model.path)]
+    words += [f"--batch {outcome.batch_size}", f"--cores {outcome.cores}"]
+    return " ".join([*words, *map(shell_word, outcome.engine_options)])
 
 
 def _write_command(page: Page, word: str, command: str) -> None:
@@ -115,9 +115,9 @@ def _write_command(page: Page, word: str, command: str) -> None:
 
 
 def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -> str:
-    """What became of every case, and what to do next; empty where there is nothing to tell.
+    """The outcomes of all cases, and what to do next; empty if there is nothing to say.
 
-    Below a verbosity of 0 only what did not pass has a line, from 1 on everything has.
+    Below a verbosity of 0 only cases that did not pass have a line, from 1 on all have one.
     """
     page = Page(style)
     if report.plans:
@@ -133,7 +133,7 @@ def render_summary(report: RunReport, style: TextStyle, *, verbosity: int = 0) -
 
 
 def _write_plans(page: Page, report: RunReport, verbosity: int) -> None:
-    """What the baselines are to become, and whether they did."""
+    """Write how the baselines change, and whether that was written."""
     changing = [plan for plan in report.plans if not plan.is_empty]
     if verbosity > _QUIET:
         shown = changing if verbosity >= _VERBOSE else changing[:MAX_PLANS]
@@ -170,7 +170,7 @@ def _write_cases(page: Page, report: RunReport, verbosity: int) -> None:
 
 
 def _lines(outcomes: Sequence[CaseOutcome], verbosity: int) -> set[int]:
-    """The places of the cases that have a line of their own: no more than anyone would read."""
+    """The indexes of the cases that have a line of their own."""
     places = [i for i, each in enumerate(outcomes) if _is_shown(each, len(outcomes), verbosity)]
     if verbosity < _VERBOSE:
         places = sorted(places, key=lambda i: SEVERITY.index(outcomes[i].word))[:MAX_LINES]
@@ -194,7 +194,7 @@ def _describe_hidden(hidden: Sequence[CaseOutcome]) -> str:
 
 
 def _write_notes(page: Page, named: Sequence[tuple[CaseOutcome, str]]) -> None:
-    """Every note once, with the cases that it is of."""
+    """Write each note once, with its cases."""
     found: dict[str, list[str]] = {}
     for outcome, name in named:
         for note in outcome.comparison.notes:

@@ -1,58 +1,61 @@
-"""Messages of the core in the words of a test or a table, not in those of the command line."""
+"""The settings in an error, as arguments of a marker or the fixture, or as keys of a table."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 
+from pytest_modelperf.errors import ModelPerfError, Wording
 from pytest_modelperf.text.escaping import printable_lines
 
-# `--dim N=SIZE --dim 'a b=SIZE'`, as a message asks for what is missing, quoted for a shell.
-_DIM = r"""--dim (?:[\w@%+=:,./-]+=SIZE|'(?:[^']|'"'"')*=SIZE')"""
-_MISSING = re.compile(rf"{_DIM}(?: {_DIM})*", re.ASCII)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE = re.compile(r"a table such as \{(\w+) = ([^}]+)\}")
-_ITS_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
-_OPTIONS = (
-    ("--batch", "batch_size"),
-    ("--cores", "cores"),
-    ("--dim", "dims"),
-    ("--input", "inputs"),
-    ("--engine-option", "--modelperf-engine-option"),
-    ("--max-seconds", "--modelperf-max-seconds"),
-    ("--static", "--modelperf-static-only"),
-    ("--timeout", "--modelperf-timeout"),
-)
+_MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
 
 
-def in_python(message: str) -> str:
-    """With the arguments of a marker or of the fixture: `dims={"seq": SIZE}`."""
-    message = _TABLE.sub(r'a dict such as {"\1": \2}', message)
-    return _reworded(message, "dims={{{}}}", lambda name: f"{_text(name)}: SIZE")
+class _PytestWording(Wording):
+    """Arguments and keys have the same names; the other settings are options of pytest."""
+
+    names: Mapping[str, str] = {
+        "batch": "batch_size",
+        "cores": "cores",
+        "dims": "dims",
+        "engine_option": "--modelperf-engine-option",
+        "inputs": "inputs",
+        "static": "--modelperf-static-only",
+        "timeout": "--modelperf-timeout",
+    }
 
 
-def in_table(message: str) -> str:
-    """With the keys of a model's table: `dims = {seq = SIZE}`."""
+class _PythonWording(_PytestWording):
+    """`dims={"seq": SIZE}`."""
 
-    def pair(name: str) -> str:
-        return f"{name if _BARE_KEY.fullmatch(name) else _text(name)} = SIZE"
-
-    return _reworded(message, "dims = {{{}}} in " + _ITS_TABLE, pair)
+    def sizes(self, dims: Sequence[str]) -> str:
+        return f"dims={{{', '.join(f'{_quoted(name)}: SIZE' for name in dims)}}}"
 
 
-def _text(name: str) -> str:
+class _TableWording(_PytestWording):
+    """`dims = {seq = SIZE}`, with the table that it belongs to."""
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        keys = [name if _BARE_KEY.fullmatch(name) else _quoted(name) for name in dims]
+        return f"dims = {{{', '.join(f'{key} = SIZE' for key in keys)}}} in {_MODEL_TABLE}"
+
+
+PYTHON_WORDING = _PythonWording()
+TABLE_WORDING = _TableWording()
+
+
+def in_python(error: ModelPerfError) -> str:
+    """The error for whoever wrote a marker or a call of the fixture."""
+    return printable_lines(error.worded(PYTHON_WORDING))
+
+
+def in_table(error: ModelPerfError) -> str:
+    """The error for whoever wrote the table of a model."""
+    return printable_lines(error.worded(TABLE_WORDING))
+
+
+def _quoted(text: str) -> str:
     """A text as Python and TOML write it, which here is as JSON does."""
-    return json.dumps(name, ensure_ascii=False)
-
-
-def _reworded(message: str, table: str, pair: Callable[[str], str]) -> str:
-    def reword(match: re.Match[str]) -> str:
-        names = (word.removesuffix("=SIZE") for word in shlex.split(match[0])[1::2])
-        return table.format(", ".join(map(pair, names)))
-
-    message = _MISSING.sub(reword, message)
-    for option, argument in _OPTIONS:
-        message = re.sub(rf"(?<![\w-]){option}\b(?!-)", argument, message)
-    return printable_lines(message)
+    return json.dumps(text, ensure_ascii=False)

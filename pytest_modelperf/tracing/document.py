@@ -1,15 +1,72 @@
-"""Renders the totals of a trace as JSON."""
+"""The totals of a trace as JSON: the types of the document, and how records become them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_modelperf.profiler.facts_document import latency_to_json
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, ms
-from pytest_modelperf.tracing.totals import Grouping, OperatorTime, TraceSummary
+from msgspec import Struct
 
-# Keys that only a measurement in rounds has, not a trace.
-_OF_ROUNDS = ("rounds", "items_per_second", "confidence", "intervals_ms")
+from pytest_modelperf.files.documents import Count, DurationMs
+from pytest_modelperf.profiler.facts_document import (
+    ByPercentile,
+    NeededSamplesJson,
+    latency_to_json,
+)
+from pytest_modelperf.report.document import SCHEMA, dump_document, ms
+from pytest_modelperf.stats.records import Latency
+from pytest_modelperf.tracing.totals import Grouping, InferenceTimes, OperatorTime, TraceSummary
+
+
+class TracedLatencyJson(ByPercentile[DurationMs | None], frozen=True, kw_only=True):
+    """A latency without the keys that only a measurement in rounds has."""
+
+    min_ms: DurationMs | None
+    max_ms: DurationMs | None
+    mean_ms: DurationMs | None
+    samples: Count
+    needed: NeededSamplesJson
+
+
+class InferencesJson(Struct, frozen=True, kw_only=True):
+    """All inferences of one name."""
+
+    name: str
+    latency: TracedLatencyJson
+
+
+class OperatorJson(Struct, frozen=True, kw_only=True):
+    """All operators of one name, type or layer, added up."""
+
+    name: str
+    op_type: str | None
+    provider: str | None
+    precision: str | None
+    calls: int
+    total_ms: float | None
+    share: float
+    mean_ms: float | None
+    min_ms: float | None
+    max_ms: float | None
+
+
+class TraceJson(Struct, frozen=True, kw_only=True):
+    """The totals of one process of a trace, of one session, or of one case."""
+
+    name: str
+    peak_bytes: int | None
+    inferences_ms: float | None
+    between_operators_ms: float | None
+    inferences: tuple[InferencesJson, ...]
+    operators: tuple[OperatorJson, ...]
+
+
+class TraceTotalsJson(Struct, frozen=True, kw_only=True):
+    """The totals of a file."""
+
+    schema: int
+    by: Grouping
+    notes: tuple[str, ...]
+    traces: tuple[TraceJson, ...]
 
 
 def dump_trace_summary(
@@ -17,43 +74,46 @@ def dump_trace_summary(
 ) -> str:
     """The summaries as JSON text; operators are in the order of the summary."""
     return dump_document(
-        {
-            "schema": SCHEMA,
-            "by": grouping.value,
-            "notes": list(notes),
-            "traces": [_summary(summary) for summary in summaries],
-        }
+        TraceTotalsJson(
+            schema=SCHEMA,
+            by=grouping,
+            notes=tuple(notes),
+            traces=tuple(map(_trace, summaries)),
+        )
     )
 
 
-def _summary(summary: TraceSummary) -> dict[str, Json]:
-    return {
-        "name": summary.name,
-        "peak_bytes": summary.peak_bytes,
-        "inferences_ms": ms(summary.inference_ns),
-        "between_operators_ms": ms(summary.between_ns),
-        "inferences": [
-            {"name": group.name, "latency": _without_rounds(latency_to_json(group.latency))}
-            for group in summary.inferences
-        ],
-        "operators": [_operator(time, summary.operator_ns) for time in summary.operators],
-    }
+def _trace(summary: TraceSummary) -> TraceJson:
+    return TraceJson(
+        name=summary.name,
+        peak_bytes=summary.peak_bytes,
+        inferences_ms=ms(summary.inference_ns),
+        between_operators_ms=ms(summary.between_ns),
+        inferences=tuple(map(_inferences, summary.inferences)),
+        operators=tuple(_operator(time, summary.operator_ns) for time in summary.operators),
+    )
 
 
-def _without_rounds(latency: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in latency.items() if key not in _OF_ROUNDS}
+def _inferences(times: InferenceTimes) -> InferencesJson:
+    return InferencesJson(name=times.name, latency=_latency(times.latency))
 
 
-def _operator(time: OperatorTime, whole_ns: int) -> dict[str, Json]:
-    return {
-        "name": time.name,
-        "op_type": time.op_type,
-        "provider": time.provider,
-        "precision": time.precision,
-        "calls": time.calls,
-        "total_ms": ms(time.total_ns),
-        "share": time.total_ns / whole_ns if whole_ns else 0.0,
-        "mean_ms": ms(time.mean_ns),
-        "min_ms": ms(time.min_ns),
-        "max_ms": ms(time.max_ns),
-    }
+def _latency(latency: Latency) -> TracedLatencyJson:
+    found = latency_to_json(latency)
+    keys = TracedLatencyJson.__struct_fields__
+    return TracedLatencyJson(**{key: getattr(found, key) for key in keys})
+
+
+def _operator(time: OperatorTime, whole_ns: int) -> OperatorJson:
+    return OperatorJson(
+        name=time.name,
+        op_type=time.op_type,
+        provider=time.provider,
+        precision=time.precision,
+        calls=time.calls,
+        total_ms=ms(time.total_ns),
+        share=time.total_ns / whole_ns if whole_ns else 0.0,
+        mean_ms=ms(time.mean_ns),
+        min_ms=ms(time.min_ns),
+        max_ms=ms(time.max_ns),
+    )

@@ -16,7 +16,7 @@ from pytest_modelperf.graph.kernels import read_plan
 from pytest_modelperf.graph.load import BoundModel, declared_inputs, load_model
 from pytest_modelperf.graph.model_file import ModelFile, open_model
 from pytest_modelperf.graph.structure import Node, PlanGraph
-from pytest_modelperf.profiler.fusion import Place, Places
+from pytest_modelperf.profiler.fusion import KernelPlace, KernelPlaces
 from pytest_modelperf.profiler.hookspecs import Operators
 from pytest_modelperf.profiler.layers import layer_indexes, main_layer
 from pytest_modelperf.profiler.measurements import Kernel
@@ -74,7 +74,7 @@ def is_filled_up(kernel: str, model: str) -> bool:
 class _Bound(Struct):
     """A model at one set of shapes, and the facts of each operator that was looked up."""
 
-    places: Places
+    places: KernelPlaces
     layers: Sequence[StaticLayer]
     indexes: Mapping[Node, int]
     found: dict[OperatorKey, Mapping[str, Argument]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _Bound(Struct):
             self.found[key] = self._facts(key, place)
         return [self.found[key] for key in keys]
 
-    def _facts(self, key: OperatorKey, place: Place) -> Mapping[str, Argument]:
+    def _facts(self, key: OperatorKey, place: KernelPlace) -> Mapping[str, Argument]:
         covered = sorted({self.indexes[node] for node in place.nodes})
         shown = main_layer(covered, self.layers, key.op_type)
         if shown is None:
@@ -151,7 +151,7 @@ class LayerFacts:
             self._read_plan = None if self._plan is None else read_plan(self._plan)
         bound = load_model(self._file, _binding(self._file, shapes))
         static = profile_bound(bound, Operators())
-        places = Places(bound.graph, _names(bound))
+        places = KernelPlaces(bound.graph, _names(bound))
         if self._read_plan is not None:
             places.add_plan(self._read_plan, bound.graph)
         return _Bound(places, static.layers, layer_indexes(bound.graph, static.layers))

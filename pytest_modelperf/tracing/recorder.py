@@ -25,7 +25,7 @@ from pytest_modelperf.tracing.spool import Spool
 from pytest_modelperf.tracing.written import HIDDEN, INFERENCE, write_counter, write_span
 
 if TYPE_CHECKING:
-    from pytest_modelperf.profiler.engines.watched import Shapes, WatchedSession
+    from pytest_modelperf.profiler.engines.watched import InputShapes, WatchedSession
 
 INFERENCE_NAME = "inference"
 # Added to the id of a label that overlaps others, as of asyncio's tasks: the number of its own row.
@@ -223,7 +223,7 @@ class Recorder:
         method: str,
         start_ns: int,
         end_ns: int,
-        shapes: Shapes | None,
+        shapes: InputShapes | None,
         error: str | None,
         has_waited: bool = False,  # noqa: FBT001, FBT002  # the same
     ) -> None:
@@ -299,7 +299,7 @@ class Recorder:
         key: _Kind,
         session: WatchedSession,
         method: str,
-        shapes: Shapes | None,
+        shapes: InputShapes | None,
         error: str | None,
     ) -> _Inferences:
         name = self.session_name(session)

@@ -1,4 +1,4 @@
-"""A what-if as CSV: a row per level, and per layer type and layer at each of them."""
+"""A what-if as CSV: a row for each level, and for each layer type and layer at a level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLANKS = (None,) * 5
 
 
 def render_whatif_csv(whatif: WhatIf) -> str:
-    """All levels of all cases; a `row` is about the whole `model`, a `layer type` or a `layer`."""
+    """All levels of all cases; `row` says whether a row is for a model, layer type or layer."""
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(WHATIF_COLUMNS)

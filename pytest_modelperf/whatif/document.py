@@ -1,94 +1,159 @@
-"""A what-if as JSON: every level of each case, with its layer types and layers."""
+"""A what-if as JSON: the types of its document, and how records become them."""
 
 from __future__ import annotations
 
-from pytest_modelperf.comparing.document import output_to_json
-from pytest_modelperf.profiler.facts_document import engine_to_json, machine_to_json, model_to_json
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.document import Interval, OutputJson, output_to_json, ratio_interval
+from pytest_modelperf.profiler.facts_document import (
+    EngineJson,
+    MachineJson,
+    ModelJson,
+    engine_to_json,
+    machine_to_json,
+    model_to_json,
+)
 from pytest_modelperf.profiler.records import StaticLayer
-from pytest_modelperf.report.document import SCHEMA, Json, dump_document, number
-from pytest_modelperf.stats.records import Ratio
-from pytest_modelperf.whatif.records import Level, WhatIf, WhatIfCase
+from pytest_modelperf.report.document import SCHEMA, dump_document, number
+from pytest_modelperf.whatif.records import Level, VariantKind, WhatIf, WhatIfCase
 
 _BASELINE = "baseline"
 
 
+class WhatIfLayerJson(Struct, frozen=True, kw_only=True):
+    """One layer of the original model."""
+
+    id: str
+    name: str
+    op_type: str
+    weight: str | None
+    macs: int | None
+    params: int
+
+
+class LevelJson(Struct, frozen=True, kw_only=True):
+    """The original model, a variant of it, or an estimate."""
+
+    id: str
+    title: str
+    kind: VariantKind | None
+    level: float | None
+    form: str | None
+    estimate: bool
+    ms: float | None
+    items_per_second: float | None
+    speedup: float | None
+    interval: Interval
+    rounds: int | None
+    macs: int | None
+    params: int | None
+    size_bytes: int | None
+    zeros: float | None
+    layer_types: Mapping[str, float | None]
+    layers: Mapping[str, float | None]
+    outside: tuple[str, ...]
+    outputs: tuple[OutputJson, ...]
+    notes: tuple[str, ...]
+    failure: str | None
+
+
+class WhatIfCaseJson(Struct, frozen=True, kw_only=True):
+    """One case, with every level."""
+
+    id: str
+    batch_size: int
+    cores: int
+    dims: Mapping[str, int]
+    layers: tuple[WhatIfLayerJson, ...]
+    levels: tuple[LevelJson, ...]
+    notes: tuple[str, ...]
+
+
+class WhatIfJson(Struct, frozen=True, kw_only=True):
+    """A model beside its variants."""
+
+    schema: int
+    model: ModelJson
+    machine: MachineJson | None
+    engine: EngineJson
+    confidence: float | None
+    seconds: float | None
+    cases: tuple[WhatIfCaseJson, ...]
+
+
 def dump_whatif(whatif: WhatIf) -> str:
-    """The what-if as JSON text; what could not be had is null."""
+    """The what-if as JSON text."""
     return dump_document(whatif_to_json(whatif))
 
 
-def whatif_to_json(whatif: WhatIf) -> dict[str, Json]:
-    return {
-        "schema": SCHEMA,
-        "model": model_to_json(whatif.model),
-        "machine": machine_to_json(whatif.machine),
-        "engine": engine_to_json(whatif.engine),
-        "confidence": number(whatif.confidence),
-        "seconds": number(whatif.seconds),
-        "cases": [_case(case) for case in whatif.cases],
-    }
+def whatif_to_json(whatif: WhatIf) -> WhatIfJson:
+    return WhatIfJson(
+        schema=SCHEMA,
+        model=model_to_json(whatif.model),
+        machine=machine_to_json(whatif.machine),
+        engine=engine_to_json(whatif.engine),
+        confidence=number(whatif.confidence),
+        seconds=number(whatif.seconds),
+        cases=tuple(map(_case, whatif.cases)),
+    )
 
 
-def _case(case: WhatIfCase) -> dict[str, Json]:
+def _case(case: WhatIfCase) -> WhatIfCaseJson:
     counted = case.baseline.counted
-    return {
-        "id": case.id,
-        "batch_size": case.case.batch_size,
-        "cores": case.case.cores,
-        "dims": dict(case.case.dims),
-        "layers": [_layer(layer) for layer in (counted.layers if counted is not None else ())],
-        "levels": [_level(case, level) for level in case.levels],
-        "notes": list(case.notes),
-    }
+    layers = () if counted is None else counted.layers
+    return WhatIfCaseJson(
+        id=case.id,
+        batch_size=case.case.batch_size,
+        cores=case.case.cores,
+        dims=dict(case.case.dims),
+        layers=tuple(map(_layer, layers)),
+        levels=tuple(_level(case, level) for level in case.levels),
+        notes=case.notes,
+    )
 
 
-def _layer(layer: StaticLayer) -> dict[str, Json]:
-    return {
-        "id": layer.id,
-        "name": layer.name,
-        "op_type": layer.qualified_op,
-        "weight": layer.weight,
-        "macs": layer.macs,
-        "params": layer.params,
-    }
+def _layer(layer: StaticLayer) -> WhatIfLayerJson:
+    return WhatIfLayerJson(
+        id=layer.id,
+        name=layer.name,
+        op_type=layer.qualified_op,
+        weight=layer.weight,
+        macs=layer.macs,
+        params=layer.params,
+    )
 
 
-def _level(case: WhatIfCase, level: Level) -> dict[str, Json]:
+def _level(case: WhatIfCase, level: Level) -> LevelJson:
     variant = level.variant
-    return {
-        "id": level_id(level),
-        "title": level.title,
-        "kind": None if variant is None else variant.kind.value,
-        "level": None if variant is None else number(variant.level),
-        "form": None if variant is None else variant.form or None,
-        "estimate": level.is_estimate,
-        "ms": number(level.ms),
-        "items_per_second": number(case.items_per_second(level)),
-        "speedup": None if level.speedup is None else number(level.speedup.value),
-        "interval": _interval(level.speedup),
-        "rounds": level.rounds,
-        "macs": level.macs,
-        "params": level.params,
-        "size_bytes": level.size_bytes,
-        "zeros": number(level.zeros),
-        "layer_types": {op: number(ms) for op, ms in level.layer_types.items()},
-        "layers": {layer: number(ms) for layer, ms in level.layers.items()},
-        "outside": list(level.outside),
-        "outputs": [output_to_json(output) for output in level.outputs],
-        "notes": list(level.notes),
-        "failure": level.failure,
-    }
+    return LevelJson(
+        id=_level_id(level),
+        title=level.title,
+        kind=None if variant is None else variant.kind,
+        level=None if variant is None else number(variant.level),
+        form=None if variant is None else variant.form or None,
+        estimate=level.is_estimate,
+        ms=number(level.ms),
+        items_per_second=number(case.items_per_second(level)),
+        speedup=None if level.speedup is None else number(level.speedup.value),
+        interval=ratio_interval(level.speedup),
+        rounds=level.rounds,
+        macs=level.macs,
+        params=level.params,
+        size_bytes=level.size_bytes,
+        zeros=number(level.zeros),
+        layer_types={op: number(ms) for op, ms in level.layer_types.items()},
+        layers={layer: number(ms) for layer, ms in level.layers.items()},
+        outside=level.outside,
+        outputs=tuple(map(output_to_json, level.outputs)),
+        notes=level.notes,
+        failure=level.failure,
+    )
 
 
-def level_id(level: Level) -> str:
-    """`baseline`, `pruned-0.9`, `int8-static`; of an estimate `pruned-0.7-estimate`."""
+def _level_id(level: Level) -> str:
+    """`baseline`, `pruned-0.9`, `int8-static`; for an estimate, `pruned-0.7-estimate`."""
     if level.variant is None:
         return _BASELINE
     return f"{level.variant.id}-estimate" if level.is_estimate else level.variant.id
-
-
-def _interval(ratio: Ratio | None) -> Json:
-    """Both ends, or null."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return None
-    return [number(ratio.low), number(ratio.high)]

@@ -1,7 +1,7 @@
-"""What if a model were pruned, narrowed, quantized, or run in another precision: tried, measured.
+"""Makes and measures variants of a model: pruned, narrowed, quantized, or in another precision.
 
-Each variant is written, runs as a duet against the model as it is, and is removed again. One that
-cannot be made or run says why, and the others go on.
+Each variant is written, runs as a duet with the unchanged model, and is removed again. A variant
+that cannot be made or run gets a reason, and the others go on.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from pytest_modelperf.errors import (
     BindingError,
     MeasureError,
     ModelError,
+    ModelPerfError,
     OutputError,
     UsageError,
+    Wording,
 )
 from pytest_modelperf.graph.binding import Binding, InputSpec
 from pytest_modelperf.graph.model_file import ModelSource, external_files, open_model
@@ -35,15 +37,13 @@ from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.profiler.pair_run import Pair, PairRun, run_pair
 from pytest_modelperf.profiler.preparation import (
+    CasePlace,
     Model,
-    Place,
     Watch,
-    alone_at,
-    check_cores,
     read_facts,
     start_on,
 )
-from pytest_modelperf.profiler.quantizing import Form, Quantizer, quantize
+from pytest_modelperf.profiler.quantizing import QuantizationForm, Quantizer, quantize
 from pytest_modelperf.profiler.records import Case, CaseProfile, Outcome
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
@@ -53,23 +53,28 @@ from pytest_modelperf.stats.allowed_rounds import rounds_within
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.whatif.records import Variant, VariantKind, WhatIf, WhatIfCase
-from pytest_modelperf.whatif.speedups import Tried, check_asked, describe_zeros, make_levels
+from pytest_modelperf.whatif.speedups import (
+    VariantResult,
+    check_variants,
+    describe_zeros,
+    make_levels,
+)
 
-# Whatever is as fast as before within so much is called equal: then no more rounds are taken.
+# A variant whose time differs by less counts as equal, and gets no more rounds.
 _NO_DIFFERENCE = 0.03
 _MEDIAN = 50.0
-# So many inputs, all of them made from other seeds, tell the ranges for a static quantization.
+# The number of inputs, each from its own seed, that calibrate a static quantization.
 _CALIBRATIONS = 8
-# Those whose weights are other numbers, and so their files.
+# Variants with other weights, and so with a file of their own.
 _REWRITTEN = frozenset({VariantKind.PRUNED, VariantKind.NARROWED, VariantKind.QUANTIZED})
-# Those that are meant to give out what the model gives out.
+# Variants whose outputs should be those of the model.
 _FAITHFUL = frozenset({VariantKind.QUANTIZED, VariantKind.PRECISION})
-# What making a variant can fail by, a precision that this machine does not have among them. An
-# engine that is not there at all ends everything.
+# The errors that end one variant, such as a precision that this machine lacks. A missing engine
+# ends the whole command.
 _FAILURES = (BindingError, MeasureError, ModelError, OutputError, UsageError, OSError)
 
 
-def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, which variants, with what, for whom
+def ask_what_if(  # noqa: PLR0913, PLR0917  # the whole request
     source: ModelSource,
     request: ProfileRequest,
     setup: Setup,
@@ -79,8 +84,8 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     watch: Watch = lambda _: None,
     quantizer: Quantizer = quantize,
 ) -> WhatIf:
-    """Every variant of a model at every case, beside the model as it is."""
-    check_asked(variants, estimates)
+    """Measures every variant of a model at every case, in turn with the unchanged model."""
+    check_variants(variants, estimates)
     extensions = extensions or Extensions()
     begun = time.monotonic()
     file = open_model(source)
@@ -104,11 +109,10 @@ def ask_what_if(  # noqa: PLR0913, PLR0917  # of what, at which cases, how, whic
     )
 
 
-class _Base(Struct, frozen=True):
-    """The model that variants are made of and run against.
+class _Original(Struct, frozen=True):
+    """The unchanged model, of which variants are made and against which they run.
 
-    `stored` is a file with all of its weights, which a quantizer can read; None where no variant
-    needs one.
+    `stored` is a file with all its weights for a quantizer; None if no variant needs it.
     """
 
     model: Model
@@ -118,8 +122,8 @@ class _Base(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class _Made(Struct, frozen=True):
-    """A variant that is ready to run: a model of its own or the same, and options of the engine."""
+class _RunnableVariant(Struct, frozen=True):
+    """A variant that is ready to run: its own model or the original, and options of the engine."""
 
     model: Model
     options: Mapping[str, str] = field(default_factory=dict)
@@ -142,60 +146,60 @@ class _Trial(Struct):
 
     def cases_of(self, model: Model) -> Iterator[WhatIfCase]:
         """The cases of a model at one set of dimensions, for every number of cores."""
-        cases = [
-            Case(model.bound.inputs.batch_size, cores, model.dims) for cores in model.request.cores
-        ]
-        tried: dict[str, list[Tried]] = {case.id: [] for case in cases}
+        cases = [model.case(cores) for cores in model.request.cores]
+        results: dict[str, list[VariantResult]] = {case.id: [] for case in cases}
         with working_folder("whatif") as folder:
             base = self._base(model, folder, cases[0])
             for variant in self.variants:
                 with working_folder("variant", folder) as own:
                     for case, each in self._try(variant, base, own, cases):
-                        tried[case.id].append(each)
+                        results[case.id].append(each)
         for case in cases:
-            yield self._sum_up(case, base, tried[case.id])
+            yield self._sum_up(case, base, results[case.id])
 
-    def _base(self, model: Model, folder: Path, case: Case) -> _Base:
-        """The model as it is; its weights stored, where a graph without them generates them.
+    def _base(self, model: Model, folder: Path, case: Case) -> _Original:
+        """Returns the unchanged model, with stored weights if its graph generates them.
 
-        An engine computes such weights as it loads, and may know that they are all the same. What
-        is made of the model stores its weights, so that against this more than a variant would
-        be measured.
+        An engine computes generated weights when it loads the model, and may find that they are
+        all the same. A variant stores its weights, so a comparison with generated ones would
+        measure more than the variant.
         """
         size = model.file.size_bytes + sum(
             path.stat().st_size for path in external_files(model.file).values()
         )
         if not any(variant.kind in _REWRITTEN for variant in self.variants):
-            return _Base(model, size)
+            return _Original(model, size)
         self._place(case, None).tell("storing its weights")
         path = folder / "stored.onnx"
         zeros, generated = _store(model, path)
         if not generated:
-            return _Base(model, size, zeros, path)
+            return _Original(model, size, zeros, path)
         are = "weight is made by a node" if generated == 1 else "weights are made by nodes"
         note = (
-            f"{generated} {are}: random numbers are stored instead, also in the model as it is, so "
+            f"{generated} {are}: random numbers are stored instead, also in the model itself, so "
             "that an engine treats both alike"
         )
-        return _Base(_reopened(model, path), _size_of(folder), zeros, path, (note,))
+        return _Original(_reopened(model, path), _size_of(folder), zeros, path, (note,))
 
     def _try(
-        self, variant: Variant, base: _Base, folder: Path, cases: Sequence[Case]
-    ) -> Iterator[tuple[Case, Tried]]:
-        """A variant made once, and run at each number of cores."""
+        self, variant: Variant, base: _Original, folder: Path, cases: Sequence[Case]
+    ) -> Iterator[tuple[Case, VariantResult]]:
+        """Makes a variant once, and runs it at each number of cores."""
         try:
-            made: _Made | None = self._make(variant, base, folder, cases[0])
+            made: _RunnableVariant | None = self._make(variant, base, folder, cases[0])
             failure = None
         except _FAILURES as error:
-            made, failure = None, _in_words(error)
+            made, failure = None, _in_words(error, self.setup.wording)
         for case in cases:
             self.done += 1
             if made is None:
-                yield case, Tried(variant=variant, failure=failure)
+                yield case, VariantResult(variant=variant, failure=failure)
             else:
                 yield case, self._measure(variant, base, made, case)
 
-    def _make(self, variant: Variant, base: _Base, folder: Path, case: Case) -> _Made:
+    def _make(
+        self, variant: Variant, base: _Original, folder: Path, case: Case
+    ) -> _RunnableVariant:
         self._place(case, variant, is_next=True).tell("making it")
         path = folder / f"{variant.id}.onnx"
         made = _MAKERS[variant.kind](self, variant, base, path)
@@ -204,25 +208,25 @@ class _Trial(Struct):
         return replace(made, size_bytes=_size_of(folder))
 
     def engine_options(self, kind: Kind, value: str | float) -> Mapping[str, str] | None:
-        """What makes the engine do something beside; None where it has no option for it."""
+        """Returns the engine options for a kind of variant; None if the engine has none."""
         with start_on(self.setup, 1) as worker:
             worker.use_engine(self.setup.engine, self.setup.options)
             return variant_options(worker, kind, value, self.setup.options)
 
-    def _measure(self, variant: Variant, base: _Base, made: _Made, case: Case) -> Tried:
+    def _measure(
+        self, variant: Variant, base: _Original, made: _RunnableVariant, case: Case
+    ) -> VariantResult:
         setup = replace(self.setup, options={**self.setup.options, **made.options})
         pair = Pair(base.model, made.model, self.setup, setup)
         place = self._place(case, variant)
         try:
-            check_cores(case.cores, self.setup)
-            with alone_at(place):
-                ran = run_pair(pair, self.gate, place, lambda _: True)
+            ran = run_pair(pair, self.gate, place, lambda _: True)
         except MeasureError as error:
-            return Tried(variant=variant, failure=_in_words(error))
-        return self._told(variant, made, ran)
+            return VariantResult(variant=variant, failure=_in_words(error, self.setup.wording))
+        return self._result(variant, made, ran)
 
-    def _told(self, variant: Variant, made: _Made, ran: PairRun) -> Tried:
-        """What a duet says of a variant."""
+    def _result(self, variant: Variant, made: _RunnableVariant, ran: PairRun) -> VariantResult:
+        """The result of a variant, from its duet."""
         metric = next(
             metric
             for metric in latency_metrics(ran.rounds, self.gate)
@@ -235,7 +239,7 @@ class _Trial(Struct):
         known = () if before.profile.measured is None else before.profile.measured.notes
         own = () if after.profile.measured is None else after.profile.measured.notes
         low, high = metric.interval or (None, None)
-        return Tried(
+        return VariantResult(
             variant=variant,
             before=before.profile,
             after=after.profile,
@@ -248,8 +252,8 @@ class _Trial(Struct):
             failure=None if metric.ratio is not None else "too few inferences to tell its median",
         )
 
-    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> Place:
-        """The case among all, and its variant in front of its name for who is watching."""
+    def _place(self, case: Case, variant: Variant | None, *, is_next: bool = False) -> CasePlace:
+        """The place of a case among all; progress names the variant before the case."""
 
         def watch(progress: Progress) -> None:
             name = progress.case_id
@@ -258,14 +262,14 @@ class _Trial(Struct):
             )
 
         number = min(self.done + (is_next or variant is None), self.total)
-        return Place(case, number, self.total, watch)
+        return CasePlace(case, number, self.total, watch)
 
-    def _sum_up(self, case: Case, base: _Base, tried: Sequence[Tried]) -> WhatIfCase:
-        reason = next((each.failure for each in tried if each.failure), "")
+    def _sum_up(self, case: Case, base: _Original, results: Sequence[VariantResult]) -> WhatIfCase:
+        reason = next((each.failure for each in results if each.failure), "")
         unmeasured = CaseProfile(case, base.model.static, None, Outcome.FAILED, reason)
-        found = make_levels(unmeasured, base.size_bytes, base.zeros, tried, self.estimates)
+        found = make_levels(unmeasured, base.size_bytes, base.zeros, results, self.estimates)
         measured = found.baseline.measured
-        notes = [*base.notes, *base.model.static.notes]
+        notes = [*base.notes, *found.baseline.static.notes]
         if measured is not None:
             notes += measured.notes
             zeros = describe_zeros(found.levels, measured.engine)
@@ -278,30 +282,30 @@ class _Trial(Struct):
         )
 
 
-# -- what is made
+# -- the variants
 
 
 def _store(model: Model, path: Path) -> tuple[float | None, int]:
-    """Write a model with all of its weights; their zeros, and how many were not stored before."""
+    """Writes a model with all its weights; returns their zeros, and how many were generated."""
     try:
         stored = write_pruned(model.bound, path, 0.0)
     except ModelError:
-        # Nothing of it can be pruned, which is no reason not to quantize it.
+        # A model with nothing to prune can still be quantized.
         return None, write_stored(model.bound, path)
     return _share(stored.zeros, stored.elements), stored.generated
 
 
-def _prune(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _prune(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     pruned = write_pruned(base.model.bound, path, variant.level or 0.0)
     notes = [*_describe_spared(pruned.skipped)]
     zeros = _share(pruned.zeros, pruned.elements)
     options = trial.engine_options("sparsity", zeros or 0.0) or {}
     if options:
         notes.append(f"run with {_listed(options)}")
-    return _Made(_reopened(base.model, path), options, None, zeros, tuple(notes))
+    return _RunnableVariant(_reopened(base.model, path), options, None, zeros, tuple(notes))
 
 
-def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _narrow(_: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     narrowed = write_narrowed(base.model.bound, path, variant.level or 0.0)
     channels = f"{narrowed.channels_after} of {narrowed.channels_before} channels are left"
     notes = [f"{channels}, {narrowed.layers} layer{'s' if narrowed.layers != 1 else ''} smaller"]
@@ -309,25 +313,27 @@ def _narrow(_: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
         first = narrowed.kept[0]
         more = f"{len(narrowed.kept)} layer{'s keep' if len(narrowed.kept) > 1 else ' keeps'}"
         notes.append(f"{more} all channels, such as {printable(first.name)}: {first.reason}")
-    return _Made(_reopened(base.model, path), notes=tuple(notes))
+    return _RunnableVariant(_reopened(base.model, path), notes=tuple(notes))
 
 
-def _quantize(trial: _Trial, variant: Variant, base: _Base, path: Path) -> _Made:
+def _quantize(trial: _Trial, variant: Variant, base: _Original, path: Path) -> _RunnableVariant:
     assert base.stored is not None, "it is stored for every rewritten variant"  # noqa: S101  # for mypy
-    form: Form = "static" if variant.form == "static" else "dynamic"
+    form: QuantizationForm = "static" if variant.form == "static" else "dynamic"
     feeds = _calibrations(base.model)
     quantized = trial.quantizer(base.stored, path, form, feeds, trial.setup.limit_s)
-    return _Made(_reopened(base.model, path), notes=quantized.notes)
+    return _RunnableVariant(_reopened(base.model, path), notes=quantized.notes)
 
 
-def _change_precision(trial: _Trial, variant: Variant, base: _Base, _: Path) -> _Made:
+def _change_precision(
+    trial: _Trial, variant: Variant, base: _Original, _: Path
+) -> _RunnableVariant:
     options = trial.engine_options("precision", variant.form)
     if options is None:
         raise MeasureError(
             f"{trial.setup.engine.name} knows no option for another precision than the one that a "
             "model is stored in. Give another --engine, such as openvino."
         )
-    return _Made(base.model, options, notes=(f"run with {_listed(options)}",))
+    return _RunnableVariant(base.model, options, notes=(f"run with {_listed(options)}",))
 
 
 def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
@@ -337,7 +343,7 @@ def _describe_spared(spared: Sequence[UnprunedWeight]) -> Iterator[str]:
         yield f"{count} not pruned, such as {printable(first.weight)}: {first.reason}"
 
 
-_Maker: TypeAlias = Callable[[_Trial, Variant, _Base, Path], _Made]
+_Maker: TypeAlias = Callable[[_Trial, Variant, _Original, Path], _RunnableVariant]
 _MAKERS: Mapping[VariantKind, _Maker] = {
     VariantKind.PRUNED: _prune,
     VariantKind.NARROWED: _narrow,
@@ -347,7 +353,7 @@ _MAKERS: Mapping[VariantKind, _Maker] = {
 
 
 def _reopened(model: Model, path: Path) -> Model:
-    """What was written of a model, at the very same inputs."""
+    """The model that was written, bound to the same inputs."""
     bound = model.bound
     specs = tuple(
         InputSpec(name, dtype, shape)
@@ -359,7 +365,7 @@ def _reopened(model: Model, path: Path) -> Model:
 
 
 def _calibrations(model: Model) -> Iterator[Mapping[str, Feed]]:
-    """Inputs to find the ranges of activations with: the given ones, the others ever different."""
+    """Inputs for a calibration: given ones stay, the others differ each time."""
     bound, request = model.bound, model.request
     given = request.given
     made = {} if given is None else given.feeds(bound.graph, bound.inputs, model.file.name)
@@ -373,7 +379,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _size_of(folder: Path) -> int:
-    """Of all files in it: a model may keep its weights beside itself."""
+    """The size of all files in it, as a model may have external data."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -381,7 +387,7 @@ def _listed(options: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in options.items())
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: ModelPerfError | OSError, wording: Wording) -> str:
     if isinstance(error, OSError):
         return f"it cannot be written: {error.strerror or error}"
-    return str(error)
+    return error.worded(wording)

@@ -1,10 +1,12 @@
-"""A what-if as what a page says of it without JavaScript."""
+"""A what-if as a page: its parts that need no JavaScript, and the scripts that draw the rest."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
 
+from pytest_modelperf.profiler.case_page import CASE_DRAWINGS
 from pytest_modelperf.profiler.page_facts import (
     ModelRow,
     format_share,
@@ -13,7 +15,8 @@ from pytest_modelperf.profiler.page_facts import (
     without_empty_columns,
 )
 from pytest_modelperf.profiler.page_latency import engine_name
-from pytest_modelperf.report.html.overview import CaseSection, Overview, Part, Tone
+from pytest_modelperf.report.html.drawings import Drawings, Part
+from pytest_modelperf.report.html.overview import CaseSection, Overview, Tone
 from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.units import (
@@ -36,8 +39,19 @@ from pytest_modelperf.whatif.tables import (
 )
 from pytest_modelperf.whatif.text import SPEED_ONLY, failed_lines
 
-_PARTS = (Part("whatif", "What if"),)
-# These have to be trained again before their outputs mean anything.
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Part("whatif", "What if"),),
+    styles=(*CASE_DRAWINGS.styles, _FOLDER / "whatif.css"),
+    scripts=(
+        *CASE_DRAWINGS.scripts,
+        _FOLDER / "whatif_levels.js",
+        _FOLDER / "whatif_types.js",
+        _FOLDER / "whatif_layers.js",
+        _FOLDER / "whatif.js",
+    ),
+)
+# Variants whose outputs mean nothing before they are trained again.
 _CUT = frozenset({VariantKind.PRUNED, VariantKind.NARROWED})
 _MAX_NAMED = 5
 _NS_PER_MS = 1e6
@@ -65,19 +79,18 @@ def whatif_overview(whatif: WhatIf, made: dt.datetime | None = None) -> Overview
             models_table([ModelRow("", whatif.model, engine)]),
             run_table([] if whatif.machine is None else [whatif.machine], rule, made),
         ),
-        parts=_PARTS,
     )
 
 
 def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
-    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, of what is shown to be faster.
+    """`b1-c1: INT8 static is the fastest, x2.31 (2.25 … 2.37)`, if a level is shown to be faster.
 
-    An estimate has no interval, so it is never the one.
+    An estimate has no interval, so it is never the fastest.
     """
     name = f"{case.id}: " if len(whatif.cases) > 1 else ""
     faster = [level for level in case.levels if level.is_faster]
     if not faster:
-        return f"{name}nothing that was measured is shown to be faster"
+        return f"{name}no variant is shown to be faster"
     best = max(faster, key=lambda level: level.speedup.value if level.speedup else 0.0)
     interval = format_speedup_interval(best.speedup)
     return f"{name}{best.title} is the fastest, {format_speedup(best.speedup)} ({interval})"
@@ -89,7 +102,7 @@ def _describe_best(case: WhatIfCase, whatif: WhatIf) -> str:
 def _levels_table(whatif: WhatIf) -> Table:
     """A row for each level of each case; columns that have nothing to show are left out."""
     columns = (
-        # Its colour is that of the row.
+        # It has the colour of the row.
         Column("level", is_text=True, is_name=True),
         Column("ms per batch"),
         Column("items/s"),
@@ -162,7 +175,7 @@ def _facts(case: WhatIfCase) -> Iterator[tuple[str, str]]:
         if level.outside:
             yield level.title, _describe_outside(level.outside)
     if any(level.variant is not None and level.variant.kind in _CUT for level in case.levels):
-        yield "note", "outputs of what was pruned say nothing, so that they are not compared"
+        yield "note", "outputs of pruned variants mean nothing, so they are not compared"
 
 
 def _describe_outside(layers: tuple[str, ...]) -> str:
@@ -176,7 +189,7 @@ def _describe_outside(layers: tuple[str, ...]) -> str:
 
 
 def _types_table(case: WhatIfCase) -> Table | None:
-    """The milliseconds of each operator at every level that has them, the most at first."""
+    """The milliseconds of each operator at every level that has them, sorted by the longest."""
     levels = [level for level in case.levels if level.layer_types]
     if not levels:
         return None
@@ -200,9 +213,9 @@ def _types_table(case: WhatIfCase) -> Table | None:
         (Column("layer type", is_text=True, is_name=True), Column("layers"), *heads),
         tuple(rows),
         ("all", "", *cells([*totals])),
-        "layers: of the model as it is",
+        "layers: of the unchanged model",
     )
 
 
 def render_whatif_page(whatif: WhatIf, *, made: dt.datetime | None = None) -> str:
-    return render_page(whatif_data(whatif), whatif_overview(whatif, made))
+    return render_page(whatif_data(whatif), whatif_overview(whatif, made), _DRAWINGS)

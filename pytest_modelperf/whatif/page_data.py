@@ -1,6 +1,6 @@
-"""A case of a what-if as the scripts of a page read it: levels, and what each says of the layers.
+"""A what-if as the data that the scripts of a page draw: levels, and their layer times.
 
-Every list of times has one for each level, in their order: the first is the model as it is.
+Every list of times has one time for each level, in order; the first is the unchanged model's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _ratio_entry(ratio: Ratio) -> list[float | None]:
 
 
 def operators_of(case: WhatIfCase) -> tuple[str, ...]:
-    """Every operator of the model and of what was made of it, as they come."""
+    """Every operator of the model and of its variants, in order."""
     counted = case.baseline.layer_types
     of_levels = (op for level in case.levels for op in level.layer_types)
     return tuple(dict.fromkeys((*counted, *of_levels)))
@@ -56,7 +56,7 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
         {
             "type": op,
             "is_layer": op not in _BESIDE_LAYERS,
-            # Of the model as it is: quantizing one brings operators that it does not have.
+            # The unchanged model's count: a quantized one has operators that it lacks.
             "count": counted[op].count if op in counted and op not in _BESIDE_LAYERS else None,
             "ms": [level.layer_types.get(op) for level in case.levels],
         }
@@ -68,7 +68,7 @@ def _type_entries(case: WhatIfCase) -> list[Entry]:
 
 
 def _layer_entries(case: WhatIfCase) -> list[Entry]:
-    """The layers of the model in the order of its graph, then what the levels tell besides."""
+    """The layers of the model in the order of its graph, then other rows of the levels."""
     rows = [row for row in case.baseline.layers if row.static is not None]
     ids = [row.static.id for row in rows if row.static is not None]
     known = set(ids)
@@ -116,11 +116,11 @@ def whatif_data(whatif: WhatIf) -> Entry:
         name,
         sides=[side_entry("", name, engine)],
         points=[[]],
-        cases=[_tried_case(case) for case in whatif.cases],
+        cases=[_case_entry(case) for case in whatif.cases],
     )
     return whole_page([model])
 
 
-def _tried_case(case: WhatIfCase) -> Entry:
+def _case_entry(case: WhatIfCase) -> Entry:
     entry = case_entry(case.id, case.id, case.case, word="", told=[None], types=[], layers=[])
     return {**entry, "whatif": whatif_entry(case)}

@@ -1,8 +1,8 @@
-"""The records of a what-if: a model beside what could be made of it, each of them measured.
+"""The records of a what-if: a model, and its variants measured beside it.
 
-A level is one column of the summaries: the model as it is, a variant of it, or an estimate between
-two variants. All times of a case are on one scale: each variant ran in turn with the model as it
-is, and its times are those of the model times the ratio that the two had.
+A level is one column of the summaries: the unchanged model, a variant, or an estimate between two
+variants. All times of a case are on one scale: each variant ran in turn with the unchanged model,
+and its time is the time of that model times the ratio of the two in their duet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
 from pytest_modelperf.stats.records import Ratio
 
 BASELINE = "Baseline"
-# A nanosecond, in ms. What is said to take less is left of a subtraction.
+# One nanosecond, in ms. A shorter time is a remainder of a subtraction, not a measurement.
 SHORTEST_MS = 1e-6
 
 
@@ -36,9 +36,9 @@ _TITLES = {VariantKind.PRUNED: "Pruned", VariantKind.NARROWED: "Channels"}
 
 
 class Variant(Struct, frozen=True):
-    """One thing that is tried: `level` is the share of weights or channels that goes.
+    """One change to a model; `level` is the share of weights or channels to remove.
 
-    `form` is which quantization, `dynamic` or `static`, or which precision, `bf16`.
+    `form` names the quantization, `dynamic` or `static`, or the precision, such as `bf16`.
     """
 
     kind: VariantKind
@@ -59,12 +59,12 @@ class Variant(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True, kw_only=True):
-    """What one column of the summaries says; None is what could not be had.
+    """One column of the summaries; None stands for an unknown value.
 
-    `ms` is the median for a batch. `speedup` is how many times as fast as the model as it is, with
-    its interval. `layer_types` and `layers` are milliseconds, by operator and by the id of the
-    layer of the model as it is. `outside` are the layers that ran outside the accelerated engine.
-    `zeros` is the share of its weights that is zero. `failure` says why there is no time.
+    `ms` is the median for a batch. `speedup` compares it with the unchanged model. `layer_types`
+    and `layers` are milliseconds, by operator and by the id of the unchanged model's layer.
+    `outside` are the layers that ran outside the accelerated engine. `zeros` is the share of zero
+    weights. `failure` says why there is no time.
     """
 
     title: str
@@ -86,7 +86,7 @@ class Level(Struct, frozen=True, kw_only=True):
 
     @property
     def is_faster(self) -> bool:
-        """Whether it was shown to be faster than the model as it is."""
+        """Whether it was shown to be faster than the unchanged model."""
         ratio = self.speedup
         return ratio is not None and ratio.low is not None and ratio.low > 1.0
 
@@ -97,16 +97,16 @@ class Level(Struct, frozen=True, kw_only=True):
 
 
 def times_as_fast(before_ms: float | None, after_ms: float | None) -> float | None:
-    """How many times as fast a layer became; None where either side took no time to speak of."""
+    """How many times as fast a layer became; None if either time is missing or too short."""
     if before_ms is None or before_ms < SHORTEST_MS or not after_ms:
         return None
     return before_ms / after_ms
 
 
 class WhatIfCase(Struct, frozen=True, kw_only=True):
-    """One case: the model as it is, and beside it every variant and estimate.
+    """One case: the unchanged model with every variant and estimate.
 
-    `levels` begins with the model as it is; `baseline` has its layers.
+    `levels` begins with the unchanged model; `baseline` has its layers.
     """
 
     case: Case
@@ -127,7 +127,7 @@ class WhatIfCase(Struct, frozen=True, kw_only=True):
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """A model and what could be made of it, at every case."""
+    """A model and its variants, at every case."""
 
     model: ModelFacts
     machine: MachineFacts | None

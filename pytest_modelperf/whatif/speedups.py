@@ -1,4 +1,4 @@
-"""What the duets of a what-if say together: its levels on one scale, and estimates between them."""
+"""Turns the duets of a what-if into levels on one scale, and estimates between them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import BASELINE, Level, Variant, VariantKind
 
 _NS_PER_MS = 1e6
-# A factor that nobody would prune a model for.
+# A speedup that would not justify pruning a model.
 _NO_GAIN = 1.1
 _OVERHEAD = RowKind.OVERHEAD.value
 
 
-class Tried(Struct, frozen=True, kw_only=True):
-    """A variant that was tried: what its duet told, or why there was none.
+class VariantResult(Struct, frozen=True, kw_only=True):
+    """The duet of a variant with the unchanged model, or why there was none.
 
-    `ratio` is how many times as long as the model as it is the variant took.
+    `ratio` is the variant's time over the unchanged model's time.
     """
 
     variant: Variant
@@ -40,25 +40,25 @@ class Tried(Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
-class Levels(Struct, frozen=True):
-    """The levels of a case, and of all duets the model as it is where that was most typical."""
+class CaseLevels(Struct, frozen=True):
+    """The levels of a case, and the profile of the unchanged model from its most typical duet."""
 
     baseline: CaseProfile
     levels: tuple[Level, ...]
 
 
-def check_asked(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
-    """Raise UsageError where a level cannot be made, or an estimate would not be between two."""
+def check_variants(variants: Sequence[Variant], estimates: Sequence[float]) -> None:
+    """Raises UsageError if a level cannot be made, or an estimate is not between two."""
     if not variants:
         raise UsageError(
-            "nothing is asked for: give --prune, --prune-channels, --quantize or --precision."
+            "there is no variant to try: give --prune, --prune-channels, --quantize or --precision."
         )
     for variant in variants:
         _check_share(variant)
     measured = _pruned_shares(variants)
     if estimates and not measured:
         raise UsageError(
-            "an estimate lies between levels of pruning that are measured: give some with --prune, "
+            "an estimate lies between measured levels of pruning: give some with --prune, "
             "such as --prune 0.5,0.9."
         )
     for share in estimates:
@@ -91,15 +91,15 @@ def make_levels(
     baseline: CaseProfile,
     size_bytes: int | None,
     zeros: float | None,
-    tried: Sequence[Tried],
+    results: Sequence[VariantResult],
     estimates: Sequence[float] = (),
-) -> Levels:
-    """The model as it is, then each variant and estimate; those of pruning by their shares.
+) -> CaseLevels:
+    """The unchanged model, then each variant and estimate; pruned ones sorted by their shares.
 
-    The time of the model as it is is the median over all duets. That of a variant is as many
-    times as long as it was in its own duet, so that what the machine did meanwhile cancels.
+    The time of the unchanged model is the median over all duets. The time of a variant is this
+    median times the ratio in its own duet, so changes of the machine between duets cancel.
     """
-    measured = [each for each in tried if each.before is not None and each.ratio is not None]
+    measured = [each for each in results if each.before is not None and each.ratio is not None]
     ms = None
     if measured:
         ms = statistics.median(_median_ms(each.before) for each in measured)
@@ -107,13 +107,13 @@ def make_levels(
         assert typical.before is not None  # noqa: S101  # for mypy
         baseline = typical.before
     first = _level_as_it_is(baseline, ms, size_bytes, zeros)
-    levels = [_level_of(each, first) for each in tried]
+    levels = [_level_of(each, first) for each in results]
     pruned = [level for level in levels if _share_of(level) is not None]
     known = [first, *(level for level in pruned if level.ms is not None)]
     pruned += [estimate_level(known, share) for share in estimates]
     pruned.sort(key=lambda level: _share_of(level) or 0.0)
     others = [level for level in levels if _share_of(level) is None]
-    return Levels(baseline, (first, *pruned, *others))
+    return CaseLevels(baseline, (first, *pruned, *others))
 
 
 def _share_of(level: Level) -> float | None:
@@ -156,7 +156,7 @@ def _level_as_it_is(
     )
 
 
-def _level_of(each: Tried, first: Level) -> Level:
+def _level_of(each: VariantResult, first: Level) -> Level:
     level = Level(
         title=each.variant.title,
         variant=each.variant,
@@ -187,7 +187,7 @@ def _level_of(each: Tried, first: Level) -> Level:
 
 
 def inverted(ratio: Ratio) -> Ratio:
-    """How many times as fast, of how many times as long."""
+    """The speedup for a ratio of times."""
     low = None if not ratio.high else 1.0 / ratio.high
     high = None if not ratio.low else 1.0 / ratio.low
     return Ratio(1.0 / ratio.value, low, high)
@@ -198,18 +198,18 @@ def _times_by_type(profile: CaseProfile, scale: float) -> dict[str, float]:
 
 
 class _Times(Struct, frozen=True):
-    """The times of a variant, in milliseconds: by operator, and by layer of the model as it is."""
+    """The times of a variant in milliseconds, by operator and by layer of the unchanged model."""
 
     by_type: Mapping[str, float]
     by_layer: Mapping[str, float]
 
 
 def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times:
-    """What a variant takes where the model as it is takes what `first` says, and it `ms` in all.
+    """The layer times of a variant on the scale of `first`; they add up to `ms`.
 
-    Both sides of a duet had their layers timed in turn, so what one layer gained is the ratio of
-    its two times there. What the model as it is has not is held against all of its kernels. The
-    overhead of the runtime is what is left, so that all of it adds up.
+    The layers of both sides were timed in turn, so the gain of a layer is the ratio of its two
+    times in the duet. A layer that only the variant has is scaled like all kernels together. The
+    overhead of the runtime is the remainder.
     """
     before = _kernel_times(differences.before.profile)
     after = differences.after.profile
@@ -237,18 +237,18 @@ def _times_on_scale(differences: Differences, first: Level, ms: float) -> _Times
 
 
 def _kernel_times(profile: CaseProfile) -> list[float]:
-    """Those of all that ran but the overhead of the runtime."""
+    """The times of all rows except the overhead of the runtime."""
     return [
         row.ms for row in profile.layers if row.ms is not None and row.qualified_op != _OVERHEAD
     ]
 
 
 def _owners(differences: Differences) -> dict[str, str]:
-    """For each layer of a variant the one of the model as it is that its time belongs to.
+    """Maps each layer of a variant to the layer of the unchanged model that its time belongs to.
 
-    A quantizer puts layers before the one that they serve, and where it takes several for one,
-    the last of them has its output: so what the model as it is does not have belongs to the
-    next layer that it has. Of layers that share a kernel there, to the one that has its time.
+    A quantizer puts layers before the one that they serve, and if it replaces one layer by
+    several, the last of them has its output. So a layer that only the variant has belongs to the
+    next layer that both have. Of layers that share a kernel, the one that has its time counts.
     """
     before = differences.before
     mates = {new: old for old, new in differences.pairs.items()}
@@ -266,7 +266,7 @@ def _owners(differences: Differences) -> dict[str, str]:
 
 
 def _ran_outside(profile: CaseProfile) -> Iterator[str]:
-    """The layers that an engine of several providers did not run by the first of them."""
+    """The layers that ran on another than the first of an engine's several providers."""
     measured = profile.measured
     if measured is None or len(measured.engine.providers) < 2:
         return
@@ -278,23 +278,23 @@ def _ran_outside(profile: CaseProfile) -> Iterator[str]:
 
 
 def _outside(differences: Differences) -> tuple[str, ...]:
-    """The same of a variant, by the ids of the model as it is where a layer belongs to one."""
+    """The same for a variant, by the ids of the unchanged model's layers if they belong to one."""
     owners = _owners(differences)
     ran = _ran_outside(differences.after.profile)
     return tuple(dict.fromkeys(owners.get(layer_id, layer_id) for layer_id in ran))
 
 
-# -- what lies between
+# -- estimates
 
 
 def estimate_level(known: Sequence[Level], share: float) -> Level:
-    """The level at a share of pruning between two that were measured.
+    """The level at a share of pruning between two measured levels.
 
     Sparsify's formula: est_time = T_base * est_prune / T_prune0, where est_prune = T_prune0 -
-    sum(t_0 - t_s), with t_s of each layer interpolated between its times at both. What runs
-    beside the layers counts like one of them; so the times add up, and est_prune is what lies
-    between the two levels. `known` begins with the model as it is; that stands for no pruning
-    where nothing was pruned by 0.
+    sum(t_0 - t_s), with t_s of each layer interpolated between its times at both. The overhead
+    of the runtime counts like a layer, so the times add up, and est_prune lies between the times
+    of the two levels. `known` begins with the unchanged model, which is the level 0 unless a
+    variant was pruned by 0.
     """
     variant = Variant(VariantKind.PRUNED, share)
     base, *pruned = known
@@ -326,7 +326,7 @@ def estimate_level(known: Sequence[Level], share: float) -> Level:
 
 
 class _Between(Struct, frozen=True):
-    """Two levels that were measured, and how far it is from one to the other."""
+    """Two measured levels, and the position of an estimate between them, from 0 to 1."""
 
     low: Level
     high: Level
@@ -336,9 +336,9 @@ class _Between(Struct, frozen=True):
         return low + (high - low) * self.weight
 
     def times(self, read: Callable[[Level], Mapping[str, float]]) -> dict[str, float]:
-        """What has no time of its own on one side runs in another kernel there, and takes 0.
+        """The interpolated times; empty if one level has no layer times.
 
-        Nothing, where one side has no times of layers at all.
+        A layer without a time in one level runs in another layer's kernel there, and takes 0.
         """
         low, high = read(self.low), read(self.high)
         if not low or not high:
@@ -350,11 +350,11 @@ def _scaled(times: Mapping[str, float], scale: float) -> dict[str, float]:
     return {name: spent * scale for name, spent in times.items()}
 
 
-# -- what zeros brought
+# -- the gain from zeros
 
 
 def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
-    """That pruning brought nothing on this engine; None where it did, or was not measured."""
+    """A note if pruning brought nothing on this engine; None if it did or was not measured."""
     speedups = [
         level.speedup
         for level in levels
@@ -372,6 +372,6 @@ def describe_zeros(levels: Sequence[Level], engine: EngineFacts) -> str | None:
 
 
 def _is_none(speedup: Ratio) -> bool:
-    """Whether it is known to be none to speak of."""
+    """Whether its interval shows that it is too small to matter."""
     low, high = speedup.low, speedup.high
     return low is not None and high is not None and high / _NO_GAIN < 1.0 < low * _NO_GAIN

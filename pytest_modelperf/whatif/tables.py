@@ -1,4 +1,4 @@
-"""The tables of a what-if: its levels, and what layer types and layers take at each of them."""
+"""The tables of a what-if: its levels, and the times of layer types and layers at each level."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ESTIMATE = "~"
 _NEITHER = "neither"
 _LEAST_NAME = 16
 _WIDEST = 100.0
-# So small that no kernel's clock sees less.
+# A microsecond, below which no kernel's clock sees anything.
 _LEAST_DECIMALS = 3
 
 
 class View(enum.Enum):
-    """What the tables of layers show of a time."""
+    """How the tables of layers show a time."""
 
     MS = "ms"
     PERCENT = "percent"
@@ -45,7 +45,7 @@ class View(enum.Enum):
 
 _TITLES = {
     View.MS: "in ms",
-    View.PERCENT: "in percent of the whole model as it is",
+    View.PERCENT: "in percent of the whole unchanged model",
     View.SPEEDUP: "in ms, then how many times as fast",
 }
 
@@ -58,7 +58,7 @@ def format_speedup(ratio: Ratio | None) -> str:
 
 
 def format_speedup_interval(ratio: Ratio | None) -> str:
-    """`1.85 … 2.02`; `?` where there is none, or one so wide that it says nothing."""
+    """`1.85 … 2.02`; `?` if it is unknown, or too wide to say anything."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return UNKNOWN
     if ratio.high > _WIDEST * ratio.low:
@@ -70,7 +70,7 @@ def format_speedup_interval(ratio: Ratio | None) -> str:
 
 
 def level_tables(case: WhatIfCase, confidence: float, width: int) -> list[Table]:
-    """A row for each level: its time, what it gains, its size; apart where that is wide."""
+    """A row for each level with its time, speedup and size; in two tables if one is too wide."""
     times, sizes = _speed_table(case, confidence), _size_table(case)
     columns = sizes.columns[1:]
     whole = Table(
@@ -97,13 +97,13 @@ def _speed_table(case: WhatIfCase, confidence: float) -> Table:
 
 
 def speedup_interval(level: Level) -> str:
-    """That of a level which was measured beside the model as it is; others have none."""
+    """The interval of a level's speedup; empty for the unchanged model and for estimates."""
     has_duet = level.variant is not None and level.ms is not None and not level.is_estimate
     return format_speedup_interval(level.speedup) if has_duet else ""
 
 
 def interval_lines(confidence: float, levels: Iterable[Level]) -> Iterator[str]:
-    """What the intervals of these levels mean, and the words beside them."""
+    """Explains the intervals of these levels, and the words beside them."""
     shown = list(levels)
     yield f"interval: {100 * confidence:.4g} %, of the speedup"
     if any(speedup_interval(level) == UNKNOWN for level in shown):
@@ -148,7 +148,7 @@ def _size_row(level: Level) -> tuple[str, ...]:
 
 
 def verdict_of(level: Level) -> str:
-    """`faster`, `slower`, or that neither was shown; nothing of what was not measured."""
+    """`faster`, `slower`, `neither` if neither was shown, `failed`; or empty if not measured."""
     if level.failure is not None:
         return "failed"
     if level.variant is None or level.is_estimate or level.ms is None:
@@ -158,11 +158,11 @@ def verdict_of(level: Level) -> str:
     return "slower" if level.is_slower else _NEITHER
 
 
-# -- what layer types and layers take
+# -- the times of layer types and layers
 
 
 class _Row(Struct, frozen=True):
-    """One row of times: what stands before them, and the time at each level, None for no time."""
+    """One row of times: the cells before them, and the time at each level, None for no time."""
 
     head: tuple[str, ...]
     times: tuple[float | None, ...]
@@ -174,14 +174,14 @@ class _Row(Struct, frozen=True):
 
     @property
     def gain(self) -> float:
-        """The most that a level saves of what it takes in the model as it is."""
+        """The most time that a level saves against the unchanged model."""
         if self.base is None:
             return -max((time for time in self.times if time is not None), default=0.0)
         return max((self.base - (time or 0.0) for time in self.times[1:]), default=0.0)
 
 
 class _Grid(Struct, frozen=True):
-    """A table of times that can be parted by levels."""
+    """A table of times that can be split by levels."""
 
     title: str
     head: tuple[Column, ...]
@@ -191,7 +191,7 @@ class _Grid(Struct, frozen=True):
     caption: str
 
     def without_last_head(self) -> _Grid:
-        """The same with a column less before the times."""
+        """The same with one column fewer before the times."""
 
         def less(row: _Row) -> _Row:
             return replace(row, head=row.head[:-1])
@@ -200,7 +200,7 @@ class _Grid(Struct, frozen=True):
         return replace(self, head=self.head[:-1], rows=tuple(map(less, self.rows)), rest=rest)
 
     def table(self, chosen: Sequence[int], view: View) -> Table:
-        """The levels at these places, behind the model as it is."""
+        """The table of the unchanged model and the levels at these places."""
         places = (0, *chosen)
         whole = self.levels[0].ms
         decimals = max(_LEAST_DECIMALS, ms_decimals((whole or 0.0) * _NS_PER_MS))
@@ -251,7 +251,7 @@ def _show_percent(row: _Row, at: int, whole: float | None, _: int) -> str:
 
 
 def _show_speedup(row: _Row, at: int, whole: float | None, decimals: int) -> str:
-    """The time itself of the model as it is, and what it is over that of each other level."""
+    """Unchanged model: time; other levels: speedup."""
     if at == 0:
         return _show_ms(row, at, whole, decimals)
     if row.outside[at]:
@@ -268,7 +268,7 @@ _SHOW: Mapping[View, _Show] = {
 
 
 def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Table]:
-    """What each operator takes at each level: as many levels beside each other as there is room."""
+    """The time of each operator at each level; each table has as many levels as fit its width."""
     levels = _with_times(case, lambda level: level.layer_types)
     if not levels:
         return []
@@ -286,9 +286,9 @@ def layer_type_level_tables(case: WhatIfCase, view: View, width: int) -> list[Ta
 
 
 def layer_level_tables(case: WhatIfCase, view: View, width: int, top: int | None) -> list[Table]:
-    """The layers that gain most at some level, and what all else takes.
+    """The layers that gain most at some level, and the time of all others.
 
-    Their weights are named where there is room.
+    The tables name their weights if there is room.
     """
     levels = _with_times(case, lambda level: level.layers)
     counted = case.baseline.counted
@@ -327,7 +327,7 @@ def _layer_row(layer: StaticLayer, levels: Sequence[Level]) -> _Row:
 
 
 def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:
-    """What the other layers take, those that only a variant has, and what belongs to no layer."""
+    """The time of all other layers, of layers that only a variant has, and of the runtime."""
     times = []
     for at, level in enumerate(levels):
         spent = sum(row.times[at] or 0.0 for row in shown)
@@ -338,7 +338,7 @@ def _rest(shown: Sequence[_Row], levels: Sequence[Level]) -> _Row:
 def _with_times(
     case: WhatIfCase, read: Callable[[Level], Mapping[str, float]]
 ) -> tuple[Level, ...]:
-    """The model as it is and the levels that have such times; none where it has none itself."""
+    """The unchanged model and the levels that have such times; empty if the model has none."""
     first, *others = case.levels
     if not read(first):
         return ()
@@ -346,7 +346,7 @@ def _with_times(
 
 
 def _parted(grid: _Grid, view: View, width: int) -> list[Table]:
-    """The grid as one table, or as several with some of its levels each."""
+    """The grid as one table, or as several that have some of its levels each."""
     tables: list[Table] = []
     chosen: list[int] = []
     for at in range(1, len(grid.levels)):
@@ -360,7 +360,7 @@ def _parted(grid: _Grid, view: View, width: int) -> list[Table]:
 
 
 def _are_parted_alike(wider: Sequence[Table], usual: Sequence[Table], width: int) -> bool:
-    """Whether a column more before the times moves none of them, and there is room for it."""
+    """Whether the extra column fits, and leaves each level in the same table."""
     moved = [len(table.columns) - 1 for table in wider] != [len(table.columns) for table in usual]
     return not moved and all(least_width(table) <= width for table in wider)
 
@@ -369,7 +369,7 @@ def _are_parted_alike(wider: Sequence[Table], usual: Sequence[Table], width: int
 
 
 def output_change_table(case: WhatIfCase) -> Table | None:
-    """How far outputs are from those of the model as it is; None where none can be told."""
+    """How far outputs differ from the unchanged model's; None if none were compared."""
     rows = [
         (
             printable(level.title),
@@ -390,7 +390,9 @@ def output_change_table(case: WhatIfCase) -> Table | None:
         Column("cosine"),
     )
     return (
-        Table("outputs against those of the model as it is", columns, tuple(rows)) if rows else None
+        Table("outputs against those of the unchanged model", columns, tuple(rows))
+        if rows
+        else None
     )
 
 

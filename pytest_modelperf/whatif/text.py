@@ -1,4 +1,4 @@
-"""The report of a what-if that a terminal shows: its levels, and layer types and layers at each."""
+"""The terminal report of a what-if: its levels, with their layer types and layers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CHANGED = {
 
 
 class WhatIfView(Struct, frozen=True):
-    """What is shown of the layers: how many, and what of their times."""
+    """How many layers to show, and how to show their times."""
 
     top: int | None = None
     times: View = View.MS
 
 
 def render_whatif(whatif: WhatIf, view: WhatIfView, style: PageStyle) -> str:
-    """The whole report: the levels of each case, what explains them, and how that was found."""
+    """The whole report: the levels of each case, their explanation, and the method."""
     page = style.page()
     page.line(describe_model(Profile(whatif.model, ())), "bold")
     if whatif.machine is not None:
@@ -80,7 +80,7 @@ def _write_case(page: Page, whatif: WhatIf, case: WhatIfCase, view: WhatIfView) 
 
 
 def failed_lines(case: WhatIfCase) -> Iterator[str]:
-    """Which levels have no time, and why: those with the same reason together."""
+    """The levels without a time and their reasons; levels with the same reason share a line."""
     about: dict[str, list[str]] = {}
     for level in case.levels:
         if level.failure is not None:
@@ -92,7 +92,7 @@ def failed_lines(case: WhatIfCase) -> Iterator[str]:
 
 
 def _notes(case: WhatIfCase) -> Iterator[str]:
-    """What was noted of the case and of its levels, once, and what of outputs is not shown."""
+    """The notes of the case and of its levels, each once, and outputs that were not compared."""
     about: dict[str, list[str]] = {}
     for level in case.levels:
         for note in level.notes:
@@ -107,7 +107,7 @@ def _notes(case: WhatIfCase) -> Iterator[str]:
     kinds = {level.variant.kind for level in case.levels if level.variant and level.ms is not None}
     changed = [words for kind, words in _CHANGED.items() if kind in kinds]
     if changed:
-        yield f"outputs with {' and '.join(changed)} say nothing, so that they are not compared"
+        yield f"outputs with {' and '.join(changed)} mean nothing, so they are not compared"
 
 
 def _method(whatif: WhatIf) -> str:
@@ -115,6 +115,6 @@ def _method(whatif: WhatIf) -> str:
     rounds = sum(level.rounds or 0 for level in levels)
     count = f"{len(levels)} duet{'s' if len(levels) != 1 else ''}"
     return (
-        f"{rounds} rounds in {count} of a variant and the model as it is, {whatif.seconds:.1f} s; "
-        "the times of a variant are those of the model as it is, changed by their ratio"
+        f"{rounds} rounds in {count} of a variant and the unchanged model, {whatif.seconds:.1f} s; "
+        "the time of a variant is the time of the unchanged model times their ratio"
     )

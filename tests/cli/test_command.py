@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import pytest_modelperf
+from pytest_modelperf import extensions, operators
 from pytest_modelperf.profiler.request import MAX_HASHED_BYTES
 from pytest_modelperf.profiler.tables.layer_columns import LAYER_COLUMNS
 from tests.support.command import Result, environment, run, spawn
@@ -328,6 +329,13 @@ def modelperf_register_operators(operators):
 """
 
 
+def test_extensions_may_import_by_the_former_name() -> None:
+    names = extensions.__all__
+    assert [getattr(operators, name) for name in names] == [
+        getattr(extensions, name) for name in names
+    ]
+
+
 def test_a_plugin_counts_an_operator_of_its_own() -> None:
     save("blend.onnx", parse("g (float[2,3] x) => (float[2,3] y) { y = my.ops.Blend(x) }"))
     Path("blend_ops.py").write_text(PLUGIN)
@@ -446,7 +454,7 @@ def test_what_takes_no_function_neither_offers_nor_takes_its_engine(
     assert "callable" not in run(command[0], "--help").out
     refused = run(*command, "--engine", "callable")
     assert refused.exit_code == 2
-    assert f"{what} is of ONNX models: measure a Python function with" in refused.err
+    assert f"{what} takes only ONNX models: measure a Python function with" in refused.err
     assert "callable" in run("profile", "--help").out
 
 
@@ -478,6 +486,24 @@ def test_what_measures_nothing_needs_none_of_the_heavy_modules(what: str, heavy:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True,
         env=environment(),
     )  # fmt: skip
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_static_profile_loads_nothing_that_only_other_uses_need() -> None:
+    unwanted = {
+        "blake3", "difflib", "execnet", "onnx.inliner", "onnxruntime", "pytest", "scipy", "secrets",
+        "pytest_modelperf.cli.compare", "pytest_modelperf.comparing", "pytest_modelperf.roofline",
+    }  # fmt: skip
+    script = (
+        "import sys\nfrom pytest_modelperf.cli import main\n"
+        "main(['profile', 'relu.onnx', '--static'], standalone_mode=False)\n"
+        f"print(sorted({unwanted} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env=environment(),
+    )  # fmt: skip
+    assert "relu" in done.stdout
     assert done.stderr.strip() == "[]"
 
 
@@ -747,6 +773,21 @@ def test_compare_says_its_verdict_first(wider: str) -> None:
     assert compared(wider, wider).out.startswith("wider.onnx -> wider.onnx: passed\n")
 
 
+def test_compare_tells_models_of_one_name_apart_by_their_folders(tmp_path: Path) -> None:
+    for folder in ("old", "new"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "linear.onnx").write_bytes(Path("linear.onnx").read_bytes())
+    markdown = tmp_path / "report.md"
+    result = run(
+        *("compare", str(tmp_path / "old/linear.onnx"), str(tmp_path / "new/linear.onnx")),
+        *("--static", "--dim", "seq=64", "--markdown", str(markdown)),
+    )
+    assert result.out.startswith("old/linear.onnx -> new/linear.onnx: ")
+    assert "<code>old/linear.onnx</code> → <code>new/linear.onnx</code>" in markdown.read_text(
+        "utf-8"
+    )
+
+
 def test_compare_has_the_json_keys_that_others_rely_on(wider: str) -> None:
     result = run(
         "compare", "linear.onnx", wider, "--static", "--dim", "seq=64", "--batch", "1,8",
@@ -823,6 +864,16 @@ def test_shapes_makes_outputs_only_of_a_model_that_is_written() -> None:
     result = run("shapes", *LINEAR_64, "--names", "h")
     assert (result.exit_code, result.out) == (2, "")
     assert "--names is for the model that is written: give -o OUT" in result.err
+
+
+def test_shapes_on_standard_output_names_what_it_wrote() -> None:
+    """In a process of its own: a model is bytes, and goes to the stream itself."""
+    save("chain.onnx", parse("g (float[2,3] x) => (y) { y = Relu(x) }"))
+    command = [sys.executable, "-m", "pytest_modelperf", "shapes", "chain.onnx", "-o", "-"]
+    done = subprocess.run(command, check=True, capture_output=True)
+    assert onnx.load_from_string(done.stdout).graph.node[0].op_type == "Relu"
+    told = "the model on standard output: 2 of 2 tensors have a shape\n"
+    assert done.stderr.decode() == told
 
 
 def test_shapes_names_the_tensors_that_have_none() -> None:

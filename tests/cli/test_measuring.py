@@ -161,7 +161,7 @@ def test_a_result_that_could_not_be_had_is_null() -> None:
         (
             ["--engine-option", "intra_op_num_threads=4"],
             2,
-            "intra_op_num_threads cannot be set: a case has as many threads as cores (--cores)",
+            "intra_op_num_threads cannot be set: a case has as many threads as cores",
         ),
         (
             ["--engine-option", "execution_mode=no"],

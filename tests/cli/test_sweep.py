@@ -162,7 +162,7 @@ def test_a_threshold_that_is_none_says_what_is_taken(asked: FakeSweeping, text: 
         (("--against-python", "python3"), "--against-python is for the model of --against"),
         (("--against", "a.onnx", "--against-python", "no"), "names no, which is no program that"),
         (("--json", "-", "--csv", "-"), "only one of --json and --csv can go to standard output"),
-        (("--engine", "callable"), "a sweep is of ONNX models"),
+        (("--engine", "callable"), "a sweep takes only ONNX models"),
         (("--engine", "nothing"), "nothing"),
         (("--max-seconds", "0"), "--max-seconds"),
         (("--json", "no/such/folder/f.json"), "cannot write no/such/folder/f.json"),

@@ -346,7 +346,7 @@ def test_without_a_trusted_twin_no_side_has_a_python_of_its_own(
 def test_what_is_for_a_run_is_refused_where_nothing_runs(option: str) -> None:
     result = run("compare", "base.onnx", "equal_200us.onnx", "--static", option, sys.executable)
     assert (result.exit_code, result.out) == (2, "")
-    assert f"{option} is for a run of the models: leave out --static, or it." in result.err
+    assert f"{option} needs a run of the models: leave out --static or {option}." in result.err
 
 
 def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturbed(

@@ -320,7 +320,7 @@ def test_profiles_of_different_cases_are_refused(before: Profile, after: Profile
     for side in (before, after):
         assert side.model.name in message
         assert all(case.case.id in message for case in side.cases)
-    assert "--batch" in message
+    assert "Give both the same with the batch size" in message
 
 
 # -- what explains it

@@ -24,7 +24,7 @@ from pytest_modelperf.comparing.stored_case import settle
 from pytest_modelperf.graph.binding import parse_input_spec
 from pytest_modelperf.profiler.given_inputs import read_given
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
@@ -34,7 +34,7 @@ TOP = """g (float[1,H,W] x, int64[1] k) => (float[1,H,C] y, int64[1,H,C] i) {
     y, i = TopK(x, k)
 }"""
 OPTIONS = {"graph_optimization_level": "basic"}
-PLACE = Place(Case(1, 1), 1, 1, lambda _: None)
+PLACE = CasePlace(Case(1, 1), 1, 1, lambda _: None)
 DAY = dt.date(2026, 1, 31)
 
 

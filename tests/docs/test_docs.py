@@ -31,11 +31,8 @@ from pytest_modelperf.profiler.conditions import (
     MAX_THROTTLED,
 )
 from pytest_modelperf.profiler.doctor import LEVEL, POWER
-from pytest_modelperf.profiler.doctor_document import dump_checkups
 from pytest_modelperf.profiler.hookspecs import PROJECT, Operators
 from pytest_modelperf.profiler.inputs import make_inputs
-from pytest_modelperf.profiler.machine.facts import MachineFacts
-from pytest_modelperf.profiler.measurements import Checkup, EngineFacts, Noise, Outlook
 from pytest_modelperf.profiler.rig import MAX_LAYER_RUNS
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, SamplingPolicy
 from pytest_modelperf.profiler.static import cost
@@ -43,7 +40,7 @@ from pytest_modelperf.profiler.tables.layer_columns import ALL_COLUMNS
 from pytest_modelperf.profiler.worker.gateway import DEFAULT_LIMIT_S, LEAST_START_LIMIT_S
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import EARLY_LOOKS, LOOKS, share_level, spend_level
-from pytest_modelperf.stats.records import PERCENTS, LatencySpread, Ratio
+from pytest_modelperf.stats.records import PERCENTS
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES
 from tests.support.checkout import ROOT
 from tests.support.command import run
@@ -444,32 +441,3 @@ def test_the_rules_of_verdicts_and_twins_are_those_of_the_code() -> None:
         ("baselines", f"claim at most {MAX_MODEL_BYTES >> 30} GiB together"),
     ):
         assert rule in pages[page], rule
-
-
-def test_the_page_on_json_names_every_key_of_a_checkup() -> None:
-    page = (DOCS / "json.md").read_text(encoding="utf-8")
-    checkup = Checkup(
-        model="a model",
-        engine=EngineFacts("an engine"),
-        cores=1,
-        processors=(0,),
-        seconds=1.0,
-        median_ns=1e6,
-        ratio=Ratio(1.0, 0.9, 1.1),
-        spread=LatencySpread(inferences=0.01, sessions=0.01),
-        noise=(Noise(wall_ns=1),),
-        level=LEVEL,
-        power=POWER,
-        outlook=(Outlook(rounds=6, seconds=1.0, change=0.03),),
-    )
-    document = json.loads(dump_checkups(MachineFacts(), (checkup,)))
-    document.pop("machine")
-    keys = keys_of(document)
-    assert {"checkups", "outlook", "detectable", "sessions"} <= keys
-    assert {key for key in keys if f"`{key}`" not in page} == set()
-
-
-def keys_of(value: object) -> set[str]:
-    if isinstance(value, dict):
-        return {str(key) for key in value}.union(*map(keys_of, value.values()))
-    return set[str]().union(*map(keys_of, value)) if isinstance(value, list) else set()

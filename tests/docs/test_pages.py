@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 import pytest_modelperf.testing.checking  # noqa: F401  # as said above
-from pytest_modelperf import operators
+from pytest_modelperf import extensions
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.gates import PASS_LEVEL, RUN_LEVEL
 from pytest_modelperf.comparing.limits import (
@@ -53,10 +53,9 @@ from pytest_modelperf.stats.quantiles import load_quantiles
 from pytest_modelperf.stats.records import PERCENTS, Latency, Percentile
 from pytest_modelperf.testing.config import MODEL_KEYS, Settings, Terms, read_settings
 from pytest_modelperf.testing.declared import CASE_WORDS
-from pytest_modelperf.testing.document import dump_run, run_to_json
 from pytest_modelperf.testing.fixture import ModelPerf, PerfProfile
 from pytest_modelperf.testing.options import OPTIONS, Option
-from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from tests.support.checkout import ROOT
 from tests.support.small_models import ones, parse, static_of
 
@@ -340,16 +339,35 @@ def test_every_key_of_a_model_has_a_row() -> None:
 
 def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
     """As the page lists it, for each setting that it names."""
-    typed = {"tolerance": "0.1", "max_seconds": "1", "engine": "a", "engine_option": ["k=a"]}
-    ini = {"tolerance": "0.3", "max_seconds": "3", "engine": "c", "engine_option": ["k=c"]}
+    typed: dict[str, object] = {
+        "tolerance": "0.1",
+        "max_seconds": "1",
+        "engine": "a",
+        "engine_option": ["k=a"],
+    }
+    ini: dict[str, object] = {
+        "tolerance": "0.3",
+        "max_seconds": "3",
+        "engine": "c",
+        "engine_option": ["k=c"],
+    }
     top: dict[str, object] = {
         "tolerance": 0.4,
         "max_seconds": 4,
         "engine": "d",
         "engine_options": {"k": "d"},
     }
-    model = {"tolerance": 0.2, "max_seconds": 2, "engine": "b", "engine_options": {"k": "b"}}
-    settable = "`tolerance`, `engine`, `engine_options` and `max_seconds`"
+    model: dict[str, object] = {
+        "tolerance": 0.2,
+        "max_seconds": 2,
+        "engine": "b",
+        "engine_options": {"k": "b"},
+    }
+    for each, source in enumerate((typed, model, ini, top), 1):
+        source |= {"warmup_seconds": each / 10, "min_seconds": each / 5}
+    settable = (
+        "`tolerance`, `engine`, `engine_options`, `max_seconds`, `warmup_seconds` and `min_seconds`"
+    )
     assert f"The second source can set {settable}" in plain("configuration")
 
     def told(typed: dict[str, Any], model: dict[str, Any], ini: dict[str, Any]) -> tuple[Any, ...]:
@@ -357,12 +375,13 @@ def test_what_is_typed_comes_before_a_table_and_that_before_the_rest() -> None:
         settings = read_settings(Path("/project"), typed, ini, {**top, **tables})
         found = settings.with_terms(settings.table_for("m.onnx") or Terms())
         options = found.engine_options["k"]
-        return found.tolerances.of(50.0), found.max_seconds, found.engine, options
+        times = found.max_seconds, found.warmup_seconds, found.min_seconds
+        return found.tolerances.of(50.0), *times, found.engine, options
 
-    assert told(typed, model, ini) == (0.1, 1, "a", "a")
-    assert told({}, model, ini) == (0.2, 2, "b", "b")
-    assert told({}, {}, ini) == (0.3, 3, "c", "c")
-    assert told({}, {}, {}) == (0.4, 4, "d", "d")
+    assert told(typed, model, ini) == (0.1, 1, 0.1, 0.2, "a", "a")
+    assert told({}, model, ini) == (0.2, 2, 0.2, 0.4, "b", "b")
+    assert told({}, {}, ini) == (0.3, 3, 0.3, 0.6, "c", "c")
+    assert told({}, {}, {}) == (0.4, 4, 0.4, 0.8, "d", "d")
 
 
 # -- figures and names
@@ -500,12 +519,12 @@ def test_the_names_for_extensions_are_there() -> None:
     text = text_of("python-api").partition("## For extensions\n")[2]
     names = {name for name in quoted(text) if "." not in name}
     assert names
-    assert names <= set(operators.__all__)
+    assert names <= set(extensions.__all__)
     hooks = {name.partition("(")[0] for name in named_in(table("extending", "# Extending"))}
     assert hooks == {name for name in vars(Hooks) if not name.startswith("_")}
 
 
-# -- the json of a run
+# -- the metrics in JSON
 
 
 def empty_case() -> CaseOutcome:
@@ -518,26 +537,6 @@ def empty_case() -> CaseOutcome:
         batch_size=1,
         comparison=replace(compare_cases(case, case), outcome=Verdict.NEW),
     )
-
-
-def test_the_page_on_json_has_every_key_of_a_run() -> None:
-    document = run_to_json(RunReport(outcomes=(empty_case(),)))
-    page = text_of("json")
-    run = page.partition("## A run\n")[2].partition("## A checkup")[0]
-    comparison = page.partition("## A comparison\n")[2].partition("## A run")[0]
-    assert set(document) == named_in(table("json", "## A run"))
-    cases = document["cases"]
-    assert isinstance(cases, list)
-    (case,) = cases
-    assert isinstance(case, dict)
-    beside = "A case has the keys of [a case of a comparison](#a-comparison), and"
-    own = named_in(table("json", beside))
-    assert own <= set(case)
-    assert {key for key in case if f"`{key}`" not in run + comparison} == set()
-    baselines = document["baselines"]
-    assert isinstance(baselines, dict)
-    assert {key for key in baselines if f"`{key}`" not in run} == set()
-    assert dump_run(RunReport(outcomes=()))
 
 
 def test_the_page_on_json_has_every_metric() -> None:

@@ -31,9 +31,9 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.twin import make_twin
-from pytest_modelperf.profiler.engines.source import Source
+from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model, Place, unchanged
+from pytest_modelperf.profiler.preparation import CasePlace, Model, unchanged
 from pytest_modelperf.profiler.quantizing import quantize
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
@@ -222,7 +222,7 @@ def quantize_file(source, target, form, feeds, folder, *, is_large):
         open(path, "w").close()
     {line}
 """
-    quantizer = partial(quantize, code=Source(text, "quantizer.py"))
+    quantizer = partial(quantize, code=ModuleSource(text, "quantizer.py"))
     return partial(ask_what_if, quantizer=quantizer)
 
 
@@ -320,7 +320,7 @@ def test_weights_that_change_before_a_model_runs_are_not_those_of_its_digest(fol
 
 def test_cases_of_other_weights_are_not_recorded_as_one_model(folder: Path) -> None:
     weights = save_beside(weighted(), folder / "m.onnx")
-    place = Place(Case(1, 1), 1, 1, lambda _: None)
+    place = CasePlace(Case(1, 1), 1, 1, lambda _: None)
     parts = []
     for content in (weights.read_bytes(), bytes(weights.stat().st_size)):
         weights.write_bytes(content)
@@ -672,7 +672,7 @@ def test_an_interrupt_while_a_model_is_measured_ends_the_run(
 
 @pytest.mark.usefixtures("heard_interrupts")
 @pytest.mark.parametrize(
-    "place", ["baselines.recording.store_case", "testing.checking.rebuilt_twin"]
+    "place", ["baselines.recording.store_case", "testing.recording.rebuilt_twin"]
 )
 def test_an_interrupt_while_a_case_is_recorded_stores_nothing(
     models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str

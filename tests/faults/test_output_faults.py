@@ -171,6 +171,36 @@ def test_no_command_writes_over_what_it_reads(
     assert (folder / "m.onnx").read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["--json", "--csv", "--html", "--markdown"])
+def test_no_report_is_written_over_the_external_data_of_a_model(folder: Path, option: str) -> None:
+    weights = save_beside(onnx.load(folder / "m.onnx"), folder / "outside.onnx", "w.bin")
+    before = weights.read_bytes()
+    told = f"Error: {option} would overwrite w.bin, which is read: give another file.\n"
+    for arguments in (
+        ("profile", "--static", "outside.onnx"),
+        ("compare", "--static", "m.onnx", "outside.onnx"),
+    ):
+        assert run(*arguments, option, "w.bin") == (2, "", told)
+    assert weights.read_bytes() == before
+
+
+def test_no_report_is_written_over_a_baseline(folder: Path) -> None:
+    (folder / "base").mkdir()
+    (folder / "base/model.json").write_text("{}")
+    done = run("compare", "--static", "base", "m.onnx", "--json", "base/model.json")
+    told = "--json would overwrite base/model.json, which is read: give another file.\n"
+    assert done == (2, "", f"Error: {told}")
+    assert (folder / "base/model.json").read_text() == "{}"
+
+
+def test_a_model_that_cannot_be_read_is_reported_where_a_report_exists(folder: Path) -> None:
+    (folder / "broken.onnx").write_bytes(b"no model")
+    (folder / "old.json").write_text("{}")
+    done = run("profile", "--static", "broken.onnx", "--json", "old.json")
+    assert done.exit_code == 2
+    assert "broken.onnx" in done.err
+
+
 # -- files
 
 

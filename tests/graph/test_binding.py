@@ -132,7 +132,7 @@ def test_a_symbolic_batch_never_rebinds() -> None:
 
 
 def test_a_batch_that_the_model_does_not_have_is_refused_with_its_inputs() -> None:
-    with pytest.raises(BindingError, match=r"no batch dimension.*x \(4x3\), y \(5\).*--input"):
+    with pytest.raises(BindingError, match=r"no batch dimension.*x \(4x3\), y \(5\).*inputs name:"):
         _bind(_x(4, 3), _x(5, name="y"), binding=Binding(2))
     with pytest.raises(BindingError, match="no inputs"):
         _bind(binding=Binding(2))
@@ -193,7 +193,7 @@ def test_what_is_no_expression_is_a_name_to_be_given(expression: str) -> None:
 
     bound = _bind(*inputs, binding=Binding(dims={"seq": 4, expression: 9}))
     assert bound.shapes["y"] == (1, 9)
-    with pytest.raises(BindingError, match="--dim"):
+    with pytest.raises(BindingError, match="=SIZE"):
         _bind(*inputs, binding=Binding(dims={"seq": 4}))
 
 
@@ -211,7 +211,7 @@ def test_a_missing_size_names_dimension_place_and_option() -> None:
     with pytest.raises(
         BindingError,
         match=r"m\.onnx has dimensions without a size: 'seq' \(in x\[1\], y\[0\]\); 'y\.1' "
-        r"\(in y\[1\]\)\. Give --dim seq=SIZE --dim y\.1=SIZE",
+        r"\(in y\[1\]\)\. Give seq=SIZE, y\.1=SIZE",
     ):
         _bind(_x("N", "seq"), _x("seq", None, name="y"))
 

@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.engines import onnxruntime as engine
 from pytest_modelperf.profiler.inputs import make_inputs
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.profiler.static.count import profile_graph
-from pytest_modelperf.profiler.worker.agent import ModelRef
+from pytest_modelperf.profiler.worker.agent import ModelLocation
 from tests.support.light_models import light_model
 from tests.support.small_models import parse
 
@@ -52,7 +52,7 @@ def observe(bound: BoundModel, inputs: Mapping[str, Array], folder: Path) -> lis
     write_runnable(bound, path)
     feeds = {n: f.array for n, f in make_inputs(bound.graph, bound.inputs).items()} | dict(inputs)
     dtypes = {name: str(array.dtype) for name, array in feeds.items()}
-    return engine.observe_shapes(ModelRef(str(path), None), {}, feeds, dtypes, str(folder))
+    return engine.observe_shapes(ModelLocation(str(path), None), {}, feeds, dtypes, str(folder))
 
 
 def completed(case: Case, folder: Path) -> BoundModel:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import BindingError
 from pytest_modelperf.graph.binding import Binding, bind_inputs
 from pytest_modelperf.graph.load import declared_inputs
@@ -25,8 +26,8 @@ else:
     import tomli as tomllib
 
 
-def missing(*names: str) -> str:
-    """What is said of a model whose inputs have dimensions of these names."""
+def missing(*names: str) -> BindingError:
+    """The error for a model whose inputs have dimensions of these names."""
     model = named_model("m")
     shape = model.graph.input[0].type.tensor_type.shape
     del shape.dim[:]
@@ -34,7 +35,7 @@ def missing(*names: str) -> str:
         shape.dim.add().dim_param = name
     with pytest.raises(BindingError) as caught:
         bind_inputs(declared_inputs(model), Binding(), "m.onnx")
-    return str(caught.value)
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -45,18 +46,19 @@ def missing(*names: str) -> str:
 def test_dimensions_that_are_missing(name: str) -> None:
     names = [f"{name}A", f"{name}B"]
     shown = [printable(each) for each in names]
-    message = missing(*names)
+    error = missing(*names)
 
+    message = error.worded(COMMAND_WORDING)
     advice = message[message.rindex(" Give --dim ") + len(" Give ") :]
     assert shlex.split(advice) == [
         f"--dim {e}=SIZE".split(" ", 1)[i] for e in shown for i in (0, 1)
     ]
 
-    code = in_python(message)
+    code = in_python(error)
     code = code[code.rindex(" Give dims=") + len(" Give dims=") :]
     assert [ast.literal_eval(key) for key in _keys(code)] == shown
 
-    table = in_table(message)
+    table = in_table(error)
     found = re.search(r" Give (dims = \{.*\}) in the table of the model, ", table)
     assert found is not None
     (dims,) = tomllib.loads(found[1].replace(" = SIZE", " = 1")).values()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_modelperf.cli.options import parse_dims
+from pytest_modelperf.cli.values import parse_dims
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.profiler.request import ProfileRequest

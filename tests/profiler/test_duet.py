@@ -12,18 +12,19 @@ import pytest
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Load, Noise
-from pytest_modelperf.profiler.rig import Rig, Setup, Subject, run_kernels
+from pytest_modelperf.profiler.rig import Rig, Setup, Workload, run_kernels
 from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.profiler.worker.gateway import Worker
 
 
 @dataclass
 class FakeSide:
-    """A side whose inferences take equally long; `log` is shared by both."""
+    """A side whose inferences take equally long; `log` and `loaded` are shared by both."""
 
     name: str
     infer_ns: int
     log: list[str]
+    loaded: list[str]
     running: int = 0
     started: int = 0
     fails: bool = False
@@ -41,6 +42,7 @@ class FakeSide:
             self.running -= 1
 
     def open(self) -> Load:
+        self.loaded.append(self.name)
         return Load(self.infer_ns * 3)
 
     def block(self, count: int, max_ns: int) -> Block:
@@ -53,7 +55,9 @@ class FakeSide:
 
 def make(before_ns: int = 10, after_ns: int = 20) -> tuple[SplitDuet, FakeSide, FakeSide]:
     log: list[str] = []
-    before, after = FakeSide("before", before_ns, log), FakeSide("after", after_ns, log)
+    loaded: list[str] = []
+    before = FakeSide("before", before_ns, log, loaded)
+    after = FakeSide("after", after_ns, log, loaded)
     duet = SplitDuet(cast("StartRig", before.start), cast("StartRig", after.start))
     return duet, before, after
 
@@ -108,6 +112,15 @@ def test_where_one_side_does_not_start_the_other_is_ended() -> None:
     assert before.running == 0
 
 
+def test_in_two_workers_the_sides_are_loaded_first_by_turns() -> None:
+    duet, before, _ = make()
+    for first in ("before", "after", "before"):
+        with closing(duet):
+            assert duet.open() == (Load(30), Load(60))
+        assert before.loaded[-2] == first
+        assert sorted(before.loaded[-2:]) == ["after", "before"]
+
+
 def test_in_one_worker_the_sides_are_loaded_first_by_turns() -> None:
     """Whoever is loaded second can be faster for as long as it lives, so nobody always is."""
     loaded: list[str] = []
@@ -151,7 +164,7 @@ class Answering:
 
 
 def rig_of(worker: Answering, cores: int) -> Rig:
-    return Rig(cast("Worker", worker), Setup(), cores, Subject(model="m"), EngineFacts("e"))
+    return Rig(cast("Worker", worker), Setup(), cores, Workload(model="m"), EngineFacts("e"))
 
 
 @pytest.mark.parametrize(
@@ -197,6 +210,8 @@ def test_a_profiled_session_runs_so_often_as_time_and_the_policy_allow(
 ) -> None:
     worker = Profiling()
     policy = SamplingPolicy(max_seconds=4, min_layer_runs=5, min_slow_layer_runs=2)
-    rig = Rig(cast("Worker", worker), Setup(policy=policy), 1, Subject(model="m"), EngineFacts("e"))
+    rig = Rig(
+        cast("Worker", worker), Setup(policy=policy), 1, Workload(model="m"), EngineFacts("e")
+    )
     assert run_kernels(rig, None, nodes, weight_bytes=1) is None
     assert worker.asked["limits"] == [(2, None), (5, 4 * 10**9), (most, 10**9)]

@@ -73,7 +73,7 @@ def test_a_function_has_no_graph_to_count() -> None:
 
 
 def test_a_function_has_no_named_dimensions() -> None:
-    with pytest.raises(UsageError, match="leave --dim out"):
+    with pytest.raises(UsageError, match="Leave sizes of dimensions out"):
         measure_function(functions.work, ProfileRequest(dims={"seq": (4,)}), SETUP)
 
 

@@ -31,7 +31,7 @@ from pytest_modelperf.profiler.given_inputs import (
 )
 from pytest_modelperf.profiler.inputs import Feed, make_inputs
 from pytest_modelperf.profiler.number_formats import STORED_AS, name_of, to_bits
-from pytest_modelperf.profiler.worker.agent import Agent, ModelRef
+from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from tests.support.light_models import light_model
 from tests.support.runtimes import unless_1_23
 from tests.support.small_models import parse
@@ -78,7 +78,7 @@ def run(model: BoundModel, folder: Path) -> list[Any]:
     path = folder / "model.onnx"
     with model.file.open_bytes() as file:
         path.write_bytes(file.read())
-    session = engine.load(ModelRef(str(path), None), 1, {})
+    session = engine.load(ModelLocation(str(path), None), 1, {})
     outputs: list[Any] = session.prepare(agent._feeds[""].arrays, agent._feeds[""].dtypes)()
     session.close()
     return outputs
@@ -349,7 +349,7 @@ def test_a_value_that_decides_how_much_is_computed_is_told() -> None:
     feeds = made("t (int64[1] k, float[9] x) => (float[m] y, int64[m] z) { y, z = TopK(x, k) }")
     assert feeds["k"].note == snapshot(
         "the input 'k' decides how much TopK 'y' makes; it was set to 1. Give its real "
-        "value with --input k:int64:1:VALUE"
+        "value as the input k:int64:1:VALUE"
     )
     assert feeds["x"].note is None
 
@@ -518,8 +518,8 @@ def test_a_sequence_is_refused_with_what_to_do() -> None:
         made(model)
     assert str(caught.value) == snapshot(
         "the input 's' of the model is a sequence, an optional or a map. Only tensors can "
-        "be sent to a worker, so this model cannot be measured yet; its static profile "
-        "can be had with --static. To measure it, export it with a tensor for each "
+        "be sent to a worker, so this model cannot be measured yet; only its static profile "
+        "can be had. Ask for a static profile. To measure it, export it with a tensor for each "
         "element, or time a Python function that runs it with the engine `callable`."
     )
 
@@ -527,7 +527,7 @@ def test_a_sequence_is_refused_with_what_to_do() -> None:
 def test_an_input_of_unknown_rank_wants_its_shape() -> None:
     model = parse("r (float[2] x) => (float[2] y) { y = Neg(x) }")
     model.graph.input[0].type.tensor_type.ClearField("shape")
-    with pytest.raises(BindingError, match=r"--input x:float32:SHAPE"):
+    with pytest.raises(BindingError, match="inputs x:float32:SHAPE"):
         made(load_model(open_model(model)))
 
 

@@ -26,16 +26,16 @@ from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.graph.pruned import write_stored
 from pytest_modelperf.graph.quantized import read_products
 from pytest_modelperf.profiler.engines import onnxruntime_quantizer
-from pytest_modelperf.profiler.engines.source import Source
+from pytest_modelperf.profiler.engines.source import ModuleSource
 from pytest_modelperf.profiler.inputs import Feed
-from pytest_modelperf.profiler.quantizing import Form, StartWorker, quantize
+from pytest_modelperf.profiler.quantizing import QuantizationForm, StartWorker, quantize
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from pytest_modelperf.profiler.worker.inline import InlineWorker, work_inline
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
 from tests.support.runtimes import IS_OF_PYTHON_3_10, NO_CONV_INTEGER
 
-FORMS: tuple[Form, ...] = ("dynamic", "static")
+FORMS: tuple[QuantizationForm, ...] = ("dynamic", "static")
 
 # More trips than there is time for, in which nothing comes back to Python.
 ENDLESS = """
@@ -169,15 +169,15 @@ def inline() -> Iterator[StartWorker]:
     ort.set_default_logger_severity(2)
 
 
-def code(text: str) -> Source:
+def code(text: str) -> ModuleSource:
     """Another quantizer."""
-    return Source(text, "quantizer.py")
+    return ModuleSource(text, "quantizer.py")
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", sorted(MODELS))
 def test_a_quantized_model_answers_on_both_engines_about_as_the_model_does(
-    tmp_path: Path, kind: str, form: Form
+    tmp_path: Path, kind: str, form: QuantizationForm
 ) -> None:
     ov = pytest.importorskip("openvino", reason="needs the extra openvino")
     if (kind, form) == ("convolutions", "dynamic") and IS_OF_PYTHON_3_10:
@@ -225,7 +225,7 @@ def test_nothing_is_left_behind_and_nothing_is_said(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_in_external_data_are_quantized_into_external_data(
-    tmp_path: Path, inline: StartWorker, form: Form
+    tmp_path: Path, inline: StartWorker, form: QuantizationForm
 ) -> None:
     source = save(
         tmp_path, transformer(), save_as_external_data=True, location="w.bin", size_threshold=0
@@ -254,7 +254,7 @@ def test_a_model_of_an_old_opset_without_weights_is_converted_and_it_is_told(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_weight_that_nodes_compute_is_quantized(
-    tmp_path: Path, inline: StartWorker, form: Form
+    tmp_path: Path, inline: StartWorker, form: QuantizationForm
 ) -> None:
     model = parse(
         """g (float[1,16] x) => (float[1,10] y) {
@@ -333,7 +333,7 @@ def test_a_model_that_cannot_be_prepared_is_quantized_as_it_is(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_quantizer_that_cannot_be_loaded_is_told_as_one_that_fails(
-    tmp_path: Path, inline: StartWorker, form: Form
+    tmp_path: Path, inline: StartWorker, form: QuantizationForm
 ) -> None:
     with pytest.raises(MeasureError) as failed:
         quantize(
@@ -403,7 +403,7 @@ def test_a_calibration_without_end_is_ended_after_the_limit(tmp_path: Path) -> N
         quantize(source, tmp_path / "target.onnx", "static", feeds(4, 4), limit_s=1.0)
     assert str(failed.value) == (
         "static INT8: no answer for 1 s in ONNX Runtime's quantizer: the worker was ended. If the "
-        "model takes that long, allow more with --timeout."
+        "model takes that long, allow more with a longer timeout."
     )
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
 

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import pytest_modelperf
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
@@ -31,6 +31,7 @@ from pytest_modelperf.comparing.records import (
     LayerTypeChange,
 )
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.measurements import LayerTime, RowKind, SideRun
 from pytest_modelperf.profiler.page import render_profile_page
 from pytest_modelperf.profiler.page_data import profile_data
@@ -44,7 +45,7 @@ from pytest_modelperf.profiler.page_latency import (
 from pytest_modelperf.profiler.records import Case, LayerRow, ModelFacts, StaticLayer
 from pytest_modelperf.profiler.request import profile_model
 from pytest_modelperf.report.html.extra import check_html_extra
-from pytest_modelperf.report.html.render import SCRIPTS, STYLES, dump_data, pack, render_page
+from pytest_modelperf.report.html.render import dump_data, pack
 from pytest_modelperf.stats.estimates import spread_of_round
 from pytest_modelperf.stats.records import Percentile, Ratio
 from pytest_modelperf.sweep.page import render_sweep_page
@@ -606,7 +607,7 @@ POLICY = "Content-Security-Policy"
 
 
 def test_a_page_has_everything_in_it_and_names_nothing_to_load() -> None:
-    page = render_page({"models": []})
+    page = render_case_page({"models": []})
     assert "Plotly" in unpacked(page, "plotly")
     tags = Markup(page).tags
     assert {tag for tag, _ in tags} & {"link", "img", "iframe", "base"} == set()
@@ -623,9 +624,13 @@ def test_the_same_data_makes_the_same_page() -> None:
     assert first == render_profile_page(measured_cases())
 
 
-@pytest.mark.parametrize("name", [*SCRIPTS, *STYLES])
-def test_no_script_and_no_style_ends_before_its_end(name: str) -> None:
-    text = files("pytest_modelperf.report.html").joinpath(name).read_text("utf-8")
+_PACKAGE = Path(pytest_modelperf.__file__).parent
+_PAGE_FILES = [*_PACKAGE.rglob("*.js"), *_PACKAGE.rglob("*.css")]
+
+
+@pytest.mark.parametrize("path", _PAGE_FILES, ids=lambda path: path.name)
+def test_no_script_and_no_style_ends_before_its_end(path: Path) -> None:
+    text = path.read_text("utf-8")
     assert text.strip()
     assert re.search(r"</(script|style)|<!--", text, re.IGNORECASE) is None
 

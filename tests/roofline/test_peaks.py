@@ -13,10 +13,10 @@ from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
-from pytest_modelperf.profiler.preparation import Place
+from pytest_modelperf.profiler.preparation import CasePlace
 from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.roofline.peaks import MEASURING, Effort, find_rooflines, measure_peaks
+from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_rooflines, measure_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import FOLDER_VARIABLE, find_peaks
 from tests.support.command import run
@@ -30,7 +30,9 @@ MODEL = "g (float[64,64] x) => (float[64,32] y) { [linear] y = MatMul(x, w) }"
 
 
 # Models so small that nothing takes long.
-QUICK = Effort(sizes=(SIZE, 2 * SIZE), memory_bytes=(MIB, 2 * MIB), passes=1, block_ns=1_000_000)
+QUICK = PeakEffort(
+    sizes=(SIZE, 2 * SIZE), memory_bytes=(MIB, 2 * MIB), passes=1, block_ns=1_000_000
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,15 +40,15 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "cache"))
 
 
-def place(steps: list[str] | None = None) -> Place:
+def place(steps: list[str] | None = None) -> CasePlace:
     def watch(progress: Progress) -> None:
         if steps is not None:
             steps.append(progress.step)
 
-    return Place(Case(1, 1), 1, 1, watch)
+    return CasePlace(Case(1, 1), 1, 1, watch)
 
 
-def measured_by(engine: str, effort: Effort = QUICK) -> Peaks:
+def measured_by(engine: str, effort: PeakEffort = QUICK) -> Peaks:
     setup = Setup(engine=BUILT_IN[engine])
     return measure_peaks("key", EngineFacts(engine, "1"), setup, place(), effort)
 
@@ -108,7 +110,7 @@ class FakeMeasuring:
     def __init__(self) -> None:
         self.cores: list[int] = []
 
-    def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: Place) -> Peaks:
+    def __call__(self, machine_key: str, engine: EngineFacts, _: Setup, at: CasePlace) -> Peaks:
         self.cores.append(at.case.cores)
         return Peaks(
             machine_key=machine_key,

@@ -63,16 +63,21 @@ def test_peaks_take_the_place_of_those_of_the_same_setup_only(tmp_path: Path) ->
     assert find_peaks(tmp_path, KEY).peaks == (*others, later)
 
 
+def bandwidth(nbytes: int, rate: float) -> dict[str, float]:
+    return {"bytes": nbytes, "bytes_per_second": rate}
+
+
 def entry() -> dict[str, object]:
     """What a file has of the peaks above."""
     return {
+        "machine": KEY,
         "engine": "onnxruntime",
         "version": "1.31.1",
         "options": {},
         "cores": 2,
         "macs_per_second": {"float32": 1e9},
         "runs_as": {},
-        "bandwidths": [[1024, 1e9]],
+        "bandwidths": [bandwidth(1024, 1e9)],
         "measured": "2026-11-21",
     }
 
@@ -86,6 +91,7 @@ def test_the_entry_that_the_broken_ones_are_made_of_is_sound(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "changes",
     [
+        {"machine": "another"},
         {"engine": 3},
         {"cores": 0},
         {"cores": True},
@@ -99,11 +105,11 @@ def test_the_entry_that_the_broken_ones_are_made_of_is_sound(tmp_path: Path) -> 
         {"macs_per_second": {"float32": 1e-308}},
         {"macs_per_second": []},
         {"bandwidths": []},
-        {"bandwidths": [[1024]]},
-        {"bandwidths": [[1024, 0.0]]},
-        {"bandwidths": [[0, 1.0]]},
-        {"bandwidths": [[1024, 1.0], [10**400, 1.0]]},
-        {"bandwidths": [[1024, 1e-308]]},
+        {"bandwidths": [{"bytes": 1024}]},
+        {"bandwidths": [bandwidth(1024, 0.0)]},
+        {"bandwidths": [bandwidth(0, 1.0)]},
+        {"bandwidths": [bandwidth(1024, 1.0), bandwidth(10**400, 1.0)]},
+        {"bandwidths": [bandwidth(1024, 1e-308)]},
         {"bandwidths": {"1024": 1.0}},
         {"measured": "yesterday"},
         {"options": {"a": 1}},
@@ -132,6 +138,7 @@ def test_an_entry_that_makes_no_sense_is_a_note(tmp_path: Path, changes: dict[st
         b'{"schema": "1", "peaks": []}',
         b'{"schema": 1}',
         b'{"schema": 1, "peaks": [3]}',
+        b'{"schema": 2, "peaks": [], "peaks": []}',
         b"[" * 100_000,
         b" " * (2 << 20),
     ],

@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
 from pytest_modelperf.testing.budgets import (
-    Held,
+    LimitedFigures,
     latency_limits,
     static_budget_metrics,
     timed_budget_metrics,
@@ -39,7 +39,7 @@ def rounds_of(*times_ms: float, samples: int = 60, batch_size: int = 1) -> Measu
 
 def judged(measured: Measurement | None, **values: object) -> tuple[Metric, ...]:
     batch_size = 1 if measured is None else measured.latency.batch_size
-    held = Held(None, None, batch_size, measured)
+    held = LimitedFigures(None, None, batch_size, measured)
     return timed_budget_metrics(budgets(**values), held, LEVEL)
 
 
@@ -176,7 +176,7 @@ UNKNOWN = """g (float[N,3] x) => (float[N,5] y) { z = my.ops.Odd(x)  y = MatMul(
 
 
 def counted(text: str, /, **values: object) -> Metric:
-    held = Held(static_of(text, w=ones(3, 5)), 1000, 1)
+    held = LimitedFigures(static_of(text, w=ones(3, 5)), 1000, 1)
     (metric,) = static_budget_metrics(budgets(**values), held)
     return metric
 
@@ -197,7 +197,7 @@ def test_a_sum_that_leaves_layers_out_may_be_over_but_is_not_within() -> None:
 
 
 def test_of_a_function_nothing_is_counted() -> None:
-    held = Held(None, None, 1)
+    held = LimitedFigures(None, None, 1)
     found = static_budget_metrics(budgets(macs=1, params=1, size_mb=1, latency_ms=1), held)
     assert [(m.name, m.after, m.verdict) for m in found] == [
         (name, None, Verdict.INCONCLUSIVE) for name in ("macs", "params", "size_bytes")
@@ -232,12 +232,12 @@ def macs_of(*, graph: int, run: int | None = None, chance: str | None = None) ->
 def test_macs_of_a_branch_are_judged_by_the_run_that_took_it(
     static: StaticProfile, expected: Verdict
 ) -> None:
-    (metric,) = static_budget_metrics(budgets(macs=200), Held(static, None, 1))
+    (metric,) = static_budget_metrics(budgets(macs=200), LimitedFigures(static, None, 1))
     assert metric.verdict is expected
 
 
 def test_an_earlier_run_of_the_same_case_tells_its_macs_where_none_runs_now() -> None:
     known = store_static(macs_of(graph=400, run=100))
-    held = Held(macs_of(graph=400), None, 1, observed=known)
+    held = LimitedFigures(macs_of(graph=400), None, 1, observed=known)
     (metric,) = static_budget_metrics(budgets(macs=200), held)
     assert (metric.after, metric.verdict) == (100, Verdict.PASSED)

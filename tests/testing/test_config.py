@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 from inline_snapshot import snapshot
+from msgspec import structs
 
 from pytest_modelperf.comparing.limits import DEFAULT_TOLERANCE, Budget, Tolerances, read_tolerances
 from pytest_modelperf.errors import UsageError
@@ -86,6 +87,8 @@ _SAMPLES = {
         ({"p99": 0.07}, read_tolerances({"p99": 0.07}, "")),
     ),
     "max_seconds": _Sample("max_seconds", ("1.5", 1.5), ("2", 2.0), (3, 3.0)),
+    "warmup_seconds": _Sample("warmup_seconds", ("0.5", 0.5), ("0.6", 0.6), (0.7, 0.7)),
+    "min_seconds": _Sample("min_seconds", ("0.8", 0.8), ("0.9", 0.9), (1, 1.0)),
     "timeout": _Sample("timeout", (4.5, 4.5), ("5e0", 5.0), (6.5, 6.5)),
     "engine": _same("engine", "engine"),
     "engine_option": _Sample(
@@ -170,6 +173,8 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "root": _ROOT,
         "tolerances": Tolerances(),
         "max_seconds": 10.0,
+        "warmup_seconds": None,
+        "min_seconds": None,
         "timeout": 300.0,
         "engine": "onnxruntime",
         "engine_options": {},
@@ -202,6 +207,20 @@ def test_a_time_may_be_given_anywhere() -> None:
     assert _settings().with_terms(terms).has_given_seconds
 
 
+@pytest.mark.parametrize("key", ["warmup_seconds", "min_seconds"])
+def test_a_least_time_above_the_longest_is_refused(key: str) -> None:
+    message = f"{key} is 12, which is longer than max_seconds, 10: make max_seconds 24, or"
+    with pytest.raises(UsageError, match=message):
+        _settings(command_line={key: "12"})
+    terms = structs.replace(ModelTable(pattern="m.onnx"), **{key: 12.0})
+    with pytest.raises(UsageError, match=message):
+        _settings().with_terms(terms)
+    longer = _settings(command_line={"max_seconds": "20"})
+    assert getattr(longer.with_terms(terms), key) == 12.0
+    typed = _settings(command_line={key: "3"})
+    assert getattr(typed.with_terms(terms), key) == 3.0
+
+
 @pytest.mark.parametrize("option", OPTIONS, ids=repr)
 def test_a_default_that_is_shown_can_be_typed(option: Option[object]) -> None:
     if option.default_text:
@@ -221,6 +240,8 @@ def test_options_are_named_alike_everywhere() -> None:
     assert "\n".join(rows) == snapshot("""\
 --modelperf-tolerance       modelperf_tolerance         tolerance                   0.03
 --modelperf-max-seconds     modelperf_max_seconds       max_seconds                 10
+--modelperf-warmup-seconds  modelperf_warmup_seconds    warmup_seconds              -
+--modelperf-min-seconds     modelperf_min_seconds       min_seconds                 -
 --modelperf-timeout         modelperf_timeout           timeout                     300
 --modelperf-engine          modelperf_engine            engine                      onnxruntime
 --modelperf-engine-option   modelperf_engine_option     engine_options              -
@@ -350,6 +371,8 @@ def test_a_setting_that_another_one_leaves_without_effect_is_an_error(
 _WRONG: Mapping[str, list[object]] = {
     "tolerance": ["fast", True, [], 3, {"p1": 0.1}],
     "max_seconds": ["10", 0, -1, True, float("nan"), float("inf"), 10**400, [], {}],
+    "warmup_seconds": ["1", 0, -1, True],
+    "min_seconds": ["1", 0, -1, True],
     "timeout": ["10", 0, -1, False],
     "engine": ["", " ", 3, True, ["onnxruntime"]],
     "engine_options": ["a=1", ["a=1"], {"a": True}, {"a": ""}, {"": {"": []}}, 3],
@@ -471,9 +494,9 @@ def test_an_unknown_ini_key_is_refused_with_the_nearest(name: str, hint: str) ->
 def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
-    'max_seconds'? There are: tolerance, max_seconds, timeout, engine, engine_options,
-    static_only, against, baseline_python, baseline_dir, strict, json, markdown, html,
-    benchmark_json, trace, models.\
+    'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
+    timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
+    strict, json, markdown, html, benchmark_json, trace, models.\
 """)
 
 
@@ -502,6 +525,8 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
     "engine": ("'openvino'", ModelTable(pattern="m", engine="openvino")),
     "engine_options": ("{x.y = 1}", ModelTable(pattern="m", engine_options={"x.y": "1"})),
     "max_seconds": ("3", ModelTable(pattern="m", max_seconds=3.0)),
+    "warmup_seconds": ("2", ModelTable(pattern="m", warmup_seconds=2.0)),
+    "min_seconds": ("2", ModelTable(pattern="m", min_seconds=2.0)),
     "baseline": ("'old/m.onnx'", ModelTable(pattern="m", baseline="old/m.onnx")),
 }
 
@@ -539,6 +564,8 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "engine": [3, "", []],
     "engine_options": ["a=1", ["a=1"], {"a": True}],
     "max_seconds": ["3", 0, True],
+    "warmup_seconds": ["3", 0, True],
+    "min_seconds": ["3", 0, True],
     "baseline": [3, "", "/m.onnx", "../m.onnx", "."],
 }  # fmt: skip
 
@@ -591,7 +618,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     params, size_mb.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
-    engine, engine_options, max_seconds, baseline.
+    engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

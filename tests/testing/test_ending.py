@@ -7,11 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import onnx
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
 from tests.support.project import assert_says_no_internals, read_json
+from tests.support.small_models import save_beside
 from tests.support.timed_models import (
     JSON,
     TIMED,
@@ -114,7 +117,7 @@ def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
     monkeypatch.setattr(Path, "replace", fail)
     models.makepyfile(test_of("base.onnx"))
     result = models.runpytest_inprocess(
-        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", *options
+        *COUNTS, UPDATE, JSON, "--modelperf-markdown=run.md", "--junitxml=run.xml", *options
     )
     result.assert_outcomes(failed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -136,6 +139,12 @@ def test_a_recording_that_cannot_be_stored_is_a_failure_of_its_test(
     assert (case["verdict"], case["recorded"]) == (None, False)
     assert case["failure"].startswith("the baseline in ")
     assert "failed: it could not be stored" in (models.path / "run.md").read_text("utf-8")
+    suite = ET.parse(models.path / "run.xml").getroot()[0]  # noqa: S314  # our own
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (failure,) = suite.iter("failure")
+    assert failure.get("message", "").startswith("the baseline in ")
+    (verdict,) = (p for p in suite.iter("property") if p.get("name") == "modelperf.verdict")
+    assert verdict.get("value") == "failed"
     assert_says_no_internals(result)
 
 
@@ -223,6 +232,18 @@ def test_a_report_is_not_written_over_a_model_that_is_tested(models: pytest.Pyte
     told = "ERROR: --modelperf-json would overwrite *base.onnx, which is read: give another file."
     result.stderr.fnmatch_lines([told])
     assert (models.path / "base.onnx").read_bytes() == before
+
+
+def test_a_report_is_not_written_over_the_external_data_of_a_model(
+    models: pytest.Pytester,
+) -> None:
+    weights = save_beside(onnx.load(models.path / "base.onnx"), models.path / "outside.onnx")
+    before = weights.read_bytes()
+    result = models.runpytest_inprocess(*COUNTS, "outside.onnx", "--modelperf-json=weights")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = "ERROR: --modelperf-json would overwrite *weights, which is read: give another file."
+    result.stderr.fnmatch_lines([told])
+    assert weights.read_bytes() == before
 
 
 def test_two_reports_are_not_written_to_one_file(models: pytest.Pytester) -> None:

@@ -50,6 +50,10 @@ def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
             case = modelperf("linear.onnx", dims={"seq": 1}, sparsity=True)
             assert case.static.effective_macs == 15
 
+        def test_sparsity_of_a_check(modelperf):
+            case = modelperf.check("linear.onnx", dims={"seq": 1}, sparsity=True)
+            assert case.static.effective_macs == 15
+
         def test_any_form_of_a_model(modelperf):
             path = Path("linear.onnx")
             forms = [path, str(path), path.read_bytes(), onnx.load(path)]
@@ -57,7 +61,7 @@ def test_a_profile_is_a_value_to_assert_on(run: pytest.Pytester) -> None:
             assert profiles == [profiles[0]] * 4
         """
     )
-    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=4)
+    run.runpytest_inprocess("--modelperf").assert_outcomes(passed=5)
 
 
 def test_a_failed_budget_is_explained_in_a_few_lines(run: pytest.Pytester) -> None:

@@ -19,7 +19,7 @@ from tests.support.project import (
 )
 
 if TYPE_CHECKING:
-    from pytest_modelperf.testing.checking import CaseCheck
+    from pytest_modelperf.testing.case_check import CaseCheck
 
 PASSES = "def test_it(): pass"
 
@@ -436,7 +436,7 @@ DENSE = 'model="dense.onnx"'
         (f"perf_case({DENSE}, batch_size=True)", "batch_size takes whole numbers of 1 or more, no"),
         (f"perf_case({DENSE}, batch_size=[])", "batch_size is an empty list"),
         (f"perf_case({DENSE}, cores=[1, 1])", "cores has 1 twice"),
-        (f"perf_case({DENSE}, dims=[64])", 'dims takes a dict such as {"seq": 64}, not a list'),
+        (f"perf_case({DENSE}, dims=[64])", 'such as {seq = 64}, or {"seq": 64} in Python, not a'),
         (f"perf_case({DENSE}, dims={{'M': 64}})", "dense.onnx has no dimension 'M'"),
         (f"perf_case({DENSE}, tolerance=3)", "tolerance takes a share such as 0.03"),
         (f"perf_case({DENSE}, max_seconds=-1)", "max_seconds takes seconds above 0"),
@@ -588,6 +588,37 @@ def test_budgets_of_the_fixture_share_the_level_of_the_run(run: pytest.Pytester)
     )
     result = run.runpytest_inprocess("--modelperf")
     result.assert_outcomes(passed=1)
+
+
+def test_the_least_times_of_a_marker_and_a_call_reach_the_measurement(
+    run: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[tuple[float, float]] = []
+
+    def check(_: object, check: CaseCheck) -> NoReturn:
+        policy = check.setup.policy
+        policies.append((policy.min_warmup_seconds, policy.min_seconds))
+        raise MeasureError("not run")
+
+    monkeypatch.setattr("pytest_modelperf.testing.checking.Checker.check", check)
+    run.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.perf_case("dense.onnx", warmup_seconds=1, min_seconds=2)
+        def test_marked():
+            pass
+
+        def test_called(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=3)
+
+        def test_refused(modelperf):
+            modelperf.check("dense.onnx", warmup_seconds=11)
+        """
+    )
+    result = run.runpytest_inprocess("--modelperf", "--modelperf-min-seconds=4")
+    assert policies == [(1, 4), (3, 4)]
+    result.stdout.fnmatch_lines(["*warmup_seconds is 11, which is longer than max_seconds, 10:*"])
 
 
 def test_all_checks_of_a_run_share_its_level_however_many_a_test_makes(

@@ -476,7 +476,7 @@ def test_too_few_cores_are_a_skipped_test(models: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        "pytest_modelperf.testing.checking.compare_case",
+        "pytest_modelperf.testing.judging.compare_case",
         "pytest_modelperf.comparing.gates.judge_duet",
     ],
 )
@@ -828,6 +828,22 @@ def test_a_function_is_held_against_budgets(models: pytest.Pytester, call: str) 
     over = outcome("latency_ms=0.0001")
     over.assert_outcomes(failed=1)
     over.stdout.fnmatch_lines(["E * over budget: p50 latency *"])
+
+
+def test_a_function_is_not_compared_with_another_version_and_a_note_says_so(
+    models: pytest.Pytester,
+) -> None:
+    models.makepyfile(FUNCTIONS.format(call="spin", budget="latency_ms=1e6"))
+    result = models.runpytest_inprocess(
+        "--modelperf", "--modelperf-max-seconds=60", "--modelperf-against=base.onnx", JSON
+    )
+    result.assert_outcomes(passed=1)
+    (note,) = case_of(models)["notes"]
+    assert (
+        note == "a Python function has no older version, so --modelperf-against did not compare it"
+    )
+    notes = json.loads((models.path / "run.json").read_text("utf-8"))["notes"]
+    assert any(each.startswith(f"{note}: test_") for each in notes)
 
 
 def test_a_function_has_no_graph_to_count(models: pytest.Pytester) -> None:

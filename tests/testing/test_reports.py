@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import wrap
 from pytest_modelperf.testing import github
 from pytest_modelperf.testing.benchmark_json import dump_benchmarks
-from pytest_modelperf.testing.document import dump_run
+from pytest_modelperf.testing.document import RunJson, dump_run, run_to_json
 from pytest_modelperf.testing.junit import junit_properties
 from pytest_modelperf.testing.markdown import MAX_BYTES, render_run_markdown
 from pytest_modelperf.testing.outcome_names import name_outcomes
@@ -467,6 +468,17 @@ params  25.61 M  25.61 M     0 %  passed
 
 try it alone: modelperf profile models/encoder.onnx --batch 64 --cores 2
 """)
+
+
+def test_what_to_type_repeats_the_engine() -> None:
+    words = ("--engine", "openvino", "--engine-option", "hint=a b")
+    shown = failure(BROKEN, engine_options=words)
+    assert "--cores 2 \\\n   --engine openvino --engine-option 'hint=a b'\n" in shown
+    report = run(outcome(FRESH), unused=("m: b1-c1",))
+    report = replace(report, typed=("--modelperf-engine=openvino",))
+    shown = render_summary(report, TextStyle(160))
+    assert "--modelperf-update-baseline=new --modelperf-engine=openvino" in shown
+    assert "--modelperf-prune --modelperf-engine=openvino removes them" in shown
 
 
 def test_a_case_with_dimensions_has_no_command_that_would_run_another() -> None:
@@ -1300,6 +1312,12 @@ def test_a_run_as_json() -> None:
         }
     )
     assert (broken["verdict"], broken["static"], broken["latency"]) == (None, None, None)
+
+
+def test_the_json_of_a_run_is_read_back_by_its_type() -> None:
+    failed = run(outcome(BROKEN, static=None))
+    for report in (everything_named(EVIL), failed, RunReport(outcomes=())):
+        assert msgspec.json.decode(dump_run(report), type=RunJson) == run_to_json(report)
 
 
 def test_the_verdict_of_a_run_without_one_is_null() -> None:

@@ -41,12 +41,13 @@ from pytest_modelperf.graph.narrowing import dimensions
 from pytest_modelperf.graph.narrowing.dimensions import Dim
 from pytest_modelperf.graph.narrowing.narrow import select_channels
 from pytest_modelperf.profiler.hookspecs import Extensions
-from pytest_modelperf.profiler.preparation import Model, Place
+from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case, StaticLayer
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.testing.checking import CaseCheck, Checker
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
+from pytest_modelperf.testing.checking import Checker
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.text import MAX_LINES, render_summary
 from tests.comparing.test_reports import OPEN, SLOWER
@@ -228,7 +229,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
     request, extensions = ProfileRequest(), Extensions()
     model = Model.bind(file, next(request.bindings()), request, extensions)
     today = dt.datetime.now(dt.timezone.utc).date()
-    counted = record_counts("dense", model, today, Place(Case(1, 1), 1, 1, lambda _: None))
+    counted = record_counts("dense", model, today, CasePlace(Case(1, 1), 1, 1, lambda _: None))
     packages = {"onnxruntime": version("onnxruntime")}
     recorded = replace(
         counted.cases[0],
@@ -248,7 +249,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
         gate=Gate(),
     )
     for is_static, verdict in ((False, Verdict.UNCHANGED), (True, Verdict.PASSED)):
-        checker = Checker(store, tmp_path, extensions, today, is_static=is_static)
+        checker = Checker(CheckContext(store, tmp_path, extensions, today, is_static=is_static))
         assert checker.check(check).outcome.verdict is verdict
 
 

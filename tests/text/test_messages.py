@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest_modelperf
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.errors import PLAIN, Remedy
+from pytest_modelperf.testing.wording import PYTHON_WORDING, TABLE_WORDING
 
 PACKAGE = Path(pytest_modelperf.__file__).parent
 SCOLDING = re.compile(
@@ -39,3 +42,19 @@ def test_no_error_scolds_or_begs() -> None:
 def test_a_text_is_found_wherever_it_stands_in_an_error() -> None:
     source = 'def f(path):\n    raise UsageError(f"{path} is bad" + (" here" if path else "!"))\n'
     assert sorted(raised_texts(source)) == [" here", " is bad", "!"]
+
+
+def test_a_remedy_names_only_settings_that_every_face_knows() -> None:
+    faces = (PLAIN, COMMAND_WORDING, PYTHON_WORDING, TABLE_WORDING)
+    assert {frozenset(face.names) for face in faces} == {frozenset(PLAIN.names)}
+    remedies = [
+        node.args[0].value
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id == "Remedy"
+        if isinstance(node.args[0], ast.Constant) and isinstance(node.args[0].value, str)
+    ]
+    assert len(remedies) > 10
+    for remedy in remedies:
+        Remedy(remedy).worded(PLAIN)

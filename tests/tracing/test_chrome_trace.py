@@ -674,7 +674,7 @@ def test_the_trace_can_go_to_standard_output_alone(model: str) -> None:
         ),
         (
             ["--trace", "t.json", "--static"],
-            "--trace shows a run of the model: leave --static out, or it.",
+            "--trace needs a run of the model: leave out --static or --trace.",
         ),
         (
             ["--trace", "no/such/t.json"],

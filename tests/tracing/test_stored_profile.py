@@ -82,8 +82,18 @@ def test_without_starts_rounds_stand_one_after_another(tmp_path: Path, told: str
     ]
 
 
-@pytest.mark.parametrize("began", [7, {"load": 1, "first": "2", "block": 3}, {"load": -1}])
-def test_what_is_no_start_is_told_with_its_place(tmp_path: Path, began: object) -> None:
+@pytest.mark.parametrize(
+    ("began", "problem"),
+    [
+        (7, r"begun_ns: expected object \| null, got int"),
+        ({"load": 1, "first": "2", "block": 3}, r"begun_ns\.first: expected int, got str"),
+        ({"load": -1}, r"begun_ns\.load: expected int >= 0"),
+        ({"load": 1, "first": 2}, r"begun_ns: object missing required field block"),
+    ],
+)
+def test_what_is_no_start_is_told_with_its_place(
+    tmp_path: Path, began: object, problem: str
+) -> None:
     path = stored(tmp_path / "profile.json", started(), begun_ns=began)
-    with pytest.raises(UsageError, match=r"cases\[0\]\.raw\[0\]\.begun_ns is "):
+    with pytest.raises(UsageError, match=rf"cases\[0\]\.raw\[0\]\.{problem}"):
         read_stored_profile(path)

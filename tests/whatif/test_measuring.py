@@ -71,7 +71,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @dataclass
 class FakeQuantizer:
-    """Writes the model as it is, under the name of its target, and keeps what it was given."""
+    """Writes the unchanged model, under the name of its target, and keeps what it was given."""
 
     feeds: Sequence[Mapping[str, Feed]] = ()
     error: Exception | None = None
@@ -282,7 +282,7 @@ def test_an_interrupt_leaves_no_files(ask: Callable[..., WhatIf]) -> None:
 def test_what_cannot_be_meant_is_said_before_the_model_is_opened(
     ask: Callable[..., WhatIf],
 ) -> None:
-    with pytest.raises(UsageError, match="nothing is asked for"):
+    with pytest.raises(UsageError, match="there is no variant to try"):
         ask(source="no_such.onnx")
 
 
@@ -385,7 +385,7 @@ def test_forms_of_int8_can_be_chosen(asked: FakeAsking, text: str, forms: list[s
         (("--prune", "0.5", "--estimate", "0.7"), "measured from 0 to 0.5"),
         (("--quantize", "int8", "--estimate", "0.7"), "give some with --prune"),
         (("--prune", "0.5", "--json", "-", "--csv", "-"), "only one of --json and --csv"),
-        (("--prune", "0.5", "--engine", "callable"), "a what-if is of ONNX models"),
+        (("--prune", "0.5", "--engine", "callable"), "a what-if takes only ONNX models"),
         (("--prune", "0.5", "--json", "no/folder/f.json"), "cannot write no/folder/f.json"),
     ],
 )
@@ -425,7 +425,7 @@ def test_the_view_and_the_number_of_layers_can_be_chosen(asked: FakeAsking) -> N
     assert "by layer, what gains most first, in ms" in asked.run("whatif", "model.onnx").out
     options = ("--view", "percent", "--top", "1")
     text = asked.run("whatif", "model.onnx", "--prune", "0.5", *options).out
-    assert "in percent of the whole model as it is" in text
+    assert "in percent of the whole unchanged model" in text
     assert "more layers: --top 0 shows all" in text
 
 

@@ -13,8 +13,8 @@ from pytest_modelperf.profiler.records import Case, CaseProfile
 from pytest_modelperf.stats.records import Ratio
 from pytest_modelperf.whatif.records import Level, Variant, VariantKind
 from pytest_modelperf.whatif.speedups import (
-    Tried,
-    check_asked,
+    VariantResult,
+    check_variants,
     describe_zeros,
     estimate_level,
     inverted,
@@ -37,7 +37,9 @@ def profile(ms: float) -> CaseProfile:
     return make_baseline(LAYERS, CASE, ms)
 
 
-def tried(variant: Variant, before_ms: float = 6.0, factor: float = 1.0, **others: object) -> Tried:
+def result_of(
+    variant: Variant, before_ms: float = 6.0, factor: float = 1.0, **others: object
+) -> VariantResult:
     """A duet in which the variant took so many times as long."""
     fields: dict[str, object] = {
         "before": profile(before_ms),
@@ -45,14 +47,14 @@ def tried(variant: Variant, before_ms: float = 6.0, factor: float = 1.0, **other
         "ratio": Ratio(factor, factor * 0.99, factor * 1.02),
         "rounds": 6,
     }
-    return Tried(variant=variant, **(fields | others))  # type: ignore[arg-type]  # of many kinds
+    return VariantResult(variant=variant, **(fields | others))  # type: ignore[arg-type]  # of many kinds
 
 
 def pruned(share: float) -> Variant:
     return Variant(PRUNED, share)
 
 
-def levels_of(*made: Tried, estimates: tuple[float, ...] = ()) -> tuple[Level, ...]:
+def levels_of(*made: VariantResult, estimates: tuple[float, ...] = ()) -> tuple[Level, ...]:
     return make_levels(CaseProfile(CASE, None), 1000, 0.0, made, estimates).levels
 
 
@@ -64,7 +66,7 @@ def levels_of(*made: Tried, estimates: tuple[float, ...] = ()) -> tuple[Level, .
 def test_every_level_is_as_many_times_as_fast_as_its_own_duet_says(
     duets: list[tuple[float, float]],
 ) -> None:
-    made = [tried(Variant(INT8, form=str(i)), ms, ratio) for i, (ms, ratio) in enumerate(duets)]
+    made = [result_of(Variant(INT8, form=str(i)), ms, ratio) for i, (ms, ratio) in enumerate(duets)]
     first, *others = levels_of(*made)
     assert first.ms is not None
     assert min(ms for ms, _ in duets) * 0.99 <= first.ms <= max(ms for ms, _ in duets) * 1.01
@@ -77,7 +79,7 @@ def test_every_level_is_as_many_times_as_fast_as_its_own_duet_says(
 @few
 @given(st.lists(st.tuples(MS, RATIOS), min_size=1, max_size=5))
 def test_layer_types_add_up_to_the_time_of_their_level(duets: list[tuple[float, float]]) -> None:
-    made = [tried(Variant(INT8, form=str(i)), ms, ratio) for i, (ms, ratio) in enumerate(duets)]
+    made = [result_of(Variant(INT8, form=str(i)), ms, ratio) for i, (ms, ratio) in enumerate(duets)]
     for level in levels_of(*made):
         assert sum(level.layer_types.values()) == pytest.approx(level.ms, rel=1e-4)
         assert sum(level.layers.values()) == pytest.approx(
@@ -86,7 +88,7 @@ def test_layer_types_add_up_to_the_time_of_their_level(duets: list[tuple[float, 
 
 
 def test_the_model_as_it_is_has_the_median_of_all_duets() -> None:
-    made = [tried(Variant(INT8, form=str(ms)), ms) for ms in (5.0, 6.0, 9.0)]
+    made = [result_of(Variant(INT8, form=str(ms)), ms) for ms in (5.0, 6.0, 9.0)]
     found = make_levels(CaseProfile(CASE, None), 1000, 0.25, made)
     first = found.levels[0]
     assert found.baseline == profile(6.0)
@@ -115,8 +117,8 @@ def test_a_speedup_without_an_interval_has_none_either() -> None:
 
 
 def test_what_failed_keeps_its_reason_and_the_others_their_times() -> None:
-    bad = Tried(variant=Variant(INT8, form="static"), failure="no such operator")
-    first, good, lost = levels_of(tried(pruned(0.5)), bad)
+    bad = VariantResult(variant=Variant(INT8, form="static"), failure="no such operator")
+    first, good, lost = levels_of(result_of(pruned(0.5)), bad)
     assert (lost.ms, lost.speedup, lost.failure) == (None, None, "no such operator")
     assert first.ms is not None
     assert good.failure is None
@@ -124,7 +126,7 @@ def test_what_failed_keeps_its_reason_and_the_others_their_times() -> None:
 
 def test_where_nothing_ran_there_is_no_time_of_anything() -> None:
     unmeasured = CaseProfile(CASE, profile(1.0).counted)
-    bad = Tried(variant=pruned(0.5), failure="it crashed")
+    bad = VariantResult(variant=pruned(0.5), failure="it crashed")
     found = make_levels(unmeasured, 1000, None, [bad], [0.25])
     assert found.baseline is unmeasured
     assert [level.ms for level in found.levels] == [None] * 3
@@ -133,7 +135,7 @@ def test_where_nothing_ran_there_is_no_time_of_anything() -> None:
 
 
 def test_pruning_comes_in_the_order_of_shares_before_all_else() -> None:
-    made = [tried(Variant(INT8, form="static")), tried(pruned(0.9)), tried(pruned(0.5))]
+    made = [result_of(Variant(INT8, form="static")), result_of(pruned(0.9)), result_of(pruned(0.5))]
     titles = [level.title for level in levels_of(*made, estimates=(0.7,))]
     assert titles == [
         "Baseline", "Pruned 0.5", "Pruned 0.7 (estimate)", "Pruned 0.9", "INT8 static"
@@ -151,7 +153,7 @@ def test_what_a_variant_adds_belongs_to_the_layer_that_it_serves() -> None:
     before = make_baseline((conv, relu, last), CASE, 6.0)
     after = make_baseline((conv, relu, added[0], added[1], added[2], instead), CASE, 6.0)
     _, level = levels_of(
-        Tried(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
+        VariantResult(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
     )
     # The Relu runs inside of the convolution, and has no time.
     assert list(level.layers) == [conv.id, last.id]
@@ -167,7 +169,7 @@ def test_what_ran_apart_and_runs_in_one_kernel_as_it_is_counts_for_that() -> Non
     assert alone.counted is not None
     after = replace(alone, counted=replace(alone.counted, layers=(conv, relu)))
     _, level = levels_of(
-        Tried(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
+        VariantResult(variant=Variant(INT8), before=before, after=after, ratio=Ratio(1.0, 0.9, 1.1))
     )
     assert level.layers == {conv.id: pytest.approx(0.9 * 6.0, rel=0.01)}
 
@@ -190,7 +192,7 @@ def outside(made: CaseProfile, *op_types: str, providers: tuple[str, ...]) -> Ca
 
 def test_outside_is_what_another_provider_than_the_first_ran() -> None:
     both = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    made = tried(
+    made = result_of(
         pruned(0.5),
         before=outside(profile(6.0), "Softmax", providers=both),
         after=outside(profile(6.0), "Softmax", "Add", providers=both),
@@ -201,7 +203,7 @@ def test_outside_is_what_another_provider_than_the_first_ran() -> None:
 
 
 def test_nothing_is_outside_of_an_engine_with_one_provider() -> None:
-    made = tried(pruned(0.5), after=outside(profile(6.0), "Add", providers=("NPU",)))
+    made = result_of(pruned(0.5), after=outside(profile(6.0), "Add", providers=("NPU",)))
     assert [level.outside for level in levels_of(made)] == [(), ()]
 
 
@@ -217,8 +219,10 @@ def drifted(made: CaseProfile, factor: float) -> CaseProfile:
 
 def test_what_a_layer_gains_is_what_it_gained_in_its_own_duet() -> None:
     """Where that had kernels take half of the time that they took in another, both sides had."""
-    alike = [tried(Variant(INT8, form=str(i))) for i in range(2)]
-    other = tried(pruned(0.5), before=drifted(profile(6.0), 0.5), after=drifted(profile(6.0), 0.5))
+    alike = [result_of(Variant(INT8, form=str(i))) for i in range(2)]
+    other = result_of(
+        pruned(0.5), before=drifted(profile(6.0), 0.5), after=drifted(profile(6.0), 0.5)
+    )
     first, level, *_ = levels_of(*alike, other)
     assert level.title == "Pruned 0.5"
     assert level.layers == pytest.approx(dict(first.layers))
@@ -226,7 +230,7 @@ def test_what_a_layer_gains_is_what_it_gained_in_its_own_duet() -> None:
 
 
 def test_kernels_that_seem_to_take_longer_than_all_are_made_to_fit() -> None:
-    made = tried(pruned(0.5), factor=0.5, after=profile(6.0))
+    made = result_of(pruned(0.5), factor=0.5, after=profile(6.0))
     first, level = levels_of(made)
     assert level.ms == pytest.approx((first.ms or 0) / 2)
     assert sum(level.layer_types.values()) == pytest.approx(level.ms)
@@ -237,8 +241,8 @@ def test_kernels_that_seem_to_take_longer_than_all_are_made_to_fit() -> None:
 
 
 def measured_levels(*factors: tuple[float, float]) -> tuple[Level, ...]:
-    """The model as it is, and levels of pruning that take so many times as long."""
-    return levels_of(*(tried(pruned(share), 6.0, factor) for share, factor in factors))
+    """The unchanged model, and levels of pruning that take so many times as long."""
+    return levels_of(*(result_of(pruned(share), 6.0, factor) for share, factor in factors))
 
 
 @few
@@ -297,8 +301,8 @@ def test_without_times_of_layers_an_estimate_is_between_whole_times() -> None:
 
 
 def test_beyond_what_was_measured_there_is_no_estimate() -> None:
-    bad = Tried(variant=pruned(0.9), failure="it crashed")
-    *_, estimate, _ = levels_of(tried(pruned(0.5)), bad, estimates=(0.7,))
+    bad = VariantResult(variant=pruned(0.9), failure="it crashed")
+    *_, estimate, _ = levels_of(result_of(pruned(0.5)), bad, estimates=(0.7,))
     assert estimate.is_estimate
     assert estimate.ms is None
     assert estimate.failure == "no level of pruning at or above it was measured"
@@ -310,7 +314,7 @@ def test_beyond_what_was_measured_there_is_no_estimate() -> None:
 @pytest.mark.parametrize(
     ("variants", "estimates", "message"),
     [
-        ((), (), "nothing is asked for: give --prune, "),
+        ((), (), "there is no variant to try: give --prune, "),
         ((pruned(1.0),), (), "Pruned 1: a share is 0 or more and below 1, such as 0.5; not 1."),
         ((pruned(-0.1),), (), "a share is 0 or more and below 1"),
         ((Variant(VariantKind.NARROWED, 0.0),), (), "Channels 0: a share is above 0 and below 1"),
@@ -325,12 +329,12 @@ def test_what_cannot_be_meant_says_what_can(
     variants: tuple[Variant, ...], estimates: tuple[float, ...], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        check_asked(variants, estimates)
+        check_variants(variants, estimates)
     assert message in str(caught.value)
 
 
 def test_what_can_be_meant_is_no_error() -> None:
-    check_asked((pruned(0.0), pruned(0.9), Variant(INT8, form="static")), (0.3, 0.89))
+    check_variants((pruned(0.0), pruned(0.9), Variant(INT8, form="static")), (0.3, 0.89))
 
 
 # -- what zeros bring

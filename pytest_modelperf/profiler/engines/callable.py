@@ -1,7 +1,7 @@
-"""Any Python function as an engine. Its source is sent to the worker: it needs Python alone.
+"""Any Python function as an engine. Its source is sent to a worker, so it needs only Python.
 
 The model is a function, or the name of one: `package.module:function`. It gets the inputs as
-keyword arguments, and what is timed is one call of it. It takes no options.
+keyword arguments, and one call of it is timed. There are no options.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 NAME = "callable"
 
 _FORM = "package.module:function"
-# How libraries of kernels are told how many threads to start. They look when they are imported.
+# Variables that tell libraries of kernels their number of threads. They are read at import.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class OptionError(ValueError):
-    """A function that is not there, or that runs nothing when it is called; or any option."""
+    """The function is missing or runs nothing when it is called; or an option was given."""
 
 
 def describe(options: Mapping[str, str]) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class _Session:
     ) -> Callable[[], Any]:
         return functools.partial(self._function, **inputs) if inputs else self._function
 
-    # A function that is to be called by several threads at once has to stand it.
+    # A function that several threads call at once has to be thread-safe.
     prepare_another = prepare
 
     def peak_bytes(self) -> int | None:
@@ -70,14 +70,14 @@ class _Session:
 
 
 def _find(reference: str) -> Any:  # noqa: ANN401  # whatever has that name
-    """What `package.module:function` names; there may be dots after the colon too."""
+    """The object that `package.module:function` names; dots after the colon are allowed."""
     name, _, path = reference.partition(":")
     if not name or not path:
         raise OptionError(f"{reference!r} names no function. It must read {_FORM}.")
     try:
         found: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A module that the function's own module lacks is another matter.
+        # A missing import inside the function's own module is another error.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise OptionError(
@@ -99,7 +99,7 @@ def _functions(owner: object) -> list[str]:
 
 
 def _check(function: Any, reference: str) -> None:  # noqa: ANN401
-    """OptionError for what would be called and yet run nothing."""
+    """OptionError for objects whose call runs nothing."""
     if not callable(function):
         raise OptionError(
             f"{reference!r} is a {type(function).__name__}, which cannot be called. "

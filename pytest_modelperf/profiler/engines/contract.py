@@ -1,10 +1,10 @@
-"""What an engine is: a module that loads a model, runs it, and says what it is.
+"""The contract of an engine: a module that loads a model, runs it, and describes itself.
 
-The source of the module is sent to a worker, so it imports only the standard library, numpy and
-its own runtime, and nothing of this package. Its functions are those of `Engine`; the last six
-are optional, and so are `prepare_another` and `read_outputs` of a session. Names of element types
-are those of numpy, and `bfloat16`, `float8e4m3fn`, `int4` and so on for types that numpy lacks:
-such an input comes as the unsigned integers that hold its bits.
+The source of the module is sent to a worker, so it imports only the standard library, numpy and its
+own runtime, and nothing of this package. It has the functions of `Engine`; the last six are
+optional, and so are `prepare_another` and `read_outputs` of a session. Element types have numpy's
+names, or `bfloat16`, `float8e4m3fn`, `int4` and so on if numpy lacks the type: such an input comes
+as unsigned integers that hold its bits.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class Session(Protocol):
     def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
-        """The same once more, to be run by another thread while the first runs."""
+        """Another such function, for another thread to run while the first runs."""
         ...
 
     def read_outputs(self) -> Mapping[str, Array]:
         """The outputs of an inference on the inputs that were prepared, by name.
 
-        Those that are no arrays, or of a type that numpy lacks, are left out.
+        Outputs that are no arrays, or whose type numpy lacks, are left out.
         """
         ...
 
     def peak_bytes(self) -> int | None:
-        """The most memory that the engine itself says it used; None where it does not tell."""
+        """The engine's own figure of its peak memory; None if it does not tell."""
         ...
 
     def close(self) -> None:
-        """Give back what the session holds."""
+        """Free the resources of the session."""
         ...
 
 
@@ -62,7 +62,7 @@ class ProfiledSession(Session, Protocol):
     """A session that writes down how long each of its kernels takes."""
 
     def report(self, runs: int) -> dict[str, Any]:
-        """What the last `runs` inferences took, kernel by kernel. The session is over after it.
+        """The times of the last `runs` inferences, by kernel. It ends the session.
 
         `kernels` is a list of dicts: `name`, `op_type`, `provider` and `precision` (or None),
         `calls` in one run, `originals` (names of nodes of the model that it stands for, or None),
@@ -87,7 +87,7 @@ class Engine(Protocol):
     def load_profiled(
         self, model: ModelRef, threads: int, options: Mapping[str, str], folder: str
     ) -> ProfiledSession:
-        """The same with times for each kernel; its files go into `folder`."""
+        """The model with times for each kernel; its files go into `folder`."""
         ...
 
     def observe_shapes(
@@ -98,30 +98,30 @@ class Engine(Protocol):
         dtypes: Mapping[str, str],
         folder: str,
     ) -> list[dict[str, Any]]:
-        """What one run with no optimization saw of each node that ran.
+        """The shapes that one unoptimized run saw at each node that ran.
 
         A list of dicts: `name` of the node, and `calls`: for every call the list of the shapes of
-        its outputs. What is no tensor may be None or left out.
+        its outputs. Outputs that are no tensors may be None or left out.
         """
         ...
 
     def stream_options(self, streams: int, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Options beside those given that a session needs to run so many requests at once."""
+        """The additional options that a session needs to run so many requests at once."""
         ...
 
     def precision_options(self, precision: str, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Options beside those given that have a model run in `f32`, `bf16` or `f16`.
+        """The additional options that make a model run in `f32`, `bf16` or `f16`.
 
-        An `OptionError` says which there are where the engine, or the machine, has not this one.
+        If the engine or the machine lacks this precision, an `OptionError` lists the others.
         """
         ...
 
     def sparsity_options(self, share: float, options: Mapping[str, str]) -> Mapping[str, str]:
-        """Options beside those given that make use of weights of which this share is zero."""
+        """The additional options that make use of weights with this share of zeros."""
         ...
 
     def clock_ns(self) -> int:
-        """The time now, by which inferences are timed in place of the machine's.
+        """The current time, which replaces the machine's clock.
 
         For an engine that simulates what it runs on.
         """

@@ -1,9 +1,9 @@
-"""ONNX Runtime as an engine. Its source is sent to the worker: it needs numpy and the runtime.
+"""ONNX Runtime as an engine. Its source is sent to a worker; it needs numpy and the runtime.
 
 Options are texts. `provider` names the execution providers in order of preference, with a comma
-between them (CPU by default), `provider.<key>` an option of the first of them. A name with a dot
-that starts otherwise is an entry of the session's configuration (`session.force_spinning_stop`),
-`custom_ops` is the path of a library of operators, any other an attribute of `SessionOptions`
+between them (CPU by default), `provider.<key>` an option of the first of them. Another name with a
+dot is an entry of the session's configuration (`session.force_spinning_stop`), `custom_ops` is the
+path of a library of operators, and any other name is an attribute of `SessionOptions`
 (`graph_optimization_level=basic`).
 """
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 NAME = "onnxruntime"
 
-# The threads of an idle session would go on spinning, on processors that something else is timed
-# on: with this they stop when an inference ends, at no cost to the next.
+# Threads of an idle session would go on spinning on processors where something else is timed. With
+# this entry they stop when an inference ends, at no cost to the next.
 _DEFAULTS = {"session.force_spinning_stop": "1"}
 _MEMBERS = {
     "sequential": "ORT_SEQUENTIAL",
@@ -44,12 +44,12 @@ _MEMBERS = {
 }
 _PROVIDER = "provider"
 _SUFFIX = "ExecutionProvider"
-# Errors only: warnings about a provider that a node fell back to are told by the layers.
+# Errors only: the layers show which provider a node fell back to.
 _LOG_SEVERITY = 3
 _CUSTOM_OPS = "custom_ops"
-# What a case or a worker decides.
+# Options that the case or the worker sets.
 _OURS = {
-    "intra_op_num_threads": "a case has as many threads as cores (--cores)",
+    "intra_op_num_threads": "a case has as many threads as cores",
     "enable_profiling": "layers are timed in a session of their own",
     "profile_file_prefix": "layers are timed in a session of their own",
     "optimized_model_filepath": "a worker leaves no files behind",
@@ -69,27 +69,27 @@ _ONNX_TYPES = {
     "uint2": 25,
     "int2": 26,
 }
-# Types of which the runtime holds several in a byte, and the bits of each.
+# Types of which the runtime packs several into a byte, and their bits.
 _PACKED_BITS = {"uint4": 4, "int4": 4, "float4e2m1": 4, "uint2": 2, "int2": 2}
-# Types of tensors as a profile names them, where numpy has another name.
+# A profile's names of tensor types that differ from numpy's.
 _PROFILE_TYPES = {"float": "float32", "double": "float64"}
-# Types that tell where or whether, not what is computed.
+# Types of indices and conditions, which say nothing of the precision.
 _INDEX_TYPES = ("bool", "int32", "int64")
-# A profile's durations are whole microseconds, cut off: on average they lack half of one.
+# A profile truncates durations to whole microseconds: on average half of one is missing.
 _NS_PER_US = 1000
 _CUT_OFF_US = 0.5
-# A profile takes no more events than this.
+# The most events that a profile can hold.
 _MAX_EVENTS = 1_000_000
 _KERNEL_EVENT = "_kernel_time"
 _PLAN_FILE, _WEIGHTS_FILE = "plan.onnx", "plan.weights"
-# Where there are instructions for it, which the runtime itself finds out.
+# The runtime itself checks for the instructions.
 _BFLOAT16_PRODUCTS = "mlas.enable_gemm_fastmath_arm64_bfloat16"
 _ARM_64 = ("aarch64", "arm64")
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 class OptionError(ValueError):
-    """An option that the runtime does not have, or a value that it does not take."""
+    """The runtime does not have this option, or refuses its value."""
 
 
 def describe(options: Mapping[str, str]) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def load_profiled(
             session = _open(model, made, options)
         except OptionError:
             raise
-        except Exception:  # noqa: BLE001  # whatever it was, it is raised again if it stays
-            # A provider that compiles its part of the graph can save no plan.
+        except Exception:  # noqa: BLE001  # raised again if it persists
+            # A provider that compiles its part of the graph cannot save a plan.
             made.optimized_model_filepath = ""
             session = _open(model, made, options)
         return _ProfiledSession(session, own)
@@ -133,7 +133,7 @@ def observe_shapes(
     dtypes: Mapping[str, str],
     folder: str,
 ) -> list[dict[str, Any]]:
-    """See `Engine`. The runtime tells nothing of outputs that are left out or no tensors."""
+    """See `Engine`. The runtime does not report outputs that are left out or are no tensors."""
     own = Path(tempfile.mkdtemp(prefix="shapes-", dir=folder))
     try:
         plain = {**options, "graph_optimization_level": "none"}
@@ -150,7 +150,7 @@ def observe_shapes(
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG001  # see `Engine`
-    """Matrices of float32 may be multiplied in bfloat16, on ARM alone; nothing else is offered."""
+    """Only ARM has an option: matrices of float32 are multiplied in bfloat16."""
     if platform.machine().lower() not in _ARM_64:
         raise OptionError(
             f"onnxruntime {ort.__version__} runs a model in the precision that it is stored in. "
@@ -166,11 +166,11 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 class _Session:
-    """An `InferenceSession`, and how to call it."""
+    """An `InferenceSession` with its inputs."""
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session = session
-        # Values of types that numpy lacks lie on top of these arrays.
+        # Values of types that numpy lacks use the memory of these arrays.
         self._kept: list[Array] = []
         self._infer: Callable[[], Any] = list
 
@@ -181,7 +181,7 @@ class _Session:
     def prepare_another(
         self, inputs: Mapping[str, Array], dtypes: Mapping[str, str]
     ) -> Callable[[], Any]:
-        # A session may be run by several threads at once.
+        # Several threads may run a session at once.
         return self._prepared(inputs, dtypes)
 
     def read_outputs(self) -> Mapping[str, Array]:
@@ -215,7 +215,7 @@ class _ProfiledSession(_Session):
         self._folder = folder
 
     def report(self, runs: int) -> dict[str, Any]:
-        """See `ProfiledSession`. There are fewer runs where a profile cannot hold so many."""
+        """See `ProfiledSession`. There are fewer runs if a profile cannot hold so many."""
         try:
             profile = _Profile(runs)
             profile.read(_end_profiling(self._session))
@@ -238,14 +238,14 @@ def _open(
 ) -> ort.InferenceSession:
     source: str | bytes = model.path
     if model.folder is not None:
-        # Read here, for the runtime looks for external data beside the file that it opens itself.
+        # Read here, because the runtime looks for external data beside a file that it opens.
         session_options.add_session_config_entry(
             "session.model_external_initializers_file_folder_path", model.folder
         )
         with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
             source = file.read()
     providers = _providers(options)
-    # Before 1.21 that entry is not heeded: a model in memory is one of the working folder.
+    # Versions before 1.21 ignore that entry, and look in the working folder.
     with _working_in(model.folder):
         session = ort.InferenceSession(source, session_options, providers=providers)
     missing = [name for name, _ in providers if name not in session.get_providers()]
@@ -304,7 +304,7 @@ def _set_attribute(session_options: ort.SessionOptions, name: str, text: str) ->
 
 
 def _choices(present: object) -> str:
-    """What an option can be, by the names that our documentation uses."""
+    """The values of an option, by the names that our documentation uses."""
     if isinstance(present, bool):
         return "true or false"
     if isinstance(present, int):
@@ -318,7 +318,7 @@ def _is_setting(name: str) -> bool:
 
 
 def _parsed(text: str, present: object) -> object:
-    """`text` as the type that the option has now."""
+    """`text` converted to the type of the option's current value."""
     if isinstance(present, bool):
         if text.lower() not in (*_TRUE, *_FALSE):
             raise ValueError(text)
@@ -335,7 +335,7 @@ def _parsed(text: str, present: object) -> object:
 
 
 def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-    """The providers with their options, the CPU always last: it runs what the others cannot."""
+    """The providers with their options; the CPU is always last and runs what the others cannot."""
     available = ort.get_available_providers()
     names = []
     for part in options.get(_PROVIDER, "CPU").split(","):
@@ -357,9 +357,9 @@ def _providers(options: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
 
 
 def _packed(array: Array, dtype: str) -> Array:
-    """The bits as the runtime reads them: several to a byte, the first in its lowest bits.
+    """Pack the bits as the runtime reads them: several to a byte, the first in its lowest bits.
 
-    The array keeps its shape, from which the runtime takes that of the input; its end is unused.
+    The array keeps its shape, which is the input's shape to the runtime; its end is unused.
     """
     if dtype not in _PACKED_BITS:
         return array
@@ -373,7 +373,7 @@ def _packed(array: Array, dtype: str) -> Array:
 
 
 def _ort_value(array: Array, dtype: str) -> ort.OrtValue:
-    """A value of a type that numpy lacks, on top of the bits in `array`."""
+    """A value of a type that numpy lacks, in the memory of `array`."""
     if dtype not in _ONNX_TYPES:
         return ort.OrtValue.ortvalue_from_numpy(array)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_TYPES[dtype])
@@ -390,9 +390,9 @@ def _profiled_options(threads: int, options: Mapping[str, str], folder: Path) ->
 
 
 def _save_plan(session_options: ort.SessionOptions, folder: Path) -> None:
-    """Have the optimized graph saved without its weights, which may be gigabytes."""
+    """Save the optimized graph without its weights, which may be gigabytes."""
     session_options.optimized_model_filepath = str(folder / _PLAN_FILE)
-    # A link, and not the device itself: the runtime removes a file of weights that stayed empty.
+    # A link to the null device, because the runtime removes a file of weights that stayed empty.
     (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     prefix = "session.optimized_model_external_initializers"
     session_options.add_session_config_entry(f"{prefix}_file_name", _WEIGHTS_FILE)
@@ -404,7 +404,7 @@ def _end_profiling(session: ort.InferenceSession) -> Path:
 
 
 def _read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a profile, which has one in a line, in the order in which they ended."""
+    """The events of a profile, one in each line, in the order in which they ended."""
     try:
         file = path.open(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -419,7 +419,7 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 event = json.loads(text)
             except ValueError:
-                # The last line is one that the disk had no room for.
+                # The disk had no room for the rest of the last line.
                 if next(file, None) is None:
                     break
                 raise ValueError(
@@ -430,12 +430,12 @@ def _read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _incomplete(path: Path) -> OSError:
-    """The runtime does not tell when it could not write: only the file shows it."""
+    """The runtime does not report write errors: only the file shows them."""
     return OSError(errno.ENOSPC, "the profile file is incomplete", str(path))
 
 
 def _is_kernel(event: Mapping[str, Any]) -> bool:
-    # Before 1.21 there are also events for the fences around a kernel.
+    # Versions before 1.21 also write events for the fences around a kernel.
     return bool(event["cat"] == "Node" and event["name"].endswith(_KERNEL_EVENT))
 
 
@@ -445,12 +445,12 @@ def _kernel_name(event: Mapping[str, Any]) -> str:
 
 
 def _types(args: Mapping[str, Any], key: str) -> list[tuple[str, list[int]]]:
-    """Type and shape of the inputs or outputs of a kernel, of those that are tensors."""
+    """Types and shapes of the inputs or outputs of a kernel that are tensors."""
     return [pair for entry in args.get(key, ()) for pair in entry.items()]
 
 
 def _precision(args: Mapping[str, Any]) -> str | None:
-    """The type that a kernel computes in: its first input's, unless that is only an index."""
+    """The type that a kernel computes in: its first input's, unless that is an index."""
     names = [name for name, _ in _types(args, "input_type_shape")[:1]]
     if not names or names[0] in _INDEX_TYPES:
         names = [name for name, _ in _types(args, "output_type_shape")[:1]] or names
@@ -458,14 +458,14 @@ def _precision(args: Mapping[str, Any]) -> str | None:
 
 
 class _Profile:
-    """What the last `runs` inferences in a profile took, kernel by kernel."""
+    """The times of the last `runs` inferences in a profile, by kernel."""
 
     def __init__(self, runs: int, max_events: int = _MAX_EVENTS) -> None:
         self.peak_bytes: int | None = None
         self._wanted = runs
         self._max_events = max_events
         self._facts: dict[tuple[str, str, str], dict[str, Any]] = {}
-        # Of each run the microseconds and the number of calls by kernel.
+        # For each run the microseconds and calls of each kernel.
         self._runs: deque[dict[tuple[str, str, str], tuple[float, int]]] = deque(maxlen=runs)
 
     def read(self, path: Path) -> None:
@@ -498,13 +498,13 @@ class _Profile:
                 f"a profile holds {self._max_events:,} events, and two inferences of this model "
                 "make more"
             )
-        # The first was there to warm up.
+        # The first run was a warm-up.
         self._runs.popleft()
 
     def _noted(self, event: Mapping[str, Any]) -> tuple[str, str, str]:
-        """The key of a kernel; what is known of it is kept."""
+        """The key of a kernel; its facts are kept."""
         args = event["args"]
-        # Inserted kernels may share a name: the index tells them apart.
+        # Inserted kernels may share a name; their index differs.
         key = (_kernel_name(event), str(args.get("op_name")), str(args.get("node_index")))
         peak = int(args.get("mem_in_use_peak") or 0)
         if peak > (self.peak_bytes or 0):
@@ -532,21 +532,21 @@ class _Profile:
 
 
 class _Nesting:
-    """What ended on one thread and may still turn out to have run inside of something."""
+    """The events that ended on one thread and may have run inside of a later one."""
 
     def __init__(self) -> None:
         # Start, duration, and whether it is the body of a Loop, an If or a Scan.
         self._ended: list[tuple[int, float, bool]] = []
 
     def end_graph(self, start: int) -> None:
-        """A graph has run: all kernels that started after it ran inside."""
+        """A graph has ended: all kernels that started after it ran inside."""
         inside = 0.0
         while self._ended and self._ended[-1][0] >= start:
             inside += self._ended.pop()[1]
         self._ended.append((start, inside, True))
 
     def end_kernel(self, start: int, duration: float) -> float:
-        """A kernel has run; how long without the bodies inside of it."""
+        """A kernel has ended; returns its time without the bodies inside of it."""
         inside = 0.0
         while self._ended and self._ended[-1][2] and self._ended[-1][0] >= start:
             inside += self._ended.pop()[1]

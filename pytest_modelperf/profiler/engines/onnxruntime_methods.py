@@ -1,6 +1,6 @@
-"""The methods of ONNX Runtime's sessions, with others in their place for a while.
+"""Replaces methods of ONNX Runtime's sessions for a while.
 
-They belong to one process: in a process that was forked they are what they were before.
+The replacement belongs to one process: a forked process has the original methods.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-# Where a method that runs a model has its inputs; None where they do not tell their shapes.
+# The argument with the inputs of each method that runs a model; None if it has no shapes.
 RUNS: Mapping[str, tuple[int, str] | None] = {
     "run": (1, "input_feed"),
     "run_with_ort_values": (1, "input_dict_ort_values"),
@@ -24,7 +24,7 @@ RUNS: Mapping[str, tuple[int, str] | None] = {
 
 
 class WrappedMethods:
-    """Methods of the class, each in a wrapper until they are put back."""
+    """Methods of a class, wrapped until they are restored."""
 
     def __init__(self) -> None:
         self.originals: dict[str, Callable[..., Any]] = {}
@@ -32,7 +32,7 @@ class WrappedMethods:
         self._inherited: set[str] = set()
 
     def wrap(self, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        """Put in its place what is made of it; nothing where this runtime has no such method."""
+        """Replace a method by its wrapper; does nothing if this runtime has no such method."""
         original = getattr(ort.InferenceSession, name, None)
         if original is None:
             return
@@ -43,12 +43,12 @@ class WrappedMethods:
         setattr(ort.InferenceSession, name, self._wrapped[name])
 
     def is_in_place(self, name: str) -> bool:
-        """Whether the class has ours, and not what somebody else made of it."""
+        """Whether the class has our wrapper, and nobody has wrapped it again."""
         return getattr(ort.InferenceSession, name) is self._wrapped.get(name)
 
     def put_back(self) -> None:
         for name in self._wrapped:
-            # Whoever wrapped it after us calls ours, which from now on does nothing of its own.
+            # A later wrapper calls ours, which from now on only calls the original.
             if not self.is_in_place(name):
                 continue
             if name in self._inherited:
@@ -58,7 +58,7 @@ class WrappedMethods:
 
 
 class FirstUse:
-    """Calls back once, before the first session of this process is made or the first one runs."""
+    """Calls back once, before this process creates or runs its first session."""
 
     def __init__(self, on_use: Callable[[], None]) -> None:
         self._on_use = on_use
@@ -76,9 +76,9 @@ class FirstUse:
         self._methods.put_back()
 
     def leave(self) -> None:
-        """Do not call back any more; of a process that was forked."""
+        """Do not call back in a process that was forked."""
         self._is_awaited = False
-        # A thread of the other process may have held it.
+        # A thread of the parent process may have held the lock.
         self._lock = threading.Lock()
         self._methods.put_back()
 
@@ -90,7 +90,7 @@ class FirstUse:
                     self._on_use()
                     self._is_awaited = False
                     self._methods.put_back()
-            # What has taken our place by now; but whoever is around us has been called already.
+            # Call what has replaced us by now; wrappers around us have run already.
             now = getattr(ort.InferenceSession, name) if is_plain else original
             return now(session, *arguments, **named)
 
@@ -101,7 +101,7 @@ _AWAITED: weakref.WeakSet[FirstUse] = weakref.WeakSet()
 
 
 def make_way() -> None:
-    """Have nothing around the methods that waits for their first use: whoever asks is that."""
+    """Remove the wrappers that wait for the first use: this is it."""
     for awaited in list(_AWAITED):
         awaited.put_back()
 

@@ -1,6 +1,6 @@
 """ONNX Runtime's own quantizer: a file in, a file of 8-bit integers out, and nothing beside it.
 
-Like that of an engine its source is sent to a worker, for calibrating runs the model.
+Its source is sent to a worker, like an engine's, because calibrating runs the model.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = npt.NDArray[np.generic]
 
-Form: TypeAlias = Literal["dynamic", "static"]
+_Form: TypeAlias = Literal["dynamic", "static"]
 
-# Of a processor of ARM the kernels for signed activations are the fast ones, of others those for
-# unsigned ones: so says the documentation of `quantize_static`.
+# ARM processors have fast kernels for signed activations, others for unsigned ones, says the
+# documentation of `quantize_static`.
 _ARM = ("arm", "aarch64")
 _PREPARED = "prepared.onnx"
-# A level of the runtime's log. What it warns of would hide the last words of one that crashes.
+# A level of the runtime's log. Its warnings would hide the last output of a crash.
 _ERROR = 3
 
 
 class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runtime has no types
-    """The inputs that ranges of activations are taken from, one inference after the other."""
+    """The inputs of the calibrating inferences, one after the other."""
 
     def __init__(self, feeds: Sequence[Mapping[str, Array]]) -> None:
         self._feeds = iter(feeds)
@@ -52,16 +52,16 @@ class CalibrationFeeds(CalibrationDataReader):  # type: ignore[misc]  # the runt
 def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside what
     source: str,
     target: str,
-    form: Form,
+    form: _Form,
     feeds: Sequence[Mapping[str, Array]],
     folder: str,
     *,
     is_large: bool,
 ) -> tuple[str, ...]:
-    """Write the quantized model; what is to be told of it.
+    """Write the quantized model; returns the notes on it.
 
-    Of a large model the weights lie in another file beside it. What is left in `folder` goes with
-    the worker.
+    The weights of a large model lie in another file beside it. The files in `folder` are removed
+    with the worker.
     """
     ort.set_default_logger_severity(_ERROR)
     prepared, notes = _prepare(Path(source), Path(folder), is_large=is_large)
@@ -87,8 +87,8 @@ def quantize_file(  # noqa: PLR0913  # what, into what, how, by what, beside wha
 def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple[str, ...]]:
     """The model with its constants folded, its opset high enough and its shapes inferred.
 
-    Symbolic shapes would need sympy, which nothing else does. Where the preparation fails, the
-    model is quantized as it is.
+    Symbolic shapes would need sympy, which nothing else needs. If the preparation fails, the model
+    is quantized as it is.
     """
     prepared = folder / _PREPARED
     try:
@@ -103,7 +103,7 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
     except Exception as error:  # noqa: BLE001  # the quantizer raises anything
         reason = str(error).strip().partition("\n")[0]
         if not is_large:
-            # A file is written beside what is quantized, and left there where that fails.
+            # A failed preparation leaves a file beside the model.
             source = Path(shutil.copyfile(source, folder / "source.onnx"))
         return source, (f"not prepared for quantization: {type(error).__name__}: {reason}",)
     _forget_types_of_weights(prepared)
@@ -111,10 +111,10 @@ def _prepare(source: Path, folder: Path, *, is_large: bool) -> tuple[Path, tuple
 
 
 def _forget_types_of_weights(path: Path) -> None:
-    """Leave out what a model says of the types of its weights, beside them.
+    """Remove the entries of a model that repeat the types of its weights.
 
-    Of a weight that was computed by nodes that is left when these are gone, and the quantizer,
-    which turns the weight of a Gemm around, does not turn it.
+    A weight that nodes computed keeps such an entry when these nodes are folded. The quantizer
+    transposes the weight of a Gemm, but not the shape in the entry.
     """
     model = onnx.load(path, load_external_data=False)
     weights = {tensor.name for tensor in model.graph.initializer}

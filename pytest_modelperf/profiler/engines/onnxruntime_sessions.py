@@ -1,7 +1,7 @@
-"""ONNX Runtime's sessions, watched: what a program creates and runs while somebody looks.
+"""Watches the sessions of ONNX Runtime that a program creates and runs.
 
-The methods of `InferenceSession` are wrapped for as long as that takes, so that the program itself
-stays as it is. A session that is created meanwhile writes a profile into a folder of its own.
+The methods of `InferenceSession` are wrapped meanwhile, so that the program itself stays unchanged.
+A session that is created meanwhile writes a profile into a folder of its own.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pytest_modelperf.profiler.engines.onnxruntime_methods import (
 )
 from pytest_modelperf.profiler.engines.watched import (
     PLAN_FILE,
-    Shapes,
+    InputShapes,
     WatchedSession,
     Watcher,
 )
 
 VERSION: str = ort.__version__
 
-# The runtime keeps the weights in memory twice where it is to save the plan of a model.
+# The runtime keeps the weights in memory twice if it saves the plan of a model.
 MAX_PLANNED_BYTES = 512 * 1024 * 1024
-# A model that came as bytes is kept in a file, to be read when the session may be gone.
+# A model in memory is kept in a file, to be read when the session may have ended.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 _CPU = "CPUExecutionProvider"
 _WEIGHTS_FILE, _MODEL_FILE = "plan.weights", "model.onnx"
@@ -48,14 +48,14 @@ _LOOKS = 5
 
 
 def create_session(model: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  # no types
-    """An `InferenceSession`, of a path, of bytes, or of a message of ONNX."""
+    """Creates an `InferenceSession` from a path, bytes, or an ONNX message."""
     serialize = getattr(model, "SerializeToString", None)
     source = model if serialize is None else serialize()
     return ort.InferenceSession(source, *arguments, **named)
 
 
 class SessionWatch:
-    """Tells a watcher of every session of this process, from `begin` to `end`."""
+    """Reports every session of this process to a watcher, from `begin` to `end`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SessionWatch:
         self._is_on = False
         self._lock = threading.RLock()
         self._known: weakref.WeakKeyDictionary[Any, WatchedSession] = weakref.WeakKeyDictionary()
-        # The same, and quicker to find: a number is taken away with its session.
+        # The same by number, which is quicker to find; removed with its session.
         self._known_by_id: dict[int, WatchedSession] = {}
         self._methods = WrappedMethods()
 
@@ -91,12 +91,12 @@ class SessionWatch:
             self._methods.wrap(name, make)
 
     def leave(self) -> None:
-        """Tell nothing more: this process was forked, and what is told is of the other."""
+        """Stop reporting in a forked process: the watcher belongs to the parent."""
         self._is_on = False
         self._methods.put_back()
 
     def end(self) -> None:
-        """Unwrap them, and have the profiles written that were still open."""
+        """Restore the methods, and finish the profiles that are still open."""
         self._is_on = False
         _WATCHES.discard(self)
         self._methods.put_back()
@@ -105,12 +105,12 @@ class SessionWatch:
         for session, watched in list(self._known.items()):
             self._collect(session, watched)
         for watched in self.sessions:
-            # One that is gone wrote its profile as it went.
+            # A session that was freed wrote its profile then.
             if watched.folder is not None and not watched.profiles:
                 watched.profiles.extend(sorted(watched.folder.glob(_PROFILES)))
 
     def give_up(self, session: Any) -> None:  # noqa: ANN401  # the runtime has no types
-        """End what a session still tells of itself, which nobody will read."""
+        """End the profile of a session that nobody will read."""
         watched = self._known.pop(session, None)
         if watched is not None:
             self._collect(session, watched)
@@ -153,7 +153,7 @@ class SessionWatch:
         *,
         has_plan: bool,
     ) -> int:
-        """Have the session created, with a profile if it can have one; when that began."""
+        """Create the session, with a profile if possible; returns when the profile began."""
         if options is not None and options.enable_profiling:
             watched.why = "it writes a profile of its own"
             start_ns = self._clock()
@@ -165,10 +165,10 @@ class SessionWatch:
             create(options)
             return start_ns
         made = ort.SessionOptions() if options is None else options
-        # The options of the program are changed for a moment, and several threads may share them.
+        # The program's options are changed for a moment, and several threads may share them.
         with self._lock if options is not None else contextlib.nullcontext():
             try:
-                # The saved plan must never be why a session cannot be created.
+                # Saving the plan must never prevent a session.
                 for saves_plan in (True, False) if has_plan else (False,):
                     with _profiled(made, folder, saves_plan=saves_plan):
                         start_ns = self._clock()
@@ -200,7 +200,7 @@ class SessionWatch:
             if watched is None:
                 return original(session)
             if watched.folder is not None:
-                # The program did not ask for this profile: to it there is none.
+                # The program did not ask for this profile, so it does not see it.
                 return ""
             path = original(session)
             if path:
@@ -217,7 +217,7 @@ class SessionWatch:
                 watched.profiles.append(Path(path))
 
     def _count(self, session: Any, watched: WatchedSession) -> None:  # noqa: ANN401
-        """One inference less that the session's profile is to hold: after the last it is ended."""
+        """Count an inference of the session's profile, and end the profile after the last one."""
         watched.calls_left -= 1
         if watched.calls_left > 0:
             return
@@ -241,7 +241,7 @@ class SessionWatch:
             gone.atexit = False
 
     def _find(self, session: Any) -> WatchedSession:  # noqa: ANN401
-        """The session as it is known; one that was there before the watch began is new."""
+        """The record of the session; a new one if the session is older than the watch."""
         watched = self._known.get(session)
         if watched is None:
             with self._lock:
@@ -254,7 +254,7 @@ class SessionWatch:
         return watched
 
     def _begun_ns(self, session: Any, start_ns: int, end_ns: int) -> int:  # noqa: ANN401
-        """When the profile began; the runtime tells it on another clock."""
+        """When the profile began, converted from the runtime's clock."""
         told_ns = int(session.get_profiling_start_time_ns())
         for read in (time.time_ns, time.monotonic_ns):
             begun_ns = told_ns - self._ahead_ns(read)
@@ -263,7 +263,7 @@ class SessionWatch:
         return start_ns
 
     def _ahead_ns(self, read: Callable[[], int]) -> int:
-        """How far another clock is ahead of ours, as of the quickest of several looks at both."""
+        """How far another clock is ahead of ours, by the quickest of several readings of both."""
         looks = []
         for _ in range(_LOOKS):
             before_ns = self._clock()
@@ -279,7 +279,7 @@ class SessionWatch:
         find, tell, count = self._find, self._watcher.on_inference, self._count
         known = self._known_by_id
 
-        # Everything here is beside the inference, and a small one takes 10 us itself.
+        # All of this is overhead, and a small inference takes only 10 us.
         def run(session: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             if not self._is_on:
                 return original(session, *arguments, **named)
@@ -333,10 +333,10 @@ class SessionWatch:
         return run_async
 
 
-# Of a process that was forked nothing is told. It is said to each watch once, for to ask at each
-# inference which process it is takes a system call.
+# A forked process reports nothing. Each watch is told once, because asking for the process at each
+# inference takes a system call.
 _WATCHES: weakref.WeakSet[SessionWatch] = weakref.WeakSet()
-# Those that this process inherited with their sessions.
+# Profiles that this process inherited with their sessions.
 _LEFT: list[SessionWatch] = []
 
 
@@ -352,16 +352,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def _give_up(session: Any) -> None:  # noqa: ANN401
-    """End the profile of a session that was watched in the process that this one was forked from.
+    """End the profile of a session that was watched in the parent of this forked process.
 
-    The runtime would keep in memory what it tells of every operator, without a limit of ours.
+    Otherwise the runtime would keep the events of every operator in memory, without limit.
     """
     for watch in _LEFT:
         watch.give_up(session)
 
 
 def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
-    """A session of that model. What is no model is left for the runtime to refuse."""
+    """The record of a session of that model. Anything else is left for the runtime to refuse."""
     if not isinstance(source, str | os.PathLike):
         return WatchedSession()
     path = Path(os.fsdecode(source))
@@ -370,7 +370,7 @@ def _watched(source: Any) -> WatchedSession:  # noqa: ANN401
 
 @contextlib.contextmanager
 def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]:  # noqa: ANN401
-    """The options so that a session writes its profile, and its plan, into a folder."""
+    """Change the options so that a session writes its profile and its plan into a folder."""
     changed: dict[str, Any] = {
         "enable_profiling": True,
         "profile_file_prefix": str(folder / "profile"),
@@ -378,7 +378,7 @@ def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]
     if saves_plan and _save_weights_nowhere(options, folder):
         changed["optimized_model_filepath"] = str(folder / PLAN_FILE)
         if options.log_severity_level in (-1, _ERRORS_ONLY - 1):
-            # The runtime would warn of the plan, which the program did not ask for.
+            # The runtime would warn about the plan, which the program did not ask for.
             changed["log_severity_level"] = _ERRORS_ONLY
     before = {name: getattr(options, name) for name in changed}
     for name, value in changed.items():
@@ -391,13 +391,13 @@ def _profiled(options: Any, folder: Path, *, saves_plan: bool) -> Iterator[None]
 
 
 def _save_weights_nowhere(options: Any, folder: Path) -> bool:  # noqa: ANN401
-    """Have a plan saved without its weights; False where the program has plans of its own."""
+    """Save the plan without its weights; False if the program saves plans of its own."""
     if options.optimized_model_filepath:
         if _entry(options, f"{_ENTRY}_file_name") == _WEIGHTS_FILE:
-            # It was put there for an earlier session.
+            # An earlier session has set it.
             options.add_session_config_entry(f"{_ENTRY}_file_name", "")
         return False
-    # A link, and not the device itself: the runtime removes a file of weights that stayed empty.
+    # A link to the null device, because the runtime removes a file of weights that stayed empty.
     with contextlib.suppress(FileExistsError):
         (folder / _WEIGHTS_FILE).symlink_to(os.devnull)
     for key, value in (("file_name", _WEIGHTS_FILE), ("min_size_in_bytes", "64")):
@@ -417,10 +417,11 @@ def _entry(options: Any, key: str) -> str | None:  # noqa: ANN401
 
 
 def _is_planned(source: Any, providers: Any) -> bool:  # noqa: ANN401
-    """Whether the plan of a session can be saved at a cost that is not noticed."""
+    """Whether the plan of a session can be saved at a negligible cost."""
     names = [name if isinstance(name, str) else name[0] for name in providers or ()]
     if set(names) - {_CPU}:
-        # One that compiles its part of the graph can save none, and the program would be told.
+        # A provider that compiles its part of the graph cannot save one, and the program would see
+        # that.
         return False
     if isinstance(source, bytes):
         return len(source) <= MAX_PLANNED_BYTES and source[4:8] != b"ORTM"
@@ -442,8 +443,8 @@ def _keep_model(watched: WatchedSession, source: Any) -> None:  # noqa: ANN401
 
 def _shapes(
     place: tuple[int, str], arguments: tuple[Any, ...], named: Mapping[str, Any]
-) -> Shapes | None:
-    """What the inputs are; None where one is no array and no value of the runtime."""
+) -> InputShapes | None:
+    """Names, shapes and types of the inputs; None if one is no array and no runtime value."""
     at, name = place
     feeds: Any = arguments[at] if len(arguments) > at else named.get(name)
     try:

@@ -1,7 +1,7 @@
-"""OpenVINO as an engine. Its source is sent to the worker: it needs numpy and the runtime alone.
+"""OpenVINO as an engine. Its source is sent to a worker; it needs numpy and the runtime.
 
-Options are texts. `device` names where the model runs (`CPU` by default, `GPU.0`, `AUTO`), any
-other is a property that the device compiles the model with (`INFERENCE_PRECISION_HINT=f32`).
+Options are texts. `device` names where the model runs (`CPU` by default, `GPU.0`, `AUTO`), and any
+other name is a property that the device compiles the model with (`INFERENCE_PRECISION_HINT=f32`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ NAME = "openvino"
 _DEVICE = "device"
 _DEFAULT_DEVICE = "CPU"
 _THREADS = "INFERENCE_NUM_THREADS"
-# One request at a time is what is measured, so all threads work for it.
+# One request at a time is measured, so all threads work for it.
 _STREAMS = "NUM_STREAMS"
 _DEFAULTS = {_STREAMS: "1", "PERFORMANCE_HINT": "LATENCY"}
 _PROFILING = "PERF_COUNT"
 _PRECISION = "INFERENCE_PRECISION_HINT"
-# The share of zeros from which on weights are packed.
+# The least share of zeros of weights that are packed.
 _SPARSE_FROM = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"
-# What can be asked for, as the runtime calls it.
+# Our names of precisions, and the runtime's.
 _FLOATS = ("f32", "bf16", "f16")
-# These hand the model to other devices, and are not listed among the available ones.
+# Devices that pass the model to others, and are not listed among the available ones.
 _VIRTUAL_DEVICES = ("AUTO", "BATCH", "HETERO", "MULTI")
 
-# A model that hands its input through.
+# A model that passes its input through.
 _SMALLEST = b"""<net name="smallest" version="11"><layers>
 <layer id="0" name="x" type="Parameter" version="opset1"><data shape="1" element_type="f32"/>
 <output><port id="0" precision="FP32"><dim>1</dim></port></output></layer>
@@ -47,7 +47,7 @@ _SMALLEST = b"""<net name="smallest" version="11"><layers>
 
 # Types of inputs that numpy lacks.
 _OV_TYPES = {"bfloat16": "bf16", "float8e4m3fn": "f8e4m3", "float8e5m2": "f8e5m2"}
-# What the runtime calls the types that numpy has.
+# The runtime's names of the types that numpy has.
 _PRECISIONS = {
     "bf16": "bfloat16",
     "boolean": "bool",
@@ -64,7 +64,7 @@ _PRECISIONS = {
     "u8": "uint8",
 }
 _OUTPUT_NUMBER = re.compile(r"(\.\d+)+$")
-# What the plan lists beside the kernels.
+# Entries of the plan that are no kernels.
 _NO_KERNELS = ("Const", "Input", "Output")
 _NO_STEPS = ("Constant", "Parameter", "Result")
 
@@ -73,14 +73,14 @@ _VARINT, _EIGHT_BYTES, _LENGTH_FIRST, _FOUR_BYTES = 0, 1, 2, 5
 _MODEL_GRAPH, _GRAPH_NODE = 7, 1
 _NODE_INPUT, _NODE_OUTPUT, _NODE_NAME, _NODE_OP_TYPE, _NODE_ATTRIBUTE = 1, 2, 3, 4, 5
 _ATTRIBUTE_GRAPHS = (6, 11)
-# Nodes that become no step at all. What comes before them gets their name.
+# Nodes that become no step of the plan. The step before them gets their name.
 _PASSED_OVER = ("Dropout", "Identity")
 
 _NS_PER_US = 1000
 
 
 class OptionError(ValueError):
-    """A device that is not there, a property that it lacks, or a value that it does not take."""
+    """The device is missing, lacks the property, or refuses the value."""
 
 
 def describe(options: Mapping[str, str]) -> dict[str, Any]:
@@ -117,9 +117,9 @@ def stream_options(streams: int, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The device decides by its processor, and silently computes in another one where it has to.
+    """The device decides by its processor, and may silently compute in another precision.
 
-    So the smallest model is compiled, and asked which it got.
+    So the smallest model is compiled, and its precision is read.
     """
     device = _find_device(options)
     offered = [name for name in _FLOATS if _computes_in(device, name)]
@@ -132,21 +132,21 @@ def precision_options(precision: str, options: Mapping[str, str]) -> dict[str, s
 
 
 def sparsity_options(share: float, options: Mapping[str, str]) -> dict[str, str]:
-    """Weights with as many zeros are packed where the device can: INT8 matrices, with AMX.
+    """Weights with this share of zeros are packed if the device can: INT8 matrices, with AMX.
 
-    Its limit is a little lower than the share, which is a rounded one in each weight.
+    The limit is a little lower than the share, which is rounded in each weight.
     """
     limit = {_SPARSE_FROM: f"{0.99 * share:.4g}"}
     return limit if _SPARSE_FROM in _supported(_find_device(options)) else {}
 
 
 class _Session:
-    """A compiled model with one request, or one more for each that is to run beside it."""
+    """A compiled model with one request, and one more for each that runs at the same time."""
 
     def __init__(self, compiled: ov.CompiledModel) -> None:
         self._compiled = compiled
         self._request = compiled.create_infer_request()
-        # Values of types that numpy lacks lie on top of these arrays.
+        # Values of types that numpy lacks use the memory of these arrays.
         self._kept: Mapping[str, Array] = {}
         self._others: list[ov.InferRequest] = []
 
@@ -154,7 +154,7 @@ class _Session:
         self._kept = inputs
         for name, array in inputs.items():
             self._request.set_tensor(name, _tensor(array, dtypes[name]))
-        # Shared, so that outputs are not copied into arrays of their own once more.
+        # Shared, so that outputs are not copied once more.
         return functools.partial(self._request.infer, share_outputs=True)
 
     def prepare_another(
@@ -168,7 +168,7 @@ class _Session:
 
     def read_outputs(self) -> Mapping[str, Array]:
         self._request.infer()
-        # Without a name of its own an output goes by its place.
+        # An output without a name is named by its index.
         return {
             next(iter(sorted(port.get_names())), str(place)): tensor.data.copy()
             for place, (port, tensor) in enumerate(
@@ -186,9 +186,9 @@ class _Session:
 class _ProfiledSession(_Session):
     """A compiled model that counts the microseconds of its kernels.
 
-    The CPU tells no times of single runs but, in whole microseconds, the average over all since
-    the model was compiled. So the first and coldest one is taken out again, and each run is given
-    what is left, or less where that adds up to more than the run took as a whole.
+    The CPU does not tell the times of single runs, only the average of all runs since the model was
+    compiled, in whole microseconds. So the first and coldest run is subtracted, and each other run
+    gets the remaining average, or less if the sum of its kernels would exceed its whole time.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class _ProfiledSession(_Session):
         }
 
     def _steady_us(self, name: str, average_us: int) -> float:
-        """The average without the first run; what is no CPU tells of the last run alone."""
+        """The average without the first run; devices other than the CPU only tell the last run."""
         if self._compiled.get_property("EXECUTION_DEVICES") != ["CPU"]:
             return average_us
         total_us = average_us * (1 + len(self._run_ns)) - self._first_us.get(name, 0)
@@ -266,12 +266,12 @@ class _ProfiledSession(_Session):
 
 @functools.cache
 def _core() -> ov.Core:
-    """The one core of this process: with it, a device's library is loaded once."""
+    """The only runtime core of this process, so that a device's library is loaded once."""
     return ov.Core()
 
 
 def _version() -> str:
-    """The version: `2026.4.1`, and all that a build says of itself where it is no release."""
+    """The version: `2026.4.1`, or the full text of a build that is no release."""
     text = str(ov.__version__)
     return text.partition("-")[0] if "-releases/" in text else text
 
@@ -282,8 +282,8 @@ def _read(model: ModelRef) -> ov.Model:
             return _core().read_model(model.path)
         with open(model.path, "rb") as file:  # noqa: PTH123  # a path is a text on this side
             content = file.read()
-        # The external data of a model that comes as bytes is looked for in the working
-        # directory. A folder of links would not do: what they lead to is refused.
+        # The runtime looks for the external data of a model in memory in the working directory. A
+        # folder of links would not do, because it refuses their targets.
         with _working_directory(model.folder):
             return _core().read_model(content, b"")
 
@@ -294,7 +294,7 @@ def _compile(
     chosen = {name: value for name, value in options.items() if name != _DEVICE}
     if _THREADS in chosen:
         raise OptionError(
-            f"the option {_THREADS} follows from the number of cores: give --cores instead."
+            f"the option {_THREADS} follows from the number of cores: give that instead."
         )
     properties = {**_defaults(device, threads), **chosen}
     try:
@@ -306,7 +306,7 @@ def _compile(
 
 
 def _check_properties(device: str, properties: Mapping[str, str]) -> None:
-    """OptionError if one of them alone keeps even the smallest model from being compiled."""
+    """OptionError if one option alone keeps even the smallest model from being compiled."""
     smallest = _core().read_model(_SMALLEST, b"")
     for name, value in properties.items():
         try:
@@ -321,7 +321,7 @@ def _check_properties(device: str, properties: Mapping[str, str]) -> None:
 
 
 def _computes_in(device: str, precision: str) -> bool:
-    """Whether a model that is compiled with this precision is run in it."""
+    """Whether a model that is compiled with this precision runs in it."""
     try:
         smallest = _core().read_model(_SMALLEST, b"")
         compiled = _core().compile_model(smallest, device, {_PRECISION: precision})
@@ -332,7 +332,7 @@ def _computes_in(device: str, precision: str) -> bool:
 
 
 def _find_device(options: Mapping[str, str]) -> str:
-    """The device of the options; OptionError where it is not there."""
+    """The device of the options; OptionError if it is missing."""
     device = options.get(_DEVICE, _DEFAULT_DEVICE).upper()
     available = _core().available_devices
     kind = device.partition(":")[0]
@@ -345,7 +345,7 @@ def _find_device(options: Mapping[str, str]) -> str:
 
 
 def _defaults(device: str, threads: int | None = None) -> dict[str, str]:
-    """What is set unless the user sets it, as far as the device has such properties."""
+    """The default properties, as far as the device has them."""
     wanted = dict(_DEFAULTS) if threads is None else {_THREADS: str(threads), **_DEFAULTS}
     supported = _supported(device)
     return {name: value for name, value in wanted.items() if name in supported}
@@ -361,7 +361,7 @@ def _supported(device: str) -> dict[str, str]:
 
 
 def _tensor(array: Array, dtype: str) -> ov.Tensor:
-    """The values for the runtime; those of a type that numpy lacks stay where they are."""
+    """The values for the runtime; types that numpy lacks are not copied."""
     if dtype in _OV_TYPES:
         return ov.Tensor(array, ov.Shape(array.shape), getattr(ov.Type, _OV_TYPES[dtype]))
     if dtype == "string":
@@ -369,7 +369,7 @@ def _tensor(array: Array, dtype: str) -> ov.Tensor:
     if str(array.dtype) != dtype:
         raise ValueError(
             f"openvino {_version()} takes no inputs of type {dtype}. Measure the model with "
-            "--engine onnxruntime, or export it with inputs of another type."
+            "the engine onnxruntime, or export it with inputs of another type."
         )
     return ov.Tensor(array)
 
@@ -405,10 +405,10 @@ def _working_directory(folder: str) -> Iterator[None]:
 def _find_originals(
     model: ov.Model, nodes: _Nodes, told: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """The names of nodes of the ONNX model by kernel; `told` is what the kernels say.
+    """The names of nodes of the ONNX model by kernel; `told` has the names that kernels give.
 
-    A fusion often forgets the names of the steps before its last: a MatMul and its Add are told
-    as the Add alone. A step that no kernel tells of belongs to the kernel of what it feeds.
+    A fusion often keeps only the name of its last step: a MatMul and its Add appear as the Add
+    alone. A step that no kernel names belongs to the kernel of its consumer.
     """
     steps = [op for op in model.get_ordered_ops() if op.get_type_name() not in _NO_STEPS]
     owners = _find_owners(steps, nodes)
@@ -438,8 +438,8 @@ def _find_originals(
 def _find_owners(steps: Sequence[ov.Node], nodes: _Nodes) -> dict[str, str]:
     """The ONNX node that each step was made of.
 
-    A node that is made into several steps gives its name to the last. The others got names from
-    the runtime, and lead nowhere but to that last one.
+    A node that becomes several steps gives its name to the last. The others got names from the
+    runtime, and only lead to that last one.
     """
     owners: dict[str, str] = {}
     for op in reversed(steps):
@@ -467,7 +467,7 @@ def _consumers(op: ov.Node) -> list[ov.Node]:
 
 
 def _text(op: ov.Node, key: str) -> str:
-    """An entry of what the plan says about a step, empty where there is none."""
+    """An entry of the plan about a step; empty if there is none."""
     return str(op.rt_info[key].astype(str)) if key in op.rt_info else ""
 
 
@@ -480,7 +480,7 @@ class _Nodes:
     def __init__(self, path: str) -> None:
         self._positions: dict[str, int] = {}
         self._producers: dict[str, str] = {}
-        # The nodes that become no step, with the name of the node before them.
+        # Nodes that become no step, with the name of the node before them.
         self._passed_over: dict[str, str] = {}
         with (
             open(path, "rb") as file,  # noqa: PTH123  # a path is a text on this side
@@ -494,7 +494,7 @@ class _Nodes:
         return self._positions[name]
 
     def find(self, text: str) -> str | None:
-        """The node that the runtime means by `text`."""
+        """The node that `text` means to the runtime."""
         name = self._named(text)
         while name in self._passed_over:
             name = self._passed_over[name]
@@ -503,8 +503,8 @@ class _Nodes:
     def _named(self, text: str) -> str | None:
         """The node whose name it is.
 
-        The runtime may have made `name/WithoutBiases`, `name.0` or `name_output` of it, and calls
-        the node before an output of the model by the name of that output.
+        The runtime may have changed the name to `name/WithoutBiases`, `name.0` or `name_output`,
+        and names the node before an output of the model after that output.
         """
         for name in (text, text.rpartition("/")[0], _OUTPUT_NUMBER.sub("", text)):
             if name in self._positions:

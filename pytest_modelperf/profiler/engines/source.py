@@ -1,4 +1,4 @@
-"""The source of what is sent to a worker: found without importing it, for it need not work here."""
+"""Finds the source of modules for workers without importing them: they need not work here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_modelperf.errors import ExtensionError
 from pytest_modelperf.text.escaping import printable
 
 
-class Source(Struct, frozen=True):
+class ModuleSource(Struct, frozen=True):
     """The text of a module, and the file that it comes from."""
 
     text: str
@@ -21,7 +21,7 @@ class Source(Struct, frozen=True):
 
 
 class EngineModule(Struct, frozen=True):
-    """Which module implements an engine, and what to type where its runtime is not installed."""
+    """The module that implements an engine, and how to install its runtime."""
 
     name: str
     module: str
@@ -46,13 +46,13 @@ BUILT_IN: Mapping[str, EngineModule] = MappingProxyType(
 )
 
 
-def find_source(module: str) -> Source:
-    """The source of a module; ExtensionError where there is none to be found."""
+def find_source(module: str) -> ModuleSource:
+    """The source of a module; ExtensionError if it cannot be found."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
         spec = None
-    # Not by its loader: under pytest that may be one which rewrites the module.
+    # Not by its loader, because pytest's loader rewrites the module.
     file = None if spec is None or not spec.has_location else spec.origin
     if file is None or not file.endswith(".py"):
         raise ExtensionError(
@@ -62,7 +62,7 @@ def find_source(module: str) -> Source:
         )
     try:
         with tokenize.open(file) as source:
-            return Source(source.read(), file)
+            return ModuleSource(source.read(), file)
     except (OSError, SyntaxError) as error:
         raise ExtensionError(
             f"the source {printable(file)} of the engine module {printable(module)!r} cannot be "

@@ -1,4 +1,4 @@
-"""What is seen of an engine's sessions while a program runs them, and who is told."""
+"""Records of an engine's sessions while a program runs them, and the watcher of them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Protocol, TypeAlias
 
 PLAN_FILE = "plan.onnx"
 
-# Name, shape and type of each input of an inference that told them; the type is whatever has its
-# name as text, for to ask for that takes longer than all the rest.
-Shapes: TypeAlias = tuple[tuple[str, tuple[int, ...], object], ...]
+# Name, shape and type of each input of an inference. The type is any object whose text is its name:
+# making that text takes longer than everything else.
+InputShapes: TypeAlias = tuple[tuple[str, tuple[int, ...], object], ...]
 
 
 @dataclass(slots=True, eq=False)
 class WatchedSession:
-    """What is known of a session, also when it is gone. Times are those of `perf_counter_ns`.
+    """The facts of a session, kept after it has ended. Times are of `perf_counter_ns`.
 
-    `model` is a file that holds its model. `folder` is where it writes a profile for us; where it
-    writes none, `why` says so. `begun_ns` is when its profile began, and `profiles` are those that
-    ended. Ours ends after so many `calls_left`, if any are counted; `is_limited` says that it did.
+    `model` is a file that holds its model. `folder` is where it writes a profile for us; if it
+    writes none, `why` gives the reason. `begun_ns` is when its profile began, and `profiles` are
+    the finished ones. Our profile ends after `calls_left` calls, if these are counted; `is_limited`
+    says that it did.
     """
 
     model: Path | None = None
@@ -33,16 +34,16 @@ class WatchedSession:
 
     @property
     def plan(self) -> bytes | None:
-        """The graph that the runtime made of the model, where it saved it."""
+        """The runtime's optimized graph of the model, if it saved one."""
         path = None if self.folder is None else self.folder / PLAN_FILE
         return path.read_bytes() if path is not None and path.is_file() else None
 
 
 class Watcher(Protocol):
-    """Who is told of sessions and inferences, by the threads that they run on."""
+    """Receives sessions and inferences, on the threads that they run on."""
 
     def new_folder(self) -> Path | None:
-        """An empty folder for the profile of a session; None where none is wanted."""
+        """An empty folder for the profile of a session; None if no profile is wanted."""
         ...
 
     def on_session(self, session: WatchedSession, start_ns: int, end_ns: int) -> None: ...
@@ -57,13 +58,13 @@ class Watcher(Protocol):
         method: str,
         start_ns: int,
         end_ns: int,
-        shapes: Shapes | None,
+        shapes: InputShapes | None,
         error: str | None,
         has_waited: bool = False,  # noqa: FBT001, FBT002  # the same
     ) -> None:
-        """An inference has ended, on the thread that this is told on.
+        """An inference has ended on the current thread.
 
-        `shapes` is None where they could not be seen, `error` the type of what was raised. One
-        that `has_waited` was asked for by another thread, and stood in line at first.
+        `shapes` is None if they are unknown, `error` the type of the exception. An inference that
+        `has_waited` was requested by another thread and was queued first.
         """
         ...

@@ -1,1 +1,1 @@
-"""What machine this is: its processors, memory, limits, system and packages."""
+"""The facts of this machine: its processors, memory, limits, system and packages."""

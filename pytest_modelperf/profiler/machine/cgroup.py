@@ -26,14 +26,14 @@ _MAX_HIERARCHIES = 64
 
 
 class Limits(Struct, frozen=True):
-    """The tightest limits on this process; None where there is none, or none is told of."""
+    """The tightest limits on this process; None if there is none, or it is unknown."""
 
     quota_cores: float | None
     memory_bytes: int | None
 
 
 class _Mount(Struct, frozen=True):
-    """Where a hierarchy, or the part of it below `top`, is to be seen. Version 2 is unnamed."""
+    """A mounted hierarchy, or the part of it below `top`. Version 2 has no names."""
 
     controllers: frozenset[str]
     top: PurePosixPath
@@ -41,7 +41,7 @@ class _Mount(Struct, frozen=True):
 
 
 def read_limits(root: Path) -> Limits:
-    """What the groups of this process allow, of all versions and at all levels."""
+    """The limits of this process's groups, of all versions and at all levels."""
     quotas = [
         quota
         for folder in cgroup_folders(root, "cpu")
@@ -81,12 +81,12 @@ def cgroup_folders(root: Path, controller: str) -> tuple[Path, ...]:
 
 
 def _groups(root: Path, mount: _Mount, path: PurePosixPath) -> Iterator[Path]:
-    """The folders of a group and of those above it, as far up as they can be seen."""
+    """The folders of a group and of its parents, as far up as they are visible."""
     if mount.top not in (path, *path.parents):
         return
     below = path.relative_to(mount.top).parts
-    # A process may have been moved out of what it can see, to `/../other`: nothing that is
-    # mounted is above it.
+    # A process may have been moved to a group that it cannot see, `/../other`: no mounted folder is
+    # above it.
     if ".." in below or ".." in mount.folder.parts or len(below) > _MAX_DEPTH:
         return
     folder = root.joinpath(*mount.folder.parts[1:])

@@ -21,7 +21,7 @@ from pytest_modelperf.profiler.machine.macos import read_macos, read_sysctl
 from pytest_modelperf.profiler.machine.system_files import read_line, read_text, readable
 
 ROOT = Path("/")
-# Those that a profile depends on.
+# The packages that a profile depends on.
 PACKAGES = ("pytest-modelperf", "onnx", "onnxruntime", "numpy", "scipy", "openvino")
 
 _PRETTY_NAME = re.compile(r"^PRETTY_NAME=[ \t]*(.*)$", re.MULTILINE)
@@ -29,14 +29,14 @@ _QUOTED = re.compile(r"""(["'])(.*)\1\s*""")
 
 
 class CoreLimit(Struct, frozen=True):
-    """How many cores this process may use at once, and what it is that sets that limit."""
+    """How many cores this process may use at once, and the reason for that limit."""
 
     cores: int | None
     reason: str
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """What is asked of the interpreter, of libraries and of sysctl, and not read from files."""
+    """Facts from the interpreter, libraries and sysctl, not from files."""
 
     system: str | None = None
     kernel: str | None = None
@@ -51,7 +51,7 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 def describe_machine(root: Path = ROOT, host: Host | None = None) -> MachineFacts:
-    """The machine whose files are below `root`; what is in no file is asked of this one."""
+    """The machine whose files are below `root`; other facts come from this machine."""
     host = host or ask_host()
     hardware = read_macos(host.sysctl) if host.system == "Darwin" else read_linux(root)
     limits = read_limits(root)
@@ -90,8 +90,8 @@ def limit_cores(
 ) -> CoreLimit:
     """The tightest of three limits: the machine, the affinity mask, and the quota of the cgroup.
 
-    A quota is rounded down, for threads on more cores than it would be halted in turn. One core
-    there always is.
+    A quota is rounded down, because threads on more cores would be halted in turn. The limit is at
+    least one core.
     """
     known = [count for count in (logical_cores, allowed_processors) if count]
     processors = min(known, default=None)
@@ -108,7 +108,7 @@ def limit_cores(
 
 
 def ask_host() -> Host:
-    """What this machine and this interpreter answer."""
+    """The answers of this machine and this interpreter."""
     system = platform.system() or None
     is_macos = system == "Darwin"
     return Host(
@@ -150,7 +150,7 @@ def find_versions(names: Iterable[str]) -> dict[str, str]:
 
 @cache
 def _own_versions() -> Mapping[str, str]:
-    """Of a process these stay as they are, and to read them takes longer than all the rest."""
+    """Cached: they do not change within a process, and reading them takes longest."""
     return find_versions(PACKAGES)
 
 
@@ -158,7 +158,7 @@ def _detect_microarchitecture() -> str | None:
     """The name that archspec has, such as `icelake` or `zen4`; None where it is only `x86_64`."""
     try:
         with warnings.catch_warnings():
-            # It warns of what it cannot read, and goes on with what is certain.
+            # archspec warns if it cannot read something, and goes on.
             warnings.simplefilter("ignore")
             from archspec import cpu  # type: ignore[import-untyped]  # it ships no types
 
@@ -169,7 +169,7 @@ def _detect_microarchitecture() -> str | None:
 
 
 def _effective_limit(limit_bytes: int | None, hardware: Hardware) -> int | None:
-    """The limit, if it is one: cgroup v1 writes "no limit" as nearly 2**63 bytes."""
+    """The limit, if there is one: cgroup v1 writes "no limit" as nearly 2**63 bytes."""
     memory_bytes = hardware.memory_bytes or 1 << 60
     return limit_bytes if limit_bytes is not None and limit_bytes < memory_bytes else None
 

@@ -9,17 +9,17 @@ from msgspec import Struct, field
 
 from pytest_modelperf.files.documents import Count
 
-# The parts of a machine's key: lower case, nothing that a file system could take amiss.
+# The parts of a machine's key: lower case, and safe in file names.
 _SYSTEM_NAMES = {"darwin": "macos"}
 _UNSAFE = re.compile(r"[^a-z0-9_]+")
 _MAX_KEY_PART = 40
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
-    """A machine as this process sees it. None is what could not be had.
+    """A machine as this process sees it. None is an unknown fact.
 
-    `physical_cores` and `logical_cores` are those of the machine, `usable_cores` those that this
-    process may use at once. `memory_limit_bytes` is only there where it is less than the memory.
+    `physical_cores` and `logical_cores` count the machine's cores, `usable_cores` the cores that
+    this process may use at once. `memory_limit_bytes` is only set if it is less than the memory.
     """
 
     cpu: str | None = None
@@ -44,10 +44,10 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What kind of machine it is: `linux-x86_64-icelake-2c`. It is safe as a file name.
+        """The kind of machine: `linux-x86_64-icelake-2c`. It is safe as a file name.
 
-        Nothing in it changes with a reboot or another Python. Where the microarchitecture is not
-        known the name of the processor stands for it.
+        It does not change with a reboot or another Python. If the microarchitecture is unknown, the
+        processor's name replaces it.
         """
         system = (self.system or "").lower()
         parts = [

@@ -1,4 +1,4 @@
-"""What an operating system tells of its hardware, whichever system it is."""
+"""The hardware facts of any operating system."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct, field
 
-# Those that inference engines have kernels for, from the widely available to the rare. The names
-# are those of Linux's /proc/cpuinfo, except that the ones in `_SYNONYMS` go by their better known.
+# Instruction sets that inference engines have kernels for, from common to rare. Names are from
+# Linux's /proc/cpuinfo, except for the better known ones in `_SYNONYMS`.
 INSTRUCTION_SETS = (
     *("sse4_2", "avx", "avx2", "fma", "f16c", "avx_vnni"),
     *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
@@ -19,10 +19,10 @@ _SYNONYMS = {"asimddp": "dotprod", "asimdbf16": "bf16"}
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """The processors and the memory of a machine, and how they are run.
+    """The processors and the memory of a machine, and their settings.
 
-    A cache has the size of one such cache, as the first processor sees it, or on macOS one of the
-    fastest; caches that are not told of are left out.
+    The size of a cache is for one such cache, as the first processor sees it, or on macOS one of
+    the fastest; unknown caches are left out.
     """
 
     cpu: str | None = None

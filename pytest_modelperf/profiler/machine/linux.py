@@ -1,4 +1,4 @@
-"""The hardware as Linux tells of it in /proc and /sys."""
+"""The hardware as Linux describes it in /proc and /sys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_modelperf.profiler.machine.system_files import (
 )
 from pytest_modelperf.profiler.machine.virtualization import find_virtualization
 
-# A paragraph of /proc/cpuinfo. On x86 each is one processor; elsewhere some are about all.
+# A paragraph of /proc/cpuinfo. On x86 each describes one processor; elsewhere some describe all.
 Paragraph: TypeAlias = Mapping[str, str]
 
 _CPU = "sys/devices/system/cpu"
@@ -37,7 +37,7 @@ _MEMORY = re.compile(r"^MemTotal:[ \t]*([0-9]{1,15})[ \t]*kB", re.MULTILINE)
 
 
 def read_linux(root: Path) -> Hardware:
-    """What /proc and /sys below `root` tell."""
+    """The hardware facts of /proc and /sys below `root`."""
     cpuinfo = _read_cpuinfo(root)
     online = online_processors(root) or _numbered(cpuinfo)
     flags = _common_flags(cpuinfo)
@@ -55,12 +55,12 @@ def read_linux(root: Path) -> Hardware:
 
 
 def online_processors(root: Path) -> frozenset[int]:
-    """The numbers of the processors that are switched on; none where Linux does not tell."""
+    """The numbers of the processors that are online; empty if Linux does not tell."""
     return parse_processors(read_line(root / _CPU / "online"))
 
 
 def _read_cpuinfo(root: Path) -> tuple[Paragraph, ...]:
-    """The paragraphs, with what is of use here."""
+    """The paragraphs, with the fields that are used here."""
     paragraphs: list[Paragraph] = []
     current: dict[str, str] = {}
     for line in (read_text(root / "proc/cpuinfo", _MAX_CPUINFO_BYTES) or "").split("\n"):
@@ -90,7 +90,7 @@ def _cpu_name(cpuinfo: Sequence[Paragraph]) -> str | None:
 
 
 def _common_flags(cpuinfo: Sequence[Paragraph]) -> frozenset[str] | None:
-    """What every processor can do, for a thread may run on any; None where none tells."""
+    """The flags that all processors have, because a thread may run on any; None if unknown."""
     told = {paragraph[key] for paragraph in cpuinfo for key in _FLAGS if key in paragraph}
     return frozenset.intersection(*(frozenset(t.split()) for t in told)) if told else None
 
@@ -126,7 +126,7 @@ def _caches(root: Path, processor: int) -> dict[str, int]:
         folder = root / _CPU / f"cpu{processor}" / "cache" / f"index{index}"
         kind = _CACHE_TYPES.get(read_line(folder / "type") or "")
         size = _CACHE_SIZE.fullmatch(read_line(folder / "size") or "")
-        # A virtual machine may show a cache and not its size, as 0.
+        # A virtual machine may list a cache with the size 0.
         if kind is not None and size is not None and int(size[1]) > 0:
             level = read_line(folder / "level")
             sizes.setdefault(f"L{level}{kind}", int(size[1]) * _FACTORS[size[2]])
@@ -139,7 +139,7 @@ def _memory_bytes(root: Path) -> int | None:
 
 
 def _governor(root: Path, online: Collection[int]) -> str | None:
-    """How clocks are chosen; several names where processors differ."""
+    """The frequency governor; several names if processors differ."""
     files = (root / _CPU / f"cpu{number}" / "cpufreq/scaling_governor" for number in online)
     names = {name for name in map(read_line, files) if name}
     return readable(", ".join(sorted(names)))

@@ -1,4 +1,4 @@
-"""The hardware as macOS tells of it, by sysctl."""
+"""The hardware as macOS describes it, by sysctl."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pytest_modelperf.profiler.machine.hardware import Hardware, select_instruction_sets
 from pytest_modelperf.profiler.machine.system_files import parse_natural, readable
 
-# Where processors are of two kinds, the names without a level tell of the slower.
+# If there are two kinds of processors, names without a level describe the slower kind.
 _CACHES = {
     "L1d": ("hw.perflevel0.l1dcachesize", "hw.l1dcachesize"),
     "L1i": ("hw.perflevel0.l1icachesize", "hw.l1icachesize"),
@@ -57,7 +57,7 @@ def read_sysctl() -> dict[str, str]:
 
 
 def read_macos(sysctl: Mapping[str, str]) -> Hardware:
-    """What those values tell."""
+    """The hardware facts of these values."""
     told = [name for name in _INSTRUCTION_SETS if name in sysctl]
     present = {_INSTRUCTION_SETS[name] for name in told if sysctl[name] == "1"}
     return Hardware(

@@ -16,7 +16,7 @@ _MAX_NAME = 120
 
 
 def read_text(path: Path, limit_bytes: int = 1 << 20) -> str | None:
-    """What a file holds, up to a limit; None where it cannot be read."""
+    """The content of a file, up to a limit; None if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(limit_bytes).decode("utf-8", "replace")
@@ -31,7 +31,7 @@ def read_line(path: Path) -> str | None:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file; one that cannot be looked for is not there."""
+    """Whether a file exists; False if that cannot be found out."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def parse_natural(text: str | None) -> int | None:
 
 
 def parse_processors(text: str | None) -> frozenset[int]:
-    """The processors of a list such as `0-3,8`; none of them where any part is malformed."""
+    """The processors of a list such as `0-3,8`; empty if any part is malformed."""
     processors: set[int] = set()
     for part in (text or "").strip().split(","):
         match = _RANGE.fullmatch(part)
@@ -60,6 +60,6 @@ def parse_processors(text: str | None) -> frozenset[int]:
 
 
 def readable(text: str | None) -> str | None:
-    """A name in one line of moderate length that is safe to print; None where nothing is left."""
+    """A name in one line of moderate length that is safe to print; None if nothing is left."""
     words = " ".join((text or "")[: 4 * _MAX_NAME].split())
     return printable(words)[:_MAX_NAME].strip() or None

@@ -1,4 +1,4 @@
-"""What stands between this process and the hardware: a container, a virtual machine, or both."""
+"""Whether this process runs in a container, a virtual machine, or both."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_modelperf.profiler.machine.system_files import exists, read_line, read_text, readable
 
-# What the firmware calls the machine, by maker and product, or the kernel its clocks, and who
-# runs a machine of that name. The first that occurs counts: QEMU's is kept where KVM runs it.
+# The firmware's name of the machine, by maker and product, or the kernel's name of its clocks, and
+# the hypervisor behind that name. The first that occurs counts: QEMU keeps its name if KVM runs it.
 _SIGNS = (
     ("Amazon EC2", "amazon"),
     ("Google Compute Engine", "google"),
@@ -29,7 +29,7 @@ _SIGNS = (
     ("hyperv_clocksource", "hyperv"),
     ("QEMU", "qemu"),
 )
-# In the path of a process's cgroup.
+# Parts of the path of a container's cgroup.
 _CONTAINERS = (
     (re.compile(r"/kubepods\b"), "kubernetes"),
     (re.compile(r"/libpod-"), "podman"),
@@ -39,10 +39,10 @@ _CONTAINERS = (
 
 
 def find_virtualization(root: Path, flags: Collection[str] | None) -> str | None:
-    """A name such as `kvm`, `docker`, or `docker on kvm`; None where nothing is to be seen.
+    """A name such as `kvm`, `docker`, or `docker on kvm`; None if there is no sign of any.
 
-    `flags` are those of an x86 or Arm processor. On x86 a virtual machine is told by one of them;
-    the name of the machine alone would also fit the cloud's bare metal.
+    `flags` are the flags of an x86 or Arm processor. On x86 one of them marks a virtual machine;
+    the machine's name alone would also fit the cloud's bare metal.
     """
     machine = _find_machine(root, flags)
     return " on ".join(name for name in (_find_container(root), machine) if name) or None

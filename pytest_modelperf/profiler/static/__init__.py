@@ -1,1 +1,1 @@
-"""What a model costs, counted from its graph alone: exact, and the same on every machine."""
+"""Counts the cost of a model from its graph alone: exact, and the same on every machine."""

@@ -1,4 +1,4 @@
-"""What one element of an activation function costs, by the function's name in any ONNX domain.
+"""The cost of one element of an activation function, by its name in any ONNX domain.
 
 Each weight is the sum of the weights of the formula beside it, evaluated as written in the
 operator's definition: constants are free, a comparison or a selection is a CMP, a negation or a

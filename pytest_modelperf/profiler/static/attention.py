@@ -2,12 +2,11 @@
 
 Counting rules:
 
-- Every query meets every key: causal, padding and window masks are not subtracted, as padding is
-  not elsewhere. A pattern of sparse blocks is not a mask, and is respected.
-- The key tokens are those of the past and those given now. Where past and present share a buffer,
-  or where sequences lie in pages, its capacity stands for them: lengths that are values, not
-  shapes, are not looked at.
-- Heads of keys and values that serve several query heads are counted for each of those.
+- Every query meets every key: causal, padding and window masks are not subtracted, like padding
+  elsewhere. A pattern of sparse blocks is no mask, so it is taken into account.
+- The key tokens are the past tokens and the new ones. If past and present share a buffer, or
+  sequences lie in pages, its capacity counts: lengths that are values, not shapes, are not read.
+- Heads of keys and values that serve several query heads count once for each query head.
 - Each score takes a MUL for the scale, its softmax, and an ADD or CMP for each mask or bias.
 - Linear attention is counted as the recurrence that defines it, not as a chunked kernel runs it.
 """

@@ -1,4 +1,4 @@
-"""What classic machine learning costs: trees, support vectors, linear models, and their encoders.
+"""The cost of classic machine learning: trees, support vectors, linear models, and encoders.
 
 Weights are attributes here. A linear model's scores and a kernel's dot products or squared
 distances are contractions of the input with them. Every step of a row down a tree fetches a

@@ -1,4 +1,4 @@
-"""What one run of an operator costs, as its counter reports it.
+"""The cost of one run of an operator, as its counter reports it.
 
 A *contraction* is a sum of products over an index that does not survive in the result:
 convolutions, matrix products, attention, recurrences. Its multiply-accumulates are MACs.

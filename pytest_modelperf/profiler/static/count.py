@@ -3,8 +3,8 @@
 Rules that hold for all operators:
 
 * A node without a counter, or whose shapes only a run can tell, is listed as uncounted.
-* The body of a Loop or Scan counts once per trip; with an unknown trip count it counts once and
-  the loop is listed as uncounted. Of an If with an unknown condition the costlier branch counts.
+* The body of a Loop or Scan counts once per trip; with an unknown trip count it counts once and the
+  loop is listed as uncounted. If the condition of an If is unknown, the costlier branch counts.
 * Backward MACs: each contraction costs its MACs once more for each operand that needs a gradient.
   Float parameters need one, and so does what is computed from something that does. So the input
   of the model needs none, and a first layer costs only its weights' gradient.
@@ -55,7 +55,7 @@ def profile_graph(graph: Graph, extra: Mapping[str, Counter] | None = None) -> S
 
 
 class _Params(Struct, frozen=True):
-    """What the weights of one node hold together, and the name of the largest."""
+    """The totals of the weights of one node, and the name of the largest."""
 
     count: int
     nbytes: int
@@ -64,7 +64,7 @@ class _Params(Struct, frozen=True):
 
 _NO_PARAMS = _Params(0, 0, None)
 
-# Loops within loops multiply, to figures that no format can hold.
+# Nested loops multiply, so figures can exceed any format.
 _MOST_RUNS = 2**63 - 1
 
 
@@ -122,7 +122,7 @@ class _Walk(Struct):
         return max(branches, key=weight)
 
     def cost(self, node: Node) -> Cost | None:
-        """The node's cost; None where it cannot be counted, which is then listed."""
+        """The node's cost; None if it cannot be counted, which is then listed."""
         custom = self.extra.get(node.qualified_op)
         if custom is not None:
             return self.custom_cost(node, custom)
@@ -192,7 +192,7 @@ class _Walk(Struct):
         )
 
     def node_params(self, node: Node) -> _Params:
-        """What one node's own inputs hold, each weight once."""
+        """The totals of one node's own inputs, each weight once."""
         weights: dict[str, Weight] = {}
         for tensor in node.inputs:
             if tensor is not None and tensor.weights:
@@ -208,7 +208,7 @@ class _Walk(Struct):
         )
 
     def output_bytes(self, node: Node) -> int | None:
-        """Bytes of the outputs that something takes; None where one is unknown."""
+        """Bytes of the outputs that are used; None if one is unknown."""
         total = 0
         for tensor in node.outputs:
             if tensor is None or tensor not in self.used:

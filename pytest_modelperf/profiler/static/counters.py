@@ -54,10 +54,10 @@ STANDARD_COUNTERS: Mapping[str, Counter] = MappingProxyType(
     {op: counter for family in FAMILIES.values() for op, counter in family.items()}
 )
 
-# Their cost is that of their bodies, which are counted as the graphs that they are.
+# These cost as much as their bodies, which are counted as graphs of their own.
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
-# Why no rule can be given, to be read after the operator's name.
+# The reasons why there is no rule, worded to follow the operator's name.
 UNTELLABLE: Mapping[str, str] = MappingProxyType(
     {
         **text.UNTELLABLE,

@@ -1,6 +1,6 @@
-"""What object detectors do with boxes: suppress those that overlap, pool what lies inside them.
+"""The cost of boxes in object detectors: suppressing overlaps, and pooling what is inside.
 
-Where boxes lie only a run can tell, so some counts are bounds, and say so.
+Only a run can tell the places of boxes, so some counts are bounds, and say so.
 """
 
 from __future__ import annotations

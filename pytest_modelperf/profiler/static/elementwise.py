@@ -1,4 +1,4 @@
-"""What arithmetic, comparisons, logic and activations cost: so much for each element they make.
+"""The cost of arithmetic, comparisons, logic and activations: a weight for each output element.
 
 Counting rule: the weight of the operator times the elements of its *output*, to which operands
 are broadcast. A comparison, a selection, a rounding, a change of sign or a bit operation is one

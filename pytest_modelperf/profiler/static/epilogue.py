@@ -1,6 +1,6 @@
-"""What operators do to the operands and results of their contractions, in elementwise operations.
+"""The elementwise operations of operators on the operands and results of their contractions.
 
-The bias, the zero points and scales of quantized forms, norms and rotations that are fused in.
+They are the bias, zero points and scales of quantized forms, and fused norms and rotations.
 """
 
 from __future__ import annotations

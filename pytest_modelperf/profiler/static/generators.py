@@ -1,4 +1,4 @@
-"""What making values out of nothing costs: fills, ranges, windows, filter banks, random numbers.
+"""The cost of new values: fills, ranges, windows, filter banks, random numbers.
 
 A uniform random number is one step of a linear congruential generator, state * a + c, brought
 into its range; a normal one is made from two of them, and a choice among classes from one

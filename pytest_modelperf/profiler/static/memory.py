@@ -1,8 +1,8 @@
 """The most memory that activations take at once, if each is freed after its last use.
 
-The schedule is the order of the graph. Counted are the outputs of nodes: inputs belong to the
-caller, weights are counted elsewhere. Views (Reshape and its like) share the storage of their
-data; no other operator is assumed to work in place. A body adds its own peak at its node.
+The schedule is the order of the graph. Only the outputs of nodes count: inputs belong to the
+caller, weights are counted elsewhere. Views (Reshape and its like) share the storage of their data;
+no other operator is assumed to work in place. A body adds its own peak at its node.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _viewed(node: Node, output: Tensor) -> Tensor | None:
 
 
 def _taken(node: Node) -> list[Tensor | None]:
-    """What a node reads, what its bodies read from outside included."""
+    """The tensors that a node reads, including what its bodies read from outside."""
     taken = list(node.inputs)
     for body in node.bodies.values():
         taken.extend(tensor for inner in body.walk() for tensor in inner.inputs)

@@ -1,7 +1,7 @@
-"""What moving elements costs: one MOV for each element that lands in the output.
+"""The cost of moving elements: one MOV for each element that lands in the output.
 
-Views are free: the same elements under another shape, name or grouping. So is bookkeeping on
-sequences and optionals, and a dropout, which at inference passes its input on.
+Views are free: the same elements under another shape, name or grouping. Bookkeeping on sequences
+and optionals is free too, and so is a dropout, which passes its input on at inference.
 """
 
 from __future__ import annotations

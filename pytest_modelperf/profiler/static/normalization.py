@@ -1,9 +1,9 @@
-"""What normalizations cost: statistics of each row, then every element shifted and scaled.
+"""The cost of normalizations: statistics of each row, then every element shifted and scaled.
 
-Counting rule: a row is what shares its statistics. Mean and variance are taken in two passes,
-x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is made once a row:
-ADD; ADD, MUL, ADD; MUL an element, which with scale and bias is onnx_tool's weight of a
-LayerNormalization. A softmax subtracts its maximum first.
+Counting rule: the elements of a row share their statistics. Mean and variance are taken in two
+passes, x - mean is kept, and its factor 1 / sqrt(variance + epsilon) is made once a row: ADD; ADD,
+MUL, ADD; MUL an element, which with scale and bias is onnx_tool's weight of a LayerNormalization. A
+softmax subtracts its maximum first.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def per_input_element(ops: int, *, per_output: int = 0) -> Counter:
 
 
 def free(_node: Node) -> Cost:
-    """Nothing: another view of the same elements, or bookkeeping that never looks at them."""
+    """No cost: another view of the same elements, or bookkeeping that does not read them."""
     return FREE
 
 

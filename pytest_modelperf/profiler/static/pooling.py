@@ -1,4 +1,4 @@
-"""What pooling costs: each output element looks at all elements of its window.
+"""The cost of pooling: each output element reads all elements of its window.
 
 Counting rule: a window is counted whole where it overlaps the padding, and has all dimensions
 of its kernel. Global pooling looks at each input element once. Sizes alone matter, so layouts

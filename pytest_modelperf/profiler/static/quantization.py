@@ -1,4 +1,4 @@
-"""What it costs to go between floats and few bits, and to compute on quantized tensors.
+"""The cost of quantizing, of dequantizing, and of computing on quantized tensors.
 
 Counting rule of the QLinear family: operands become floats, (q - zero point) * scale; the
 function is evaluated; the result is rescaled by a factor that is made once, shifted and clipped.

@@ -1,8 +1,8 @@
-"""What it costs to gather many elements into few: sums, extremes, running sums, sorts, searches.
+"""The cost of reducing many elements to few: sums, extremes, running sums, sorts, searches.
 
-Counting rule: one operation for each element that is gathered, the first included, and what is
-done to each result afterwards. A selection of the k largest keeps them in a heap, and distinct
-elements are found by sorting: n log2 k and n log2 n comparisons, logarithms rounded up
+Counting rule: one operation for each element that is gathered, the first included, plus the
+operations on each result afterwards. A selection of the k largest keeps them in a heap, and
+distinct elements are found by sorting: n log2 k and n log2 n comparisons, logarithms rounded up
 (Knuth, The Art of Computer Programming, volume 3, section 5.2.3).
 """
 

@@ -1,9 +1,9 @@
-"""What resampling a picture costs: each output element blends its neighbours in the input.
+"""The cost of resampling a picture: each output element blends its neighbours in the input.
 
-Counting rule: linear 4 and cubic 8 an output element, in however many dimensions, as in
-onnx_tool; nearest is a MOV, as it is a copy like any other (onnx_tool: 0). An antialiased
-filter has as many times the neighbours as each axis shrinks. Where samples lie counts only
-when it is data: a grid's coordinates are brought to pixels by MUL and ADD.
+Counting rule: linear 4 and cubic 8 an output element, in however many dimensions, as in onnx_tool;
+nearest is a MOV, as it is a copy like any other (onnx_tool: 0). An antialiased filter has as many
+times the neighbours as each axis shrinks. The places of samples only cost something if they are
+data: a grid's coordinates become pixels by MUL and ADD.
 """
 
 from __future__ import annotations

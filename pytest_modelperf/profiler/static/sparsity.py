@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Mask: TypeAlias = npt.NDArray[np.bool_]
 
-# Rounding alone puts 1 to 2 % of int8 weights on the zero point, and nobody gains from so few.
+# Rounding alone puts 1 to 2 % of int8 weights on the zero point, too few to be useful.
 DENSE_BELOW = 0.05
 
 # A twentieth of the zeros may lie elsewhere: quantizing rounds some of the kept weights to zero.

@@ -1,4 +1,4 @@
-"""What operators on strings and tokens cost: one MOV for each string, however long it is.
+"""The cost of operators on strings and tokens: one MOV for each string, whatever its length.
 
 Strings have no size before a run. Where the cost *is* their length, it cannot be told at all.
 """
@@ -17,7 +17,7 @@ from pytest_modelperf.profiler.static.per_element import (
     per_output_element,
 )
 
-# Longer n-grams are no text, but a file that is made to take for ever.
+# Longer n-grams are no real text, but a file made to take forever.
 MAX_GRAM = 1024
 
 

@@ -1,7 +1,7 @@
-"""What a node reads and writes in memory: the bytes of each tensor, each of them once.
+"""The bytes that a node reads and writes in memory: each tensor counts once.
 
-That is the least that a kernel for this node alone has to move. A view moves nothing, and what
-looks up rows of a table reads no more than it writes.
+A kernel for this node alone has to move at least that. A view moves nothing, and a lookup of rows
+in a table reads no more than it writes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOOKUPS = frozenset(
         "com.microsoft::GatherBlockQuantized",
     }
 )
-# These look at a shape, and not at what is in it.
+# These read a shape, not the elements.
 _SHAPES_ONLY = frozenset({"ConstantOfShape", "EyeLike", "Shape", "Size"})
 
 
@@ -40,7 +40,7 @@ _NOTHING = Traffic({}, {})
 
 
 class TrafficCounter(Struct):
-    """Counts node by node, in execution order: it has to know of what a view is one.
+    """Counts node by node, in execution order, to know the origin of each view.
 
     `weights` are those that hold parameters, `used` the tensors that something takes.
     """
@@ -50,7 +50,7 @@ class TrafficCounter(Struct):
     _viewed: dict[Tensor, Tensor] = field(default_factory=dict)
 
     def count(self, node: Node, repeats: int = 1) -> Traffic:
-        """What all calls of a node move; a node with bodies moves what these do."""
+        """The bytes of all calls of a node; a node with bodies moves what they move."""
         if node.bodies:
             return _NOTHING
         if node.op_type in VIEWS and not node.domain:

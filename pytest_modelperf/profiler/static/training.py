@@ -1,4 +1,4 @@
-"""What losses and optimizer steps cost, as the operators' definitions write them.
+"""The cost of losses and optimizer steps, as the operators' definitions write them.
 
 An optimizer's scalars, such as the corrected learning rate, are made once a call.
 """

@@ -1,4 +1,4 @@
-"""What transformers do between their matrix products: rotary positions, gates, residual streams.
+"""The cost of transformers between matrix products: rotary positions, gates, residual streams.
 
 A rotation, a gate or a bias is elementwise. The two operators of hyper-connections also sum
 products over the streams, which is a contraction (https://arxiv.org/abs/2409.19606).

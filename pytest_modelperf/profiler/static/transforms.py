@@ -1,4 +1,4 @@
-"""What transforms of whole axes and matrices cost, by the count of their textbook algorithm.
+"""The cost of transforms of whole axes and matrices, by their textbook algorithms.
 
 Fourier: 5 n log2 n for n complex values, half of it where one side is real, whatever the
 factors of n and the number of dimensions (the convention of benchFFT,

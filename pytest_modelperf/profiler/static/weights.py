@@ -33,7 +33,7 @@ def _measure(bound: BoundModel, name: str) -> Sparsity | None:
     if weight.nonzeros is not None:
         zeros = weight.size - weight.nonzeros
         return Sparsity(zeros, weight.size, "1x1", zeros / max(weight.size, 1), None)
-    # Several weights to an element: its bits are not a number that could be zero.
+    # Several weights share an element: its bits are no number that could be zero.
     if weight.params > weight.size:
         return None
     values = bound.read_weight(name)

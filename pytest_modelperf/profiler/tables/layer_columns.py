@@ -1,8 +1,7 @@
-"""The columns that a table of layers can have: how each is called, computed and shown."""
+"""The columns that a table of layers can have: their titles, values and texts."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -22,21 +21,22 @@ from pytest_modelperf.text.units import (
     format_share,
     ms_decimals,
 )
+from pytest_modelperf.text.words import suggestion
 
-# So small that no kernel's clock sees less.
+# In ms: no kernel's clock counts less than a microsecond.
 _LEAST_DECIMALS = 3
-# The names that a cell lists of the layers that share a kernel; the rest is counted.
+# The most names that a cell lists of layers in one kernel; the others are counted.
 _MAX_LISTED = 3
 _PROVIDER = "ExecutionProvider"
 
 
 class LayerContext(Struct, frozen=True):
-    """The case that a table of layers is about, and what its cells are shown in relation to."""
+    """The case of a table of layers, and the totals that its cells relate to."""
 
     case: CaseProfile
     total_ns: float | None = None
     layers: Mapping[str, StaticLayer] = field(default_factory=dict)
-    # Each is a sum over all layers, and asked for by each of them.
+    # Cached: each is a sum over all layers, and each layer asks for it.
     totals: dict[Total, Cell] = field(default_factory=dict)
 
     @classmethod
@@ -46,11 +46,11 @@ class LayerContext(Struct, frozen=True):
 
     @property
     def decimals(self) -> int:
-        """Those of all times in the table, so that they can be compared by eye."""
+        """The decimals of all times in the table, so that they compare by eye."""
         return max(_LEAST_DECIMALS, ms_decimals(self.total_ns or 0))
 
     def total(self, of: Total) -> Cell:
-        """What a column says of the whole case."""
+        """The figure of the whole case in this column."""
         if of not in self.totals:
             self.totals[of] = of(self.case)
         return self.totals[of]
@@ -64,7 +64,7 @@ Total: TypeAlias = Callable[[CaseProfile], Cell]
 class LayerColumn(Struct, frozen=True):
     """One column: `read` gives its plain value (for CSV and sorting), `show` the text of it.
 
-    Where the text needs more than that value, `describe` makes it of the whole row.
+    If the text needs more than that value, `describe` makes it from the whole row.
     """
 
     title: str
@@ -78,7 +78,7 @@ class LayerColumn(Struct, frozen=True):
     describe: Callable[[LayerRow, LayerContext], str] | None = None
 
     def cell(self, row: LayerRow, context: LayerContext) -> str:
-        """The text of this column for a layer; blank where the row is of none and tells nothing."""
+        """The text of this column for a row; blank if the row has no value."""
         if self.describe is not None:
             return self.describe(row, context)
         value = self.read(row)
@@ -89,11 +89,9 @@ def find_columns(names: Sequence[str]) -> tuple[tuple[str, LayerColumn], ...]:
     """The named columns; UsageError lists those that there are."""
     unknown = [name for name in names if name not in ALL_COLUMNS]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], list(ALL_COLUMNS), 1)
         raise UsageError(
-            f"there is no column {printable(unknown[0])!r}."
-            + (f" Did you mean {near[0]!r}?" if near else "")
-            + f" There are: {', '.join(ALL_COLUMNS)}."
+            f"there is no column {printable(unknown[0])!r}.{suggestion(unknown[0], ALL_COLUMNS)} "
+            f"There are: {', '.join(ALL_COLUMNS)}."
         )
     return tuple((name, ALL_COLUMNS[name]) for name in names)
 
@@ -107,7 +105,7 @@ def sort_layers(layers: Sequence[LayerRow], name: str) -> tuple[LayerRow, ...]:
 
 
 def layer_total_ns(case: CaseProfile) -> float | None:
-    """What the times of all rows add up to; None where there are none."""
+    """The sum of the times of all rows; None if there are none."""
     times = [row.ns for row in case.layers if row.ns is not None]
     return sum(times) if times else None
 
@@ -176,7 +174,7 @@ def _name(row: LayerRow) -> Cell:
 
 
 def _precision(row: LayerRow) -> Cell:
-    """What the layer ran in, where that is known; else what the model is written in."""
+    """The precision that the layer ran in; if unknown, the model's."""
     if row.time is not None and row.time.precision is not None:
         return row.time.precision
     return None if row.static is None else row.static.precision
@@ -188,7 +186,7 @@ _params = _all(lambda p: p.params)
 _ops = _all(lambda p: p.macs + p.elementwise_ops)
 _memory = _all(lambda p: p.weight_bytes + p.activation_bytes)
 
-# What the graph alone tells.
+# Columns from the graph alone.
 LAYER_COLUMNS: Mapping[str, LayerColumn] = {
     "name": LayerColumn("name", _name, _text, is_text=True, is_name=True),
     "id": LayerColumn("layer id", _of(lambda x: x.id), _text, is_text=True, is_name=True),
@@ -292,7 +290,7 @@ def _name_of(layer_id: str, context: LayerContext) -> str:
     return printable(layer_id if layer is None else layer.name or layer_id)
 
 
-# What only a run with layer times tells.
+# Columns that need layer times.
 TIME_COLUMNS: Mapping[str, LayerColumn] = {
     "ms": LayerColumn("ms", lambda row: row.ms, _ms, _total_ms, needs_times=True),
     "ms%": LayerColumn(
@@ -316,7 +314,7 @@ TIME_COLUMNS: Mapping[str, LayerColumn] = {
         is_name=True,
         needs_times=True,
     ),
-    # Names of tensors may hold anything, blanks least of all.
+    # Names of tensors may hold anything, even spaces and control characters.
     "fused": LayerColumn(
         "fused",
         lambda row: " ".join(layer.id for layer in row.fused) or None,

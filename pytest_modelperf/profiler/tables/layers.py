@@ -18,9 +18,9 @@ from pytest_modelperf.profiler.tables.layer_columns import (
 )
 from pytest_modelperf.report.tables import MIN_TEXT, Column, Table
 
-# What is left of a text where times stand beside it: columns give way before names do.
+# The width of names beside times: columns are dropped before names are cut.
 _LEAST = {"name": 14, "type": 12}
-# What is shown by default as far as there is room.
+# Columns that are shown by default if there is room.
 _SPARE = ("output",)
 
 
@@ -65,7 +65,7 @@ def layer_table(case: CaseProfile, view: LayerView) -> Table:
 
 
 def _order(sort: str | None, *, has_times: bool) -> str | None:
-    """The column to sort by: MACs where it was to be times and there are none."""
+    """The column to sort by: MACs in place of times if there are none."""
     if sort is None:
         return None
     ((_, column),) = find_columns([sort])
@@ -73,9 +73,9 @@ def _order(sort: str | None, *, has_times: bool) -> str | None:
 
 
 def _column_names(case: CaseProfile, view: LayerView, *, has_times: bool) -> tuple[str, ...]:
-    """The columns of the view, less those that the case cannot fill.
+    """The columns of the view, without those that the case cannot fill.
 
-    Those that are shown by default are joined by what is worth a column only where it varies.
+    By default, columns that are only worth showing if they vary are added.
     """
     names = tuple(view.columns)
     if not has_times:
@@ -89,7 +89,7 @@ def _column_names(case: CaseProfile, view: LayerView, *, has_times: bool) -> tup
 
 
 def _varies(case: CaseProfile, name: str) -> bool:
-    """Whether the layers that multiply differ in a column that all have in common as a rule."""
+    """Whether layers with MACs differ in a column that usually has one value."""
     read = ALL_COLUMNS[name].read
     values = {
         read(row) for row in case.layers if row.ns is not None and row.static and row.static.macs

@@ -1,4 +1,4 @@
-"""The tables of what running a model told: performance, latency, time by layer type."""
+"""The tables of a measured model: performance, latency, time by layer type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_modelperf.text.units import (
     format_share,
 )
 
-# The dimensions of a case tell it from the next: little of its id may be cut.
+# The end of an id has the dimensions of the case, so little of it may be cut.
 _LEAST_ID = 24
 _CASE = Column("case", is_text=True, is_name=True, least=_LEAST_ID)
 _NS_PER_MS = 1e6
@@ -133,7 +133,7 @@ def _confidence(cases: Sequence[CaseProfile]) -> str | None:
 
 
 def percent(share: float) -> str:
-    """A share with two digits, as much as is of use in an interval: `0.7 %`, `12 %`."""
+    """A share with the two digits that are useful in an interval: `0.7 %`, `12 %`."""
     if 0 < share < 0.0005:
         return "<0.1 %"
     return f"{100 * share:.{0 if share >= 0.0995 else 1}f} %"
@@ -178,7 +178,7 @@ def layer_type_time_table(case: CaseProfile) -> Table:
 
 
 def _layer_type_row(kind: LayerType, context: LayerContext, rate: float | None) -> tuple[str, ...]:
-    # What is no layer has no figures of the graph, and to say 0 of each would be noise.
+    # Rows without a layer have no figures of the graph, and zeros would be noise.
     is_layer = kind.count > 0
     return (
         printable(kind.qualified_op),
@@ -192,7 +192,7 @@ def _layer_type_row(kind: LayerType, context: LayerContext, rate: float | None) 
 
 
 def _rates(rows: Sequence[LayerRow]) -> dict[str, float]:
-    """What the layers of each operator achieve together, in GMAC/s, where they have a time."""
+    """The rate of the layers of each operator, in GMAC/s, if they have a time."""
     macs: dict[str, float] = {}
     ns: dict[str, float] = {}
     for row in rows:

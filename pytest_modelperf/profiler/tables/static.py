@@ -15,14 +15,14 @@ def describe_model(profile: Profile) -> str:
         f"{'opset' if domain == 'ai.onnx' else printable(domain)} {number}"
         for domain, number in model.opsets.items()
     )
-    # What is no file has no size.
+    # A model that is no file has no size.
     size = format_bytes(model.size_bytes) if model.size_bytes else ""
     facts = ", ".join(part for part in (size, opsets, printable(model.producer)) if part)
     return f"{printable(model.name)}: {facts}" if facts else printable(model.name)
 
 
 def summary_table(case: CaseProfile) -> Table:
-    """The totals of one case, each with what it means beside it."""
+    """The totals of one case, each with its meaning."""
     static = case.static
     # A sum that leaves something out is a lower bound, and says so.
     least = "at least " if static.coverage < 1 else ""
@@ -101,7 +101,7 @@ def _layer_type_row(kind: LayerType, static: StaticProfile) -> tuple[str, ...]:
 
 
 def uncounted_table(static: StaticProfile) -> Table | None:
-    """What the sums leave out, and why; None where they leave out nothing."""
+    """The layers that sums leave out, and why; None if there are none."""
     if not static.uncounted:
         return None
     columns = (

@@ -1,9 +1,9 @@
 """What runs inside a worker: it loads models, times inferences, and answers one request at a time.
 
-Its source is sent through the gateway with that of the modules that it imports here, and the
-engine's after it, so it needs the standard library, numpy and the engine, but not this package. It
-decides nothing: how often to run and when to stop is told by the other side, over a channel that
-carries plain values.
+Its source is sent through the gateway, after the modules that it imports from this package and
+before the engine. So it needs the standard library, numpy and the engine, but not this package. It
+decides nothing: the other side says how often to run and when to stop, over a channel that carries
+plain values.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pytest_modelperf.profiler.worker.meter import Meter, available_bytes, peak_
 from pytest_modelperf.profiler.worker.process import (
     become_group_leader,
     describe_platform,
+    heartbeat,
     other_threads,
     pin,
     processors_left,
     redirect_output,
-    telling_that_python_runs,
 )
 from pytest_modelperf.profiler.worker.starter import take_module
 from pytest_modelperf.profiler.worker.timing import (
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 
 ENGINE_MODULE = "modelperf_engine"
 QUANTIZER_MODULE = "modelperf_quantizer"
-# Inferences of both sides of a profiled run before any is kept.
+# Warm-up inferences of each session before profiled runs.
 _PROFILE_WARMUP = 3
 
 
-class ModelRef:
+class ModelLocation:
     """Where the model is: a file, and the folder of its external data if that is another."""
 
     def __init__(self, path: Any, folder: str | None) -> None:  # noqa: ANN401  # or a function
@@ -61,7 +61,7 @@ class ModelRef:
         self.folder = folder
 
 
-class Feed:
+class FeedArrays:
     """The inputs of a model by name, and their types, which numpy may not have."""
 
     def __init__(self, arrays: Mapping[str, Any], dtypes: Mapping[str, str]) -> None:
@@ -70,31 +70,31 @@ class Feed:
 
 
 class LostProcessorsError(RuntimeError):
-    """Somebody took processors away from this process: what it timed is of fewer cores."""
+    """Processors were taken from this process, so its times are for fewer cores."""
 
 
 class Agent:
-    """The models that are loaded, and what can be asked about them."""
+    """The loaded models, and the requests about them; each `do_` method answers one."""
 
     def __init__(
         self,
         clock: Clock = time.perf_counter_ns,
         meter: Meter | None = None,
-        telling: Callable[[], AbstractContextManager[None]] = nullcontext,
+        heartbeat: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._machine_clock = clock
         self._clock = clock
         self._cores = 0
-        # Those that were there before this process was pinned.
+        # The threads that existed before this process was pinned.
         self._other_threads: frozenset[str] = frozenset()
         self._engine: Engine | None = None
         self._quantize_file: Callable[..., Sequence[str]] | None = None
-        # The context of what may take longer than the other side waits for an answer.
-        self._telling = telling
+        # The context for work that may take longer than the other side waits for an answer.
+        self._heartbeat = heartbeat
         self._sessions: dict[str, Session] = {}
         # One function for each request that runs at once.
         self._infer: dict[str, list[Callable[[], Any]]] = {}
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, FeedArrays] = {}
         self._meter = meter or Meter((), None)
         self._folder = ""
         self._is_child = False
@@ -124,15 +124,15 @@ class Agent:
         self._is_child = is_child
         if is_child:
             become_group_leader()
-            # What is measured is not traced beside.
+            # A measured model is not traced as well.
             os.environ.pop("MODELPERF_TRACE", None)
             if folder is not None:
-                # What an engine leaves in the folder of temporary files goes with the worker.
+                # Temporary files that an engine leaves behind are removed with the worker.
                 os.environ["TMPDIR"] = folder
         if log is not None:
             redirect_output(log)
         if is_child:
-            # A file beside the model may have the name of a module that is imported from here on.
+            # A file beside the model may have the name of a module that is imported later.
             sys.path[:] = filter(None, sys.path)
         sys.path.extend(path for path in paths if path not in sys.path)
         self._folder = folder or tempfile.mkdtemp(prefix="modelperf-")
@@ -162,13 +162,13 @@ class Agent:
         return path
 
     def do_engine(self, source: str, file: str, options: Mapping[str, str]) -> dict[str, Any]:
-        """Take the engine from its source, and let it say what it is."""
+        """Load the engine from its source; returns its description."""
         module = take_module(ENGINE_MODULE, source, file)
         self.use_engine(cast("Engine", module))
         described = dict(module.describe(dict(options)))
         if self._is_child:
-            # What was imported stays: going through it before each block takes longer than most
-            # blocks do.
+            # Imported objects stay, and collecting through them before each block would take longer
+            # than most blocks.
             gc.collect()
             gc.freeze()
         return described
@@ -183,7 +183,7 @@ class Agent:
         value: Any,  # noqa: ANN401  # a precision, or a share
         options: Mapping[str, str],
     ) -> dict[str, str] | None:
-        """What `precision_options` and its like of the engine say; None where it has them not."""
+        """The answer of the engine's `precision_options` or its like; None if it has none."""
         engine = self._require_engine()
         if not hasattr(engine, f"{kind}_options"):
             return None
@@ -192,9 +192,9 @@ class Agent:
     # -- models
 
     def do_inputs(self, inputs: Mapping[str, Any], feed: str = "") -> None:
-        """Keep the inputs of all inferences to come that ask for this feed.
+        """Keep inputs for the inferences that name this feed.
 
-        Each is a type, the type that it is stored as, its shape, and its bits or texts.
+        Each input has a type, the type that it is stored as, a shape, and its bits or texts.
         """
         import numpy as np
 
@@ -208,7 +208,7 @@ class Agent:
             )
             arrays[name] = values.reshape(shape)
             dtypes[name] = dtype
-        self._feeds[feed] = Feed(arrays, dtypes)
+        self._feeds[feed] = FeedArrays(arrays, dtypes)
 
     def do_open(  # noqa: PLR0913, PLR0917  # the same
         self,
@@ -220,14 +220,14 @@ class Agent:
         feed: str = "",
         streams: int = 1,
     ) -> dict[str, Any]:
-        """Load a model as `side`, for so many requests at once; when, and how long that took."""
+        """Load a model as `side`, for so many requests at once; returns when and how long."""
         engine = self._require_engine()
         chosen = dict(options)
         if streams > 1 and hasattr(engine, "stream_options"):
             chosen = {**engine.stream_options(streams, chosen), **chosen}
         gc.collect()
         start = self._clock()
-        session = engine.load(ModelRef(model, folder), threads, chosen)
+        session = engine.load(ModelLocation(model, folder), threads, chosen)
         load_ns = self._clock() - start
         self._sessions[side] = session
         if streams > 1 and not hasattr(session, "prepare_another"):
@@ -250,8 +250,8 @@ class Agent:
     ) -> dict[str, Any]:
         """Times of up to `count` inferences a side, in random order within each turn.
 
-        Of sides that take turns also when each inference began, and what disturbed it. Of one
-        side whose requests run at once, also how many there were a second.
+        For sides that take turns also when each inference began and what disturbed it; for one side
+        with several requests at once also the inferences per second.
         """
         infers = [self._infer[side] for side in sides]
         per_second = None
@@ -297,15 +297,15 @@ class Agent:
     ) -> list[dict[str, Any]] | None:
         """Kernel times of profiled sessions, one for each model; None where the engine has none.
 
-        They run in turn with one another, and each with the session that is loaded as its
-        `beside`, so that all see the same machine. `limits` are those of `time_within`.
+        They run in turn with each other, and each with the session that is loaded as its `beside`,
+        so that all meet the same conditions. `limits` are those of `time_within`.
         """
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
         profiled, infers = [], []
         for model in models:
-            ref = ModelRef(model["model"], model["folder"])
+            ref = ModelLocation(model["model"], model["folder"])
             session = engine.load_profiled(ref, threads, dict(options), self._folder)
             profiled.append(session)
             infers.append(self._prepared(session, model["feed"]))
@@ -337,7 +337,7 @@ class Agent:
         engine = self._require_engine()
         if not hasattr(engine, "load_profiled"):
             return None
-        ref = ModelRef(model, folder)
+        ref = ModelLocation(model, folder)
         session = engine.load_profiled(ref, threads, dict(options), self._folder)
         try:
             self._prepared(session, feed)()
@@ -352,7 +352,7 @@ class Agent:
         engine = self._require_engine()
         if not hasattr(engine, "observe_shapes"):
             return None
-        ref, fed = ModelRef(model, folder), self._feeds[feed]
+        ref, fed = ModelLocation(model, folder), self._feeds[feed]
         return engine.observe_shapes(ref, dict(options), fed.arrays, fed.dtypes, self._folder)
 
     def _prepared(self, session: Session, feed: str) -> Callable[[], Any]:
@@ -360,9 +360,10 @@ class Agent:
         return session.prepare(fed.arrays, fed.dtypes)
 
     def do_outputs(self, side: str, max_bytes: int) -> dict[str, Any] | None:
-        """What one inference gives out, by name; None where the engine cannot tell.
+        """The outputs of one inference, by name; None if the engine cannot tell.
 
-        Each is a type, a shape and its bits, which are None for what is too large to be sent.
+        Each output has a type, a shape and its bits; the bits are None if they are too many to
+        send.
         """
         session = self._sessions[side]
         if not hasattr(session, "read_outputs"):
@@ -384,7 +385,7 @@ class Agent:
         }
 
     def do_end(self) -> None:
-        """Close everything and leave no file behind; a server takes the next from here."""
+        """Close everything and remove all files; a server may start the next worker from here."""
         for side in list(self._sessions):
             self.do_close(side)
         if self._affinity is not None:
@@ -394,7 +395,7 @@ class Agent:
     # -- quantizing
 
     def do_quantizer(self, source: str, file: str) -> dict[str, Any]:
-        """Take a quantizer from its source; what it raised, if anything."""
+        """Load a quantizer from its source; returns what it raised, if anything."""
         try:
             self._quantize_file = take_module(QUANTIZER_MODULE, source, file).quantize_file
         except Exception as error:  # noqa: BLE001  # the other side has words of its own for it
@@ -410,15 +411,15 @@ class Agent:
         folder: str,
         is_large: bool,  # noqa: FBT001  # by keyword
     ) -> dict[str, Any]:
-        """Have the quantizer write a model; its notes, or what it raised.
+        """Have the quantizer write a model; returns its notes, or what it raised.
 
-        What the first of the feeds has is in the others too, where they have no other.
+        Each later feed takes the inputs that it lacks from the first.
         """
         if self._quantize_file is None:
             raise RuntimeError("no quantizer was taken")
         arrays = [{**self._feeds[feeds[0]].arrays, **self._feeds[name].arrays} for name in feeds]
         try:
-            with self._telling():
+            with self._heartbeat():
                 notes = self._quantize_file(source, target, form, arrays, folder, is_large=is_large)
         except Exception as error:  # noqa: BLE001  # the same
             return {"raised": describe_error(error)}
@@ -427,7 +428,7 @@ class Agent:
     # -- what it must have
 
     def _require_processors(self) -> None:
-        """Raise where less than this process was pinned to is left of it."""
+        """Raise LostProcessorsError if this process has fewer processors than it was pinned to."""
         if not self._cores:
             return
         left = len(processors_left(self._other_threads))
@@ -442,7 +443,7 @@ class Agent:
 
 
 def _turns(taken: Taken) -> dict[str, bytes]:
-    """When the inferences of a side began, and what was watched of them."""
+    """When the turns of a side began, and what disturbed them, as bytes."""
     return {
         "starts": taken.starts.tobytes(),
         "switches": taken.switches.tobytes(),
@@ -454,7 +455,7 @@ def _turns(taken: Taken) -> dict[str, bytes]:
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """What the other side needs to say what happened."""
+    """The facts of an error that the other side needs to describe it."""
     return {
         "kind": error_kind(error),
         "type": type(error).__name__,
@@ -480,11 +481,11 @@ def error_kind(error: BaseException) -> str:
 
 
 def serve(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
-    """Answer what comes through the channel, until it ends.
+    """Answer the requests of the channel until it is closed.
 
-    None goes before an answer that takes long, as often as Python code still runs.
+    While an answer takes long, None is sent regularly as long as Python code runs.
     """
-    agent = Agent(telling=partial(telling_that_python_runs, partial(channel.send, None)))
+    agent = Agent(heartbeat=partial(heartbeat, partial(channel.send, None)))
     for request in channel:
         channel.send(agent.handle(request))
         if request["command"] == "end":

@@ -1,4 +1,4 @@
-"""What went wrong in a worker, or with it, said to its user."""
+"""Describes to the user what went wrong in a worker."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_modelperf.errors import MeasureError, MissingModuleError, ModelPerfError, UsageError
+from pytest_modelperf.errors import (
+    MeasureError,
+    MissingModuleError,
+    ModelPerfError,
+    Remedy,
+    UsageError,
+)
 from pytest_modelperf.text.escaping import printable, printable_lines
 
-# How long a worker is given to say how it ended, and to end by itself.
+# How long a worker has to end by itself, and the system to say how it ended.
 GRACE_S = 5.0
 _LOG_TAIL_BYTES = 4096
 _LOG_TAIL_LINES = 12
-# What ONNX Runtime puts before what it has to say.
+# The prefix of ONNX Runtime's messages.
 _ENGINE_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-# Lines of a crash report that are about the worker's own code, and tell nobody anything.
+# Lines of a crash report about the worker's own code, which help nobody.
 _OWN_FRAME = re.compile(r'  File "(<|.*execnet)|Extension modules:|Current thread |\s*$')
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessEnding:
     """How a process ended: by a signal, or with an exit status."""
 
     signal: int | None = None
@@ -39,7 +45,7 @@ class Ending:
 
 
 def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPerfError:
-    """What an exception in a worker is to its user."""
+    """The error to raise for an exception in a worker."""
     kind, message = told["kind"], printable_lines(str(told["message"]))
     if kind == "missing":
         where = executable or "its Python"
@@ -58,20 +64,20 @@ def failure(told: Mapping[str, Any], step: str, executable: str = "") -> ModelPe
             f"the disk is full or cannot be written {step}: {message}. Free some space, or set "
             "TMPDIR to another folder."
         )
-    plain = _ENGINE_PREFIX.sub("", message)
+    plain, remedy = _ENGINE_PREFIX.sub("", message), None
     if plain == message:
         plain = f"{told['type']}: {message}"
     elif "is not a registered function/op" in plain:
-        plain = (
-            f"{plain.rstrip('.')}. Give the library that has it with --engine-option "
-            "custom_ops=PATH."
+        plain = f"{plain.rstrip('.')}."
+        remedy = Remedy(
+            "Give the library that has it with {engine_option}.", engine_option="custom_ops=PATH"
         )
     # Reports put `failed` before it.
-    return MeasureError(f"{step}: {plain}")
+    return MeasureError(f"{step}: {plain}", remedy)
 
 
-def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:
-    """How a child ended, left for its owner to collect; None where that cannot be told."""
+def wait_for_end(pid: int, limit_s: float = GRACE_S) -> ProcessEnding | None:
+    """How a child process ended, without reaping it; None if that cannot be found out."""
     if not hasattr(os, "waitid"):
         return None
     end = time.monotonic() + limit_s
@@ -82,8 +88,8 @@ def wait_for_end(pid: int, limit_s: float = GRACE_S) -> Ending | None:
             return None
         if found is not None:
             if found.si_code == os.CLD_EXITED:
-                return Ending(status=found.si_status)
-            return Ending(signal=found.si_status)
+                return ProcessEnding(status=found.si_status)
+            return ProcessEnding(signal=found.si_status)
         if time.monotonic() > end:
             return None
         time.sleep(0.01)

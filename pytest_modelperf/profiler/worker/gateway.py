@@ -1,17 +1,15 @@
-"""The way to a worker: starts it where a gateway spec says, asks it, and ends it whatever happens.
+"""Starts a worker where a gateway spec says, sends it requests, and ends it whatever happens.
 
-A spec is execnet's: `popen`, `popen//python=/other/venv/bin/python`, `ssh=host//python=python3`,
-`socket=host:port`. Only Python with numpy and the engine must be there.
+A spec has execnet's form: `popen`, `popen//python=/other/venv/bin/python`,
+`ssh=host//python=python3`, `socket=host:port`. That Python only needs numpy and the engine.
 """
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import shutil
 import signal
-import socket
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,19 +26,25 @@ from pytest_modelperf.errors import (
     MeasureError,
     MissingModuleError,
     ModelPerfError,
+    Remedy,
     TooFewCoresError,
     UsageError,
 )
 from pytest_modelperf.profiler.engines.source import EngineModule, find_source
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.worker.endings import GRACE_S, failure, read_tail, wait_for_end
+from pytest_modelperf.profiler.worker.execnet_private import (
+    close_connection,
+    cut_off,
+    forget_group,
+)
 from pytest_modelperf.profiler.working_folder import WorkingFolder
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# What is sent to a worker, each after those that it imports.
+# The modules that are sent to a worker, each after the modules that it imports.
 SENT_MODULES = tuple(
     f"{__package__}.{name}" for name in ("starter", "timing", "meter", "process", "agent")
 )
@@ -48,9 +52,9 @@ LOCAL = "popen"
 
 # How long a worker may stay silent in one step: a model of many gigabytes loads in less.
 DEFAULT_LIMIT_S = 300.0
-# Python and an engine start within this on a machine that has much else to do, whatever the model.
+# Python and an engine start within this time even on a busy machine.
 LEAST_START_LIMIT_S = 60.0
-# What execnet raises where a spec is wrong, and where nothing answers.
+# The errors of execnet for a wrong spec, and if nothing answers.
 _START_ERRORS = (
     AssertionError, AttributeError, EOFError, OSError, ValueError, execnet.HostNotFound,
 )  # fmt: skip
@@ -60,16 +64,16 @@ _PIECE_BYTES = 4 << 20
 
 
 class Worker(Protocol):
-    """A place where a model is measured: another process, or this one."""
+    """The process that measures a model: another one, or this one."""
 
     @property
     def is_own_process(self) -> bool:
-        """Whether its memory and its processors are its alone."""
+        """Whether the process does nothing but measure."""
         ...
 
     @property
     def processors(self) -> tuple[int, ...] | None:
-        """Those that it is pinned to; None where it is not pinned."""
+        """The processors that it is pinned to; None if it is not pinned."""
         ...
 
     @property
@@ -84,7 +88,7 @@ class Worker(Protocol):
 
     @property
     def machine(self) -> MachineFacts | None:
-        """What it tells of its machine; None where that is this one."""
+        """The facts of its machine; None if that is this machine."""
         ...
 
     @property
@@ -93,7 +97,7 @@ class Worker(Protocol):
         ...
 
     def use_engine(self, engine: EngineModule, options: Mapping[str, str]) -> Mapping[str, Any]:
-        """Load an engine; what it says of itself."""
+        """Load an engine; returns its description."""
         ...
 
     def send_file(self, path: Path, name: str) -> str:
@@ -103,12 +107,12 @@ class Worker(Protocol):
     def ask(
         self, command: str, step: str, limit_s: float | None = None, **arguments: object
     ) -> Any:  # noqa: ANN401  # plain values, narrowed by who asks
-        """The answer to a command; MeasureError where there is none. `step` names it to people."""
+        """The answer to a command; MeasureError if there is none. Messages name the `step`."""
         ...
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True):
-    """What a worker is started with."""
+    """The settings that a worker is started with."""
 
     spec: str = LOCAL
     cores: int = 1
@@ -119,7 +123,7 @@ class WorkerRequest(Struct, frozen=True, kw_only=True):
 
 
 class ProcessWorker:
-    """A worker in a process of its own. A context: whatever happens, no process is left behind."""
+    """A worker in a process of its own, as a context: no process is left behind."""
 
     def __init__(self, request: WorkerRequest) -> None:
         self._request = request
@@ -167,7 +171,7 @@ class ProcessWorker:
                 self._channel.send({"command": command, **arguments})
             answer = None
             while answer is None:
-                # That is word of who is still at work.
+                # None is a heartbeat: the worker is still busy.
                 answer = self._channel.receive(limit_s)
         except execnet.DumpError:
             texts = (printable(text) for text in _texts(arguments) if not _is_utf8(text))
@@ -212,7 +216,7 @@ class ProcessWorker:
     def send_file(self, path: Path, name: str) -> str:
         """The path of a file as the worker sees it; to another machine, the file is sent."""
         if self.is_local:
-            # A link is not followed: beside it is what the model says lies beside it.
+            # A link is not resolved: the model's external data lies beside the link.
             return str(path.absolute())
         target = ""
         with path.open("rb") as file:
@@ -225,7 +229,7 @@ class ProcessWorker:
         return str(target)
 
     def send_model(self, path: Path, beside: Mapping[str, Path], folder: str = "model") -> str:
-        """The same for a model and the files beside it in which its weights lie, by their places.
+        """`send_file` for a model and the files of its external data, by their relative paths.
 
         On another machine they lie in a folder of that name.
         """
@@ -246,17 +250,16 @@ class ProcessWorker:
         try:
             with suppress(Exception):
                 self._group.terminate(timeout=GRACE_S)
-                # execnet keeps each group until the process ends.
-                atexit.unregister(self._group._cleanup_atexit)  # noqa: SLF001  # no public way
+                forget_group(self._group)
             for gateway in gateways:
-                _close_pipes(gateway._io)  # noqa: SLF001  # there is no public way
+                close_connection(gateway)
         finally:
-            # Also for whoever interrupts once more.
+            # Also if another interrupt comes.
             self._folder.remove()
 
     @contextmanager
     def _watched(self, command: str, limit_s: float) -> Iterator[None]:
-        """Give up a worker that does not take what it is sent: the pipe holds little, and waits."""
+        """Give up a worker that does not read a large request: writing to a full pipe blocks."""
         if command not in _LARGE:
             yield
             return
@@ -269,19 +272,19 @@ class ProcessWorker:
             watchdog.cancel()
 
     def _give_up(self) -> None:
-        """Ask it nothing more, and end it where it is ours to end."""
+        """Send no more requests; kill a local worker, and cut the connection to another."""
         self._is_over = True
         if self.is_local and self._pid is not None:
             _kill(self._pid)
         elif not self.is_local:
             for gateway in self._group:
-                _cut_off(gateway._io)  # noqa: SLF001  # there is no public way
+                cut_off(gateway)
 
     def _describe_silence(self, step: str, limit_s: float) -> MeasureError:
         ended = "the worker was ended" if self.is_local else "the worker was given up"
         return MeasureError(
-            f"no answer for {limit_s:.3g} s {step}: {ended}. If the model takes that long, allow "
-            "more with --timeout."
+            f"no answer for {limit_s:.3g} s {step}: {ended}.",
+            Remedy("If the model takes that long, allow more with {timeout}."),
         )
 
     # -- start
@@ -317,10 +320,10 @@ class ProcessWorker:
             )
 
     def _open_channel(self) -> Any:  # noqa: ANN401  # execnet's own
-        # Names in brackets, as a stack tells lines that are ours by them.
+        # Names in brackets mark lines of our code in a traceback.
         parts = [(name, find_source(name).text, f"<{name}>") for name in SENT_MODULES]
         with warnings.catch_warnings():
-            # Where a process does not start, execnet leaves its pipes to the garbage collector.
+            # If a process does not start, execnet leaves its pipes to the garbage collector.
             warnings.simplefilter("ignore", ResourceWarning)
             before = _children()
             is_late = threading.Event()
@@ -336,7 +339,7 @@ class ProcessWorker:
                 silence = f"it said nothing for {self._start_limit_s:.3g} s"
                 problem = self._describe_start(TimeoutError(silence) if is_late.is_set() else error)
             except BaseException:
-                # Interrupted: nobody else knows of what was started.
+                # Interrupted: nobody else knows the process that was started.
                 _kill_others(before, is_late)
                 raise
             else:
@@ -368,7 +371,7 @@ class ProcessWorker:
     # -- what went wrong
 
     def _describe_end(self, step: str, error: Exception) -> str:
-        """How the worker ended, and the last that it wrote."""
+        """How the worker ended, and its last output."""
         if not self.is_local:
             return (
                 f"the connection to the worker was lost {step}: {_first_line(str(error))}. "
@@ -385,13 +388,13 @@ class ProcessWorker:
 
 
 def is_local(spec: str) -> bool:
-    """Whether a gateway leads to a process of this machine that we start ourselves."""
+    """Whether a gateway is a process on this machine that we start ourselves."""
     parts = spec.split("//")
     return parts[0] == LOCAL and not any(part.startswith("via=") for part in parts)
 
 
 def interpreter_spec(path: str, option: str) -> str:
-    """The gateway to a Python interpreter of this machine; UsageError where there is none."""
+    """The spec of a Python interpreter on this machine; UsageError if there is none."""
     if shutil.which(path) is None:
         raise UsageError(
             f"{option} names {printable(path)}, which is no program that can be run. Give the path "
@@ -401,7 +404,7 @@ def interpreter_spec(path: str, option: str) -> str:
 
 
 def is_this_python(spec: str) -> bool:
-    """Whether a gateway leads to this very interpreter."""
+    """Whether a gateway uses this very interpreter."""
     return is_local(spec) and not any(part.startswith("python=") for part in spec.split("//"))
 
 
@@ -409,31 +412,11 @@ def _first_line(text: str) -> str:
     return printable(text.strip().splitlines()[0]) if text.strip() else "no reason given"
 
 
-def _cut_off(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
-    """End a connection under whoever reads or writes it: to close a pipe would wait for them."""
-    with suppress(OSError):
-        if hasattr(io, "sock"):
-            io.sock.shutdown(socket.SHUT_RDWR)
-        else:
-            io.kill()
-
-
-def _close_pipes(io: Any) -> None:  # noqa: ANN401  # whichever way the gateway went
-    """What execnet leaves to the garbage collector, which warns of it."""
-    for close in (
-        io.close_read,
-        io.close_write,
-        io.sock.close if hasattr(io, "sock") else io.close_read,
-    ):
-        with suppress(OSError):
-            close()
-
-
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """A Python that is started meanwhile looks for no module in the working folder.
+    """Pythons that are started in this context import nothing from the working folder.
 
-    There may lie whatever came with a model: a `numpy.py`. Pythons before 3.11 do not heed it.
+    A folder that came with a model may hold a `numpy.py`. Pythons before 3.11 ignore the variable.
     """
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
@@ -448,7 +431,7 @@ def _safe_path() -> Iterator[None]:
 
 
 def _children() -> frozenset[int]:
-    """The processes that this one has started; none where the platform does not tell."""
+    """The child processes of this one; empty if the platform does not tell."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError, ValueError):
@@ -457,7 +440,7 @@ def _children() -> frozenset[int]:
 
 
 def _kill_others(before: frozenset[int], is_done: threading.Event) -> None:
-    """End what was started since: an interpreter that says nothing as it starts."""
+    """Kill the child processes started since: an interpreter that hangs as it starts."""
     is_done.set()
     for pid in _children() - before:
         with suppress(OSError):
@@ -465,14 +448,14 @@ def _kill_others(before: frozenset[int], is_done: threading.Event) -> None:
 
 
 def _kill(pid: int) -> None:
-    """End a process and its group, which holds all that it started."""
+    """Kill a process and its group, which holds everything that it started."""
     for end in (os.killpg, os.kill):
         with suppress(OSError):
             end(pid, signal.SIGKILL)
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in what is sent."""
+    """All texts in a request."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

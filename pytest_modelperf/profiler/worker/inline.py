@@ -1,4 +1,4 @@
-"""A worker that is this process: for a function that only exists here."""
+"""A worker in this process, for a function that only exists here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_modelperf.profiler.working_folder import working_folder
 
 
 class InlineWorker:
-    """Answers what a worker answers, without a process between."""
+    """Answers the requests of a worker in this process."""
 
     is_own_process = False
     machine = None
@@ -56,7 +56,7 @@ class InlineWorker:
 
 @contextmanager
 def work_inline(cores: int) -> Iterator[InlineWorker]:
-    """The process itself as a worker, pinned for as long as it is one where the platform can."""
+    """Make this process a worker for a while, pinned if the platform can."""
     with ExitStack() as stack:
         folder = stack.enter_context(working_folder("inline"))
         processors = stack.enter_context(_pinned(cores))
@@ -66,9 +66,9 @@ def work_inline(cores: int) -> Iterator[InlineWorker]:
 
 @contextmanager
 def _garbage_set_aside() -> Iterator[None]:
-    """What this process holds already is not gone through before each block."""
+    """Freeze all existing objects, so that no collection before a block goes through them."""
     if gc.get_freeze_count():
-        # Whoever froze it did so for good.
+        # Objects that were frozen before stay frozen.
         yield
         return
     gc.collect()
@@ -81,7 +81,7 @@ def _garbage_set_aside() -> Iterator[None]:
 
 @contextmanager
 def _pinned(cores: int) -> Iterator[tuple[int, ...] | None]:
-    """The thread on so many processors; which, or None where that cannot be had."""
+    """Pin the thread to so many processors; returns them, or None if that is impossible."""
     if not hasattr(os, "sched_setaffinity"):
         yield None
         return

@@ -13,21 +13,21 @@ from filelock import BaseFileLock, FileLock, Timeout
 from pytest_modelperf.errors import MeasureError
 from pytest_modelperf.text.escaping import printable
 
-# The same for all users and sessions, whatever their TMPDIR.
+# One path for all users and sessions, whatever their TMPDIR.
 _SHARED_FOLDER = Path("/tmp")  # noqa: S108  # the lock holds no content, and no link is followed
 _EVERYONE = 0o666
-# A sweep holds the lock to its end; who holds it for longer hangs.
+# A sweep holds the lock to its end; a process that holds it for longer hangs.
 LONGEST_WAIT_S = 3600.0
-# Linux lists who holds which lock, those of the same container alone.
+# Linux lists the holders of locks, but only within the same container.
 _HELD_LOCKS = Path("/proc/locks")
 
 
-# Names another file, for containers that share a machine and not its /tmp.
+# Names another file, for containers that share a machine but not its /tmp.
 LOCK_VARIABLE = "MODELPERF_LOCK"
 
 
 def lock_path(folder: Path = _SHARED_FOLDER) -> Path:
-    """The machine's lock; where another user's cannot be opened, one of this user's own."""
+    """The machine's lock; if another user's lock cannot be opened, a lock of this user's own."""
     named = os.environ.get(LOCK_VARIABLE)
     if named:
         return Path(named)
@@ -45,10 +45,9 @@ def measuring_alone(
     path: Path | None = None,
     longest_s: float = LONGEST_WAIT_S,
 ) -> Iterator[None]:
-    """Hold the machine's lock; MeasureError where it cannot be had.
+    """Hold the machine's lock; MeasureError if that is impossible.
 
-    Where another measurement holds it, `on_wait` is called with who that is, and for how long it
-    is waited for.
+    If another measurement holds it, `on_wait` is told who that is, and how long the wait may take.
     """
     path = path or lock_path()
     lock = FileLock(path, mode=_EVERYONE)
@@ -82,7 +81,7 @@ def _is_acquired(lock: BaseFileLock, path: Path, seconds: float) -> bool:
 
 
 def describe_holder(path: Path) -> str:
-    """Which process holds a lock: `process 4711`, where the system tells."""
+    """The process that holds a lock: `process 4711`, if the system tells."""
     with suppress(OSError):
         found = path.stat()
         device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"

@@ -1,6 +1,6 @@
-"""What the system counts: how much of the time was not the model's, and memory.
+"""Counters of the system: time that others took from the model, and memory.
 
-Its source is sent to a worker with the agent's: the standard library is all that it needs.
+Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class Meter:
-    """Counters of the system around a block; what a platform does not have is None."""
+    """Reads counters of the system around a block; None: the platform does not have it."""
 
     def __init__(self, cgroup_files: tuple[str, ...], processors: Sequence[int] | None) -> None:
         self._cgroup_files = cgroup_files
@@ -37,9 +37,9 @@ class Meter:
         }
 
     def since(self, before: Mapping[str, int | None]) -> dict[str, int | None]:
-        """What has passed; `others_ns` is what the processors did beside this process.
+        """The change since `before`; `others_ns` is what the processors did for other processes.
 
-        That can be a little below 0: processors are counted in ticks of 10 ms.
+        It can be a little below 0, because processor time comes in ticks of 10 ms.
         """
         now = self.read()
         spent: dict[str, int | None] = {}
@@ -70,13 +70,13 @@ class Meter:
         return busy * self._tick_ns, stolen * self._tick_ns
 
     def _throttled(self) -> int | None:
-        """How long the cgroups halted their processes, the longest of those that hold this one."""
+        """How long cgroups halted this process: the longest of its groups."""
         times = [t for path in self._cgroup_files if (t := throttled_ns(path)) is not None]
         return max(times, default=None)
 
 
 def throttled_ns(path: str) -> int | None:
-    """What a `cpu.stat` says: microseconds in version 2, nanoseconds in version 1."""
+    """The throttled time of a `cpu.stat`: microseconds in version 2, nanoseconds in version 1."""
     factors = {"throttled_usec": 1000, "throttled_time": 1}
     try:
         with open(path, encoding="ascii") as file:  # noqa: PTH123
@@ -92,8 +92,8 @@ def throttled_ns(path: str) -> int | None:
 def peak_rss_bytes() -> int:
     """The most memory that this process ever had.
 
-    Linux hands the peak in `ru_maxrss` from a process on to those that it starts, so there it is
-    read where it begins anew (proc_pid_status(5)). On macOS it is in bytes.
+    On Linux a process inherits `ru_maxrss` from its parent, so the peak is read from a file that
+    starts anew (proc_pid_status(5)). On macOS `ru_maxrss` is in bytes.
     """
     with contextlib.suppress(OSError, ValueError), open("/proc/self/status", "rb") as file:  # noqa: PTH123
         for line in file:
@@ -104,7 +104,7 @@ def peak_rss_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """The memory that a process can still get without others being moved out (proc_meminfo(5))."""
+    """The memory that is available without swapping (proc_meminfo(5))."""
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", "rb") as file:  # noqa: PTH123
         for line in file:
             if line.startswith(b"MemAvailable:"):

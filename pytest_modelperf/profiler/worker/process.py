@@ -1,6 +1,6 @@
-"""The process that a worker is: its group, its output, its processors, its machine.
+"""The process of a worker: its group, its output, its processors, its machine.
 
-Its source is sent to a worker with the agent's: the standard library is all that it needs.
+Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 # prctl(PR_SET_PDEATHSIG): see prctl(2).
 _PR_SET_PDEATHSIG = 1
-# So often word is given that Python code runs.
+# The interval of heartbeats, in seconds.
 _WORD_S = 0.25
 
 
 def become_group_leader() -> None:
-    """A group of its own, so that all of it can be ended; and an end when the starter ends."""
+    """Make this process the leader of a group, which can be killed; it dies with its parent."""
     with contextlib.suppress(OSError):
         os.setsid()
     if sys.platform == "linux":
@@ -33,49 +33,49 @@ def become_group_leader() -> None:
 
 
 def redirect_output(path: str) -> None:
-    """All output, that of native code too, goes into a file; a crash leaves its stack there."""
+    """Send all output to a file, native code's too; a crash writes its stack there."""
     for stream in (sys.stdout, sys.stderr):
-        # There is none where who started the worker had closed its own.
+        # Missing if the starter of the worker had closed its own.
         if stream is not None:
             stream.flush()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    # Then the file itself may have one of these numbers.
+    # If streams were closed, the file itself may have one of these numbers.
     if file not in {1, 2}:
         os.close(file)
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", closefd=False), line_buffering=True)
-    # One thread: to walk the others, which still run, may crash once more.
+    # Only one thread: walking the others, which still run, may crash again.
     faulthandler.enable(file=2, all_threads=False)
 
 
 @contextlib.contextmanager
-def telling_that_python_runs(tell: Callable[[], None]) -> Iterator[None]:
-    """Have `tell` called again and again while Python code runs, but not while native code does.
+def heartbeat(tell: Callable[[], None]) -> Iterator[None]:
+    """Call `tell` regularly while Python code runs, but not while native code does.
 
-    For Python handles a signal between two of its instructions, and native code that hangs never
-    comes back to one. Only the main thread handles any.
+    Python handles a signal between two of its instructions, and native code that hangs never
+    returns to one. Only the main thread handles signals.
     """
 
     def tell_again(*_: object) -> None:
         tell()
-        # One at a time: nobody may read what is told, and then it takes long.
+        # One at a time: if nobody reads, telling blocks.
         signal.setitimer(signal.ITIMER_REAL, _WORD_S)
 
     signal.signal(signal.SIGALRM, tell_again)
-    # What native code asks of the system is not broken off.
+    # System calls of native code are not interrupted.
     signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  # the standard library's
     signal.setitimer(signal.ITIMER_REAL, _WORD_S)
     try:
         yield
     finally:
-        # One more may be on its way.
+        # Another signal may already be on its way.
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def pin(cores: int) -> tuple[list[int] | None, str | None]:
-    """Bind this process to so many processors: which, or why not."""
+    """Pin this process to so many processors: which, or why not."""
     if not hasattr(os, "sched_setaffinity"):
         return None, f"{sys.platform} has no way to pin a process"
     wanted = choose_processors(cores, sorted(os.sched_getaffinity(0)), siblings)
@@ -89,21 +89,21 @@ def pin(cores: int) -> tuple[list[int] | None, str | None]:
 
 
 def processors_left(besides: frozenset[str]) -> set[int]:
-    """Those that this thread and all but some others of this process may run on.
+    """The processors that the threads of this process may run on, except some threads.
 
-    Not of this thread alone: some runtimes bind each of their threads, this one among them.
+    All threads are asked, because some runtimes pin each of their threads, this one included.
     """
     allowed: set[int] = set(os.sched_getaffinity(0))
     with contextlib.suppress(OSError):
         for thread in set(os.listdir("/proc/self/task")) - besides:  # noqa: PTH208  # paths are texts on this side
-            # It may have ended since.
+            # The thread may have ended meanwhile.
             with contextlib.suppress(OSError):
                 allowed |= os.sched_getaffinity(int(thread))
     return allowed
 
 
 def other_threads() -> frozenset[str]:
-    """All of this process but the one that asks; none where the platform does not tell."""
+    """All threads of this process but the current one; empty if the platform does not tell."""
     with contextlib.suppress(OSError):
         threads = os.listdir("/proc/self/task")  # noqa: PTH208  # paths are texts on this side
         return frozenset(threads) - {str(threading.get_native_id())}
@@ -113,9 +113,9 @@ def other_threads() -> frozenset[str]:
 def choose_processors(
     cores: int, allowed: Sequence[int], siblings_of: Callable[[int], frozenset[int]]
 ) -> list[int]:
-    """The last of the allowed ones, one of each physical core before a second of any.
+    """The last of the allowed processors, one of each physical core first.
 
-    The last, because systems tend to run their own business on the first.
+    The last, because systems tend to use the first for their own work.
     """
     first: list[int] = []
     second: list[int] = []
@@ -141,7 +141,7 @@ def siblings(processor: int) -> frozenset[int]:
 
 
 def describe_platform() -> dict[str, str | int | None]:
-    """What can be told of this machine without this package."""
+    """The facts of this machine that are known without this package."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     cpu = platform.processor() or None
     lines: list[str] = []

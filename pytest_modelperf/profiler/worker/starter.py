@@ -1,7 +1,7 @@
-"""The first that a worker runs: it takes the agent's modules through the channel, and serves.
+"""The first code that a worker runs: it receives the agent's modules, and serves.
 
-Under their full names, so that they find one another as they do here; this package need not be
-there, and where it is, it may be another version of it.
+The modules get their full names, so that their imports work as they do here. This package need not
+be installed there, and may be another version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def take_module(name: str, source: str, file: str) -> Any:  # noqa: ANN401  # a 
     """A module of this text, to be imported as `name` from now on."""
     module = types.ModuleType(name)
     module.__file__ = file
-    # So that a traceback shows lines of a file that may not be on this machine.
+    # A traceback can then show lines of a file that may not be on this machine.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     sys.modules[name] = module
     exec(compile(source, file, "exec"), module.__dict__)  # noqa: S102  # our own, or a plugin's
@@ -24,7 +24,7 @@ def take_module(name: str, source: str, file: str) -> Any:  # noqa: ANN401  # a 
 
 
 def start(channel: Any) -> None:  # noqa: ANN401  # execnet's channel
-    """Take the modules, each of which comes after those that it imports, and let the last serve."""
+    """Receive the modules, each after the modules that it imports, and let the last one serve."""
     taken = [take_module(*part) for part in channel.receive()]
     taken[-1].serve(channel)
 

@@ -1,6 +1,6 @@
-"""What times inferences: one after the other, in turn with others, or many at once.
+"""Times inferences: one after the other, in turn with others, or many at once.
 
-Its source is sent to a worker with the agent's: the standard library is all that it needs.
+Its source is sent to a worker with the agent's, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) ->
 class Taken:
     """The turns of one side: their times, when each began, and what disturbed them.
 
-    `switches` and `running` stay empty where nobody watches the turns.
+    `switches` and `running` stay empty if no watch is given.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Taken:
 
 
 class TurnWatch:
-    """What the system did to this process during one turn.
+    """Watches how the system disturbed this process during each turn.
 
     Another process that takes a processor away shows as an involuntary switch of one of our
     threads. The running time of a turn leaves out the waiting for a processor:
@@ -98,7 +98,7 @@ class TurnWatch:
         taken.switches.append(switches - self._switches)
 
     def _wait_so_far(self) -> int:
-        """What all threads have waited for a processor since they began."""
+        """How long all threads have waited for a processor since they began."""
         for index, queue in enumerate(self._queues):
             # A thread that has ended waits no more.
             with contextlib.suppress(ProcessLookupError):
@@ -107,11 +107,11 @@ class TurnWatch:
 
 
 def running_ns(time_ns: int, waited_ns: int, cores: int) -> int:
-    """A turn without what the waiting of all threads together cost it.
+    """The time of a turn, without the time that waiting threads cost it.
 
-    Where a thread waits, the others take over its work, and the turn loses that wait divided by
-    the cores; or they wait for it, and the turn loses all of it. The truth is between the two, and
-    this is the middle.
+    If a thread waits, either the others take over its work, and the turn loses that wait divided by
+    the cores; or they wait for it, and the turn loses all of it. The truth is between the two; this
+    is the middle.
     """
     taken_over = time_ns - waited_ns // cores
     waited_for = max(time_ns - waited_ns, 0)
@@ -119,11 +119,11 @@ def running_ns(time_ns: int, waited_ns: int, cores: int) -> int:
 
 
 def _open_queues() -> list[int]:
-    """A file for each thread that tells how long it waited; none where the system does not tell."""
+    """For each thread a file with its waiting time; empty if the system does not tell."""
     queues: list[int] = []
     try:
         for thread in Path("/proc/self/task").iterdir():
-            # One that has ended since is no thread of the engine.
+            # A thread that has ended is no thread of the engine.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 queues.append(os.open(thread / "schedstat", os.O_RDONLY))
                 _waited_ns(queues[-1])
@@ -179,8 +179,8 @@ def time_within(
 ) -> list[array.array[int]]:
     """The times of turns, as many as the limits allow.
 
-    A limit is a number of turns in all, and the nanoseconds after which no more are begun for it;
-    with None they are taken however long that is.
+    A limit is a total number of turns, and the nanoseconds after which no more turns are begun for
+    it; None: no limit of time.
     """
     taken: list[array.array[int]] = [array.array("q") for _ in infers]
     begun = clock()
@@ -196,11 +196,11 @@ def time_within(
 def time_at_once(
     infers: Sequence[Callable[[], Any]], count: int, max_ns: int, clock: Clock
 ) -> tuple[array.array[int], float]:
-    """The times of up to `count` inferences that run at once, and how many there were a second.
+    """The times of up to `count` inferences that run at once, and their number per second.
 
-    Each of `infers` has a thread of its own, and takes the next inference as soon as its last is
-    over; at least one runs, and none is begun after `max_ns`. A stream that has nothing left to do
-    leaves the others alone, so the rate is the sum of those that each had while it ran.
+    Each of `infers` has a thread of its own, and begins the next inference as soon as its last is
+    over; at least one runs, and none is begun after `max_ns`. Threads finish at different times, so
+    the rate is the sum of each thread's rate while it ran.
     """
     running = infers[:count]
     tickets = itertools.count()
@@ -244,7 +244,7 @@ def time_at_once(
 
 @contextlib.contextmanager
 def paused_gc() -> Any:  # noqa: ANN401  # a generator, as contextlib wants it
-    """The garbage collector switched off for as long as something is timed."""
+    """Switch the garbage collector off while something is timed."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What the HTML report takes beyond the other reports, and what to do where it is not there."""
+"""The packages that only the HTML report needs, and the error if they are missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PACKAGES = ("plotly", "jinja2")
 
 
 def check_html_extra(option: str) -> None:
-    """Raise UsageError where a page could not be made, before anything is measured for it."""
+    """Raises UsageError if no page could be made, before anything is measured for it."""
     if any(find_spec(name) is None for name in _PACKAGES):
         raise UsageError(
             f"{option} needs {' and '.join(_PACKAGES)}: pip install 'pytest-modelperf[report]'"

@@ -1,17 +1,17 @@
-// The figures of layers and their texts: what is not known is in no sum, and reads as a dash.
+// The figures of layers and their texts: unknown values are in no sum, and show as a dash.
 modelperf.figures = (() => {
   "use strict";
 
   const { UNKNOWN } = modelperf;
 
-  // Of any kind: a name or a figure.
+  // Whether a value of any kind is known.
   const isKnown = (value) => value !== null && value !== undefined;
   const known = (values) => values.filter(isKnown);
   const largest = (values) => (known(values).length ? Math.max(...known(values)) : null);
   const latest = (values) => known(values).at(-1) ?? null;
   const sum = (values) => known(values).reduce((total, value) => total + value, 0);
 
-  // All times of a table have as many decimals, so that they can be compared by eye.
+  // All times of a table have the same decimals, so that they line up.
   function decimalsFor(totalMs) {
     if (!totalMs) return 3;
     return Math.min(6, Math.max(3, 3 - Math.floor(Math.log10(totalMs))));
@@ -41,7 +41,7 @@ modelperf.figures = (() => {
     return interval.map((bound) => changeText(bound, decimals)).join(" … ");
   }
 
-  // An interval that holds no 0 says that the change is no chance.
+  // An interval without 0 shows that the change is not chance.
   const isSure = (interval) => Boolean(interval) && (interval[0] > 0 || interval[1] < 0);
 
   function tone(value, interval) {

@@ -1,4 +1,4 @@
-"""What a page says without JavaScript: how it ended, case by case, and of what and where."""
+"""The parts of a page that need no JavaScript: verdict, cases, models and machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_modelperf.report.tables import Table
 
 
 class Tone(Enum):
-    """What kind of news it is; the page has a class of that name for it."""
+    """The kind of news; the style sheet has a class for each."""
 
     GOOD = "good"
     BAD = "bad"
@@ -18,29 +18,10 @@ class Tone(Enum):
     PLAIN = "plain"
 
 
-class Part(Struct, frozen=True):
-    """A part that the scripts draw, under its heading; they find their place by its id."""
-
-    id: str
-    heading: str
-
-
-# What may be drawn of a profile, a comparison, a sweep or a run.
-PARTS = (
-    Part("chart", "Latency and throughput"),
-    Part("time", "Inference time"),
-    Part("rounds", "Samples by round"),
-    Part("types", "Performance summary"),
-    Part("depth", "Layers by depth"),
-    Part("kernels", "Kernels"),
-    Part("transitions", "Precisions"),
-)
-
-
 class CaseSection(Struct, frozen=True, kw_only=True):
-    """One case: its verdict in a sentence, its figures, and what explains them.
+    """One case: its verdict in a sentence, its figures, and their explanation.
 
-    `facts` are pairs of a word and a text. `accept` is the command that takes it as it is.
+    `facts` are pairs of a word and a text. `accept` is the command that accepts the change.
     """
 
     name: str
@@ -55,9 +36,9 @@ class CaseSection(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """The whole of it. `tones` has one for each row of `cases`; `tables` follow that one.
+    """All of these parts. `tones` has one for each row of `cases`; `tables` follow below `cases`.
 
-    The texts are as they are, with nothing in them escaped: the template does that.
+    The texts are not escaped: the template does that.
     """
 
     title: str = "Model performance"
@@ -70,4 +51,3 @@ class Overview(Struct, frozen=True, kw_only=True):
     sections: tuple[CaseSection, ...] = ()
     facts: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = PARTS

@@ -1,9 +1,9 @@
 "use strict";
 
-// The core of a report page: unpacks what is embedded in it, keeps what was chosen, and has the
-// sections draw themselves. The scripts after it are those sections, and what they share.
+// The core of a report page: unpacks the embedded data, keeps the choices, and calls the sections
+// to draw themselves. The scripts after it define these sections and what they share.
 //
-// Of the page it needs: <script type="application/gzip"> with the ids "plotly" and "data", a
+// The page must have: <script type="application/gzip"> with the ids "plotly" and "data", a
 // <div id="controls"> for the pickers, a <p id="status"> for what goes wrong, and for each part a
 // <section id="..." class="interactive"> with a heading and a <div class="body">.
 const modelperf = (() => {
@@ -47,13 +47,13 @@ const modelperf = (() => {
   function count(value) {
     if (!isKnown(value)) return UNKNOWN;
     const prefixes = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
-    // 999,999 is 1 M, not 1000 k: the bound lies where four digits would round up.
+    // 999,999 is 1 M, not 1000 k: from this bound on, four digits would round up.
     const prefix = prefixes.find(([factor]) => Math.abs(value) >= Math.max(1000, factor * 0.99995));
     if (prefix) return `${number(value / prefix[0])} ${prefix[1]}`;
     return Number.isInteger(value) ? String(value) : number(value);
   }
 
-  // Of a change: 0.031 is +3.1 %.
+  // A change in percent: 0.031 is +3.1 %.
   function percent(value) {
     if (!isKnown(value)) return UNKNOWN;
     if (value === 0) return "0 %";
@@ -61,7 +61,7 @@ const modelperf = (() => {
     return `${value > 0 ? "+" : "−"}${Math.abs(100 * value).toFixed(1)} %`;
   }
 
-  // Both ends, and their unit once where it is the same: 6.701 … 6.722, +3.1 … +4.0 %.
+  // Both ends of an interval, with their unit once if it is the same: 6.701 … 6.722, +3.1 … +4.0 %.
   function interval(bounds, format = number) {
     if (!bounds || !bounds.every(isKnown)) return UNKNOWN;
     const [low, high] = bounds.map((bound) => format(bound));
@@ -74,7 +74,7 @@ const modelperf = (() => {
     return typeof value === "number" && Number.isFinite(value);
   }
 
-  // What was chosen stands in the address after #: it survives a reload and can be sent on.
+  // The choices are kept in the address after #: they survive a reload and can be shared.
   function chosen(key) {
     return choices.get(key);
   }
@@ -88,7 +88,7 @@ const modelperf = (() => {
     try {
       history.replaceState(null, "", `#${choices}`);
     } catch {
-      // A page inside another one may not be allowed to: then it holds until the page is closed.
+      // An embedded page may not change its address: then choices last until it is closed.
     }
   }
 
@@ -125,14 +125,14 @@ const modelperf = (() => {
     sayOnPaper(shown);
   }
 
-  // Paper has no pickers, and shows of several models and cases only what is chosen.
+  // Paper has no pickers, and shows only the chosen model and case.
   function sayOnPaper(shown) {
     const line = document.getElementById("shown");
     line.hidden = shown.length === 0;
     line.replaceChildren("The charts and layers from here on are those of ", ...shown, ".");
   }
 
-  // New pickers in the place of the old: who was at the second of them is at it still.
+  // Replaces the pickers; the focus stays on the picker in the same position.
   function refill(box, pickers) {
     const index = [...box.querySelectorAll("select")].indexOf(document.activeElement);
     box.replaceChildren(...pickers);
@@ -158,7 +158,7 @@ const modelperf = (() => {
     return el("label", { class: "picker" }, `${label} `, select);
   }
 
-  // Buttons of which one is pressed; `options` are pairs of value and text.
+  // Buttons, of which one is pressed; `options` are pairs of value and text.
   function toggle(label, options, value, onChange) {
     const buttons = options.map(([key, text]) => el("button", {
       type: "button", text, "aria-pressed": String(key === value), on: { click: () => press(key) },
@@ -172,8 +172,8 @@ const modelperf = (() => {
     return el("div", { class: "toggle", role: "group", "aria-label": label }, ...buttons);
   }
 
-  // `draw` is called once all is unpacked and whenever model or case is changed; `redraw`, or
-  // `draw` where there is none, when only the colours or the width of the page are others.
+  // `draw` is called after unpacking and whenever the model or the case changes; `redraw`, or
+  // `draw` without one, when only the colours or the width of the page change.
   function section(id, drawing) {
     sections.push({ id, ...drawing });
   }
@@ -182,7 +182,7 @@ const modelperf = (() => {
     for (const item of sections) drawSection(item, kind);
   }
 
-  // For a part that changes what others show.
+  // Lets a part redraw others that depend on it.
   function drawSections(ids) {
     for (const item of sections) if (ids.includes(item.id)) drawSection(item, "draw");
   }
@@ -194,24 +194,24 @@ const modelperf = (() => {
     try {
       (item[kind] ?? item.draw)(root, view);
     } catch (error) {
-      // One part that fails takes no other with it.
+      // If one part fails, the others are still drawn.
       console.error(error);
       say(root, "This part could not be drawn.");
     }
   }
 
-  // Says in a line why there is nothing else.
+  // Shows one line instead of the section's content.
   function say(root, text) {
     root.replaceChildren(el("p", { class: "muted", text }));
   }
 
-  // A part with nothing to show can also go, with its heading.
+  // Hides a part that has nothing to show, with its heading.
   function hide(root) {
     root.replaceChildren();
     root.parentElement.hidden = true;
   }
 
-  // As the style sheet has them in the present theme: rgb(...).
+  // The colours of the present theme, as rgb(...).
   function colors() {
     const probe = el("span");
     document.body.append(probe);
@@ -253,12 +253,12 @@ const modelperf = (() => {
     if (view.model) drawAll("redraw");
   }
 
-  // Storage can be forbidden for a file.
+  // A browser may forbid storage for a file.
   function keep(key, value) {
     try {
       sessionStorage.setItem(key, value);
     } catch {
-      // Then it is kept until the page is closed.
+      // Then the theme lasts until the page is closed.
     }
   }
 
@@ -270,7 +270,7 @@ const modelperf = (() => {
     }
   }
 
-  // Plotly's own way of following the width comes too late for paper.
+  // Plotly itself follows the width too late for paper.
   const widths = new ResizeObserver((entries) => {
     for (const { target } of entries) {
       const width = target.clientWidth;
@@ -280,13 +280,13 @@ const modelperf = (() => {
     }
   });
 
-  // Draws a chart, or changes it, in the colours of the theme and as wide as its place.
+  // Draws or updates a chart in the colours of the theme and the width of its place.
   function plot(div, traces, layout = {}, config = {}) {
     const isTouched = matchMedia("(pointer: coarse)").matches;
     widths.observe(div);
     return Plotly.react(div, traces, { width: div.clientWidth, ...themed(layout, isTouched) }, {
       displaylogo: false,
-      // A page sends nothing anywhere: without these there is a button that would.
+      // A page sends nothing anywhere; without these options Plotly shows a button that would.
       showSendToCloud: false,
       plotlyServerURL: "",
       displayModeBar: isTouched ? false : "hover",
@@ -313,7 +313,7 @@ const modelperf = (() => {
       },
       legend: { orientation: "h", x: 0, y: 1, xanchor: "left", yanchor: "bottom" },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: text },
-      // A finger that moves over a chart means to scroll the page.
+      // A finger that moves over a chart scrolls the page.
       dragmode: isTouched ? false : "zoom",
       ...layout,
       ...Object.fromEntries(
@@ -326,7 +326,7 @@ const modelperf = (() => {
     return { ...defaults, ...axis, title: { ...defaults.title, ...title } };
   }
 
-  // The texts of a chart are markup to Plotly: this is the text that shows as `text`.
+  // Plotly reads the texts of a chart as markup: this returns markup that shows `text`.
   function chartText(text) {
     return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   }
@@ -355,7 +355,7 @@ const modelperf = (() => {
       console.error(error);
       return fail("The charts and the layers could not be unpacked: the file may be cut short.");
     }
-    // A test run in which no case came to its end has no model: all that is known stands above.
+    // A test run without a finished case has no model: the overview above says everything.
     if (view.data.models.length) show();
     page.dataset.state = "ready";
   }
@@ -380,7 +380,7 @@ const modelperf = (() => {
     page.dataset.state = "failed";
   }
 
-  // Paper is light, as wide as a page, and nothing can be opened on it.
+  // On paper everything is light, as wide as a page, and already open.
   function printing(isOn) {
     page.classList.toggle("printing", isOn);
     for (const details of document.querySelectorAll("details")) {

@@ -1,7 +1,7 @@
-"""Data and overview as one HTML file that needs nothing beside it, and no network.
+"""Renders data and overview as one HTML file that needs no other file and no network.
 
-plotly and the data are packed (gzip, base64): so a page is a third of its size, and whatever a
-model calls its layers is not part of the markup.
+plotly and the data are packed (gzip, base64). This shrinks a page to a third, and keeps the names
+of a model out of the markup.
 """
 
 from __future__ import annotations
@@ -10,48 +10,17 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from pytest_modelperf.report.html.drawings import SHARED_SCRIPTS, SHARED_STYLES, Drawings
 from pytest_modelperf.report.html.overview import Overview
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
 
-# In this order: each may use what those above it define.
-STYLES = (
-    "page.css",
-    "layers.css",
-    "types.css",
-    "kernel_filters.css",
-    "kernels.css",
-    "kernel_details.css",
-    "precisions.css",
-    "whatif.css",
-)
-SCRIPTS = (
-    "page.js",
-    "sides.js",
-    "points.js",
-    "chart.js",
-    "time.js",
-    "rounds.js",
-    "figures.js",
-    "tables.js",
-    "layers.js",
-    "types.js",
-    "row_window.js",
-    "kernel_filters.js",
-    "kernel_details.js",
-    "kernels.js",
-    "precisions.js",
-    "depth.js",
-    "whatif_levels.js",
-    "whatif_types.js",
-    "whatif_layers.js",
-    "whatif.js",
-)
+_TEMPLATE = Path(__file__).with_name("template.html")
 
 
 @cache
@@ -61,14 +30,14 @@ def _packed_plotly() -> str:
     return pack(get_plotlyjs())
 
 
-def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> str:
-    """The page: what the overview says, and below it what the scripts draw of the data."""
-    # Only whoever asks for a page has these installed.
+def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings) -> str:
+    """Returns the page: what the overview says, and below it what the scripts draw of the data."""
+    # These are installed only with the extra for pages.
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     def made_printable(value: object) -> object:
-        # What is markup already is our own.
+        # Subclasses of str are our own markup.
         return printable(value) if isinstance(value, str) and value.__class__ is str else value
 
     environment = Environment(
@@ -79,20 +48,21 @@ def render_page(data: Mapping[str, Any], overview: Overview | None = None) -> st
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    template = environment.from_string(_read("template.html"))
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     return template.render(
-        overview=overview or Overview(),
+        overview=overview,
+        parts=drawings.parts,
         version=__version__,
-        # Ours, and no text of a model: it stands in the page as it is.
-        styles=[Markup(_read(name)) for name in STYLES],  # noqa: S704  # as said above
-        scripts=[Markup(_read(name)) for name in SCRIPTS],  # noqa: S704  # as said above
+        # Our own text, which needs no escaping.
+        styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
+        scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
         plotly=_packed_plotly(),
         data=pack(dump_data(data)),
     )
 
 
 def dump_data(data: Mapping[str, Any]) -> str:
-    """JSON in ASCII, which a browser reads back to the same text, lone surrogates included."""
+    """JSON in ASCII; a browser reads the same text from it, lone surrogates included."""
     return json.dumps(_finite(data), separators=(",", ":"), allow_nan=False)
 
 
@@ -101,8 +71,8 @@ def pack(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can hold
-    """The value with null for each number that JSON has no word for."""
+def _finite(value: Any) -> Any:  # noqa: ANN401  # any value of JSON
+    """The value with null for each number that JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -112,5 +82,5 @@ def _finite(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can hold
     return value
 
 
-def _read(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
+def _read(paths: Sequence[Path]) -> list[str]:
+    return [path.read_text("utf-8") for path in paths]

@@ -1,4 +1,4 @@
-// Rows of a table that scrolls in a window of its own: only those in view are in the document.
+// A table that scrolls in its own window: only the rows in view are in the document.
 modelperf.rowWindow = (() => {
   "use strict";
 
@@ -24,9 +24,9 @@ modelperf.rowWindow = (() => {
     #drawn = "";
     #isOnPaper = false;
 
-    // `makeRow` makes the line of a row at its index; `none` is said where there is no row. Where
-    // rows can be chosen, the table is a grid and has the keys; else the window has, to scroll.
-    // `afterDrawing` is told whenever other lines are in the document.
+    // `makeRow` makes the line of a row at its index; `none` is the text if there is no row. If
+    // rows can be chosen, the table is a grid and takes the keys; else the window does, to scroll.
+    // `afterDrawing` is called whenever the lines in the document change.
     constructor(label, makeRow, none, { isGrid = false, afterDrawing = () => {} } = {}) {
       this.#makeRow = makeRow;
       this.#afterDrawing = afterDrawing;
@@ -45,23 +45,23 @@ modelperf.rowWindow = (() => {
       );
       this.#window.addEventListener("scroll", () => this.#render(), { passive: true });
       this.element = el("div", {}, this.#window, this.#printNote);
-      // Also when it is shown for the first time, or the phone is turned.
+      // Also when the table is first shown, or a phone is turned.
       new ResizeObserver(() => this.#draw()).observe(this.#window);
     }
 
-    // How many rows a page down is.
+    // The number of rows of a page down.
     get pageRows() {
       return Math.max(1, Math.floor(this.#window.clientHeight / this.#rowHeight) - 2);
     }
 
-    // Of other columns: `widths` has the class of each.
+    // Changes the columns; `widths` has the class of each.
     setHead(head, widths) {
       this.#columns = widths.length;
       const columns = widths.map((width) => el("col", { class: `width-${width}` }));
       this.table.replaceChildren(el("colgroup", {}, ...columns), head, this.#body);
     }
 
-    // What the style sheet has to know of the rows.
+    // Tells the style sheet about the rows.
     mark(name) {
       this.#window.classList.add(name);
     }
@@ -84,7 +84,7 @@ modelperf.rowWindow = (() => {
       this.#render();
     }
 
-    // The window is as high as this many rows, should they be few: filtering moves nothing below.
+    // The height of the window in rows; it stays when a filter leaves fewer.
     reserve(count) {
       this.#window.style.setProperty("--rows", count);
     }
@@ -109,7 +109,7 @@ modelperf.rowWindow = (() => {
       this.#render();
     }
 
-    // On paper the table grows, but its first rows are all that it has.
+    // On paper the table grows, but has only its first rows.
     #render() {
       if (this.#isOnPaper) return;
       const { scrollTop, clientHeight } = this.#window;
@@ -130,7 +130,7 @@ modelperf.rowWindow = (() => {
       this.#afterDrawing();
     }
 
-    // The style sheet decides how high a row is; fonts and zoom may change it.
+    // The style sheet sets the height of a row; fonts and zoom may change it.
     #measure() {
       const line = this.#body.querySelector("tr:not(.spacer)");
       const height = line?.getBoundingClientRect().height;

@@ -1,10 +1,9 @@
-// The two sides of a comparison: how each looks and is called, and texts built the same way
-// everywhere.
+// The two sides of a page: their looks and labels, and texts that are built the same everywhere.
 modelperf.sides = (() => {
   "use strict";
 
   const { chartText, colors, el, format } = modelperf;
-  // Told apart without colour too.
+  // The two sides differ without colour too.
   const SYMBOLS = ["circle", "diamond"];
   const DASHES = ["solid", "dot"];
 
@@ -17,14 +16,14 @@ modelperf.sides = (() => {
     return { color: [a, b][index], symbol: SYMBOLS[index], dash: DASHES[index] };
   }
 
-  // Of bars: a side is known by its colour, and without colours by its stripes.
+  // Bars of a side have its colour, and stripes for readers without colours.
   function barMarker(index, isPair) {
     const stripes = { size: 6, solidity: 0.2, fillmode: "overlay", fgcolor: colors().background };
     const shape = isPair && index === 0 ? "/" : "";
     return { color: look(index).color, pattern: { shape, ...stripes } };
   }
 
-  // Asymmetric error bars; nothing where an interval is not known.
+  // Asymmetric error bars; none if an interval is unknown.
   function errorBars(values, intervals, color) {
     return {
       type: "data",
@@ -43,7 +42,7 @@ modelperf.sides = (() => {
     return interval ? `${text} (${format.interval(interval)})` : text;
   }
 
-  // A name that fits beside an axis or in a legend.
+  // A name shortened to fit beside an axis or in a legend.
   function short(text, length = 36) {
     const shown = text.length > length ? `${text.slice(0, length - 1)}…` : text;
     return chartText(shown);
@@ -57,7 +56,7 @@ modelperf.sides = (() => {
     }));
   }
 
-  // In a box of its own: on a phone it scrolls, and not the page.
+  // A box that scrolls on a phone instead of the page.
   function table(head, rows) {
     return el("div", { class: "scroll", tabindex: "0" }, el("table", {},
       el("thead", {}, row(head, true)), el("tbody", {}, rows.map((cells) => row(cells, false)))));

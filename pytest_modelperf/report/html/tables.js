@@ -5,7 +5,7 @@ modelperf.tables = (() => {
   const { el } = modelperf;
   const { changeText, isKnown, rangeText, shareText, tone } = modelperf.figures;
 
-  // Names may hold what turns the direction of writing; an element of their own keeps it inside.
+  // Names may change the direction of writing; their own element limits that to them.
   const nameText = (text) => el("bdi", { text });
 
   const note = (text) => el("p", { class: "layers-note", text });
@@ -14,7 +14,7 @@ modelperf.tables = (() => {
   const textKey = (text) =>
     text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(12, "0"));
 
-  // What is not known is last in both directions; what is equal keeps its order.
+  // Unknown values come last in both directions; equal values keep their order.
   function sortedBy(rows, read, isDescending) {
     const sign = isDescending ? -1 : 1;
     const keyed = rows.map((row) => {
@@ -29,7 +29,7 @@ modelperf.tables = (() => {
     return keyed.map(({ row }) => row);
   }
 
-  // A head of columns; those with `read` sort, text first upwards and numbers first downwards.
+  // The head of a table; columns with `read` sort: text ascending first, numbers descending.
   function sortableHead(columns, sort, onSort) {
     const cells = columns.map((column) => headCell(column, sort, pick));
     function pick(column) {
@@ -64,7 +64,7 @@ modelperf.tables = (() => {
     }
   }
 
-  // A table that is wider than the page scrolls in its own box, by keys as well.
+  // A box in which a wide table scrolls, also by keys.
   function scrollBox(label, table) {
     const attributes = { class: "layers-scroll", role: "region", "aria-label": label };
     return el("div", { ...attributes, tabindex: "0" }, table);

@@ -32,7 +32,7 @@ def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
 
 
 def check_against(text: str, root: Path) -> None:
-    """UsageError at the start of a run where `text` names neither a path nor a commit.
+    """UsageError at the start of a run if `text` names neither a path nor a commit.
 
     A commit may also be one of a submodule, in which a model may lie.
     """

@@ -1,6 +1,6 @@
 """An older version from git: the commit, and the model as it was there.
 
-Of a repository only objects are read: its work tree, its index and its refs stay as they are.
+Only objects of the repository are read: its work tree, index and refs do not change.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pytest_modelperf.errors import ModelError, OutputError, UsageError
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.testing.against.git import FETCH_SECONDS, Answer, ask_git
+from pytest_modelperf.testing.against.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _MAX_POINTER_BYTES = 1024
-# As many as git itself follows.
+# The limit of git itself.
 _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
-# git shortens an id to no less.
+# The shortest id that git prints.
 _LEAST_ID = 7
 
 
 class UnknownCommitError(UsageError):
-    """There is a repository, and no such commit in it."""
+    """A repository that lacks the commit."""
 
 
 class _Commit(Struct, frozen=True):
-    """A commit: what the user called it, its id, and a folder of the repository that it is in."""
+    """A commit: the name that the user gave, its id, and a folder of its repository."""
 
     text: str
     sha: str
@@ -52,7 +52,7 @@ class _Commit(Struct, frozen=True):
 
 
 class _Repository(Struct, frozen=True):
-    """What git says of the repository that a folder is in; `prefix` is the folder's place in it."""
+    """Facts about the repository of a folder; `prefix` is the folder's path in it."""
 
     is_shallow: bool
     prefix: str
@@ -110,7 +110,7 @@ def _resolve(text: str, folder: Path) -> str | None:
 
 
 def _advice(text: str, folder: Path, repository: _Repository) -> str:
-    """What to type instead of a ref that is not known."""
+    """Advice for an unknown ref."""
     start, colon, _ = text.partition(":")
     if colon and start and _resolve(start, folder) is not None:
         return (
@@ -146,7 +146,7 @@ def _look_at_repository(folder: Path) -> _Repository:
     answer = ask_git(
         folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "--show-prefix"
     )
-    # The prefix is what is left, for a folder may have a line break in its name.
+    # The rest is the prefix: the name of a folder may contain a line break.
     inside, shallow, prefix = (*answer.output.split(b"\n", 2), b"", b"")[:3]
     if answer.code == 0 and inside == b"true":
         return _Repository(shallow == b"true", os.fsdecode(prefix.removesuffix(b"\n")))
@@ -230,7 +230,7 @@ def _follow_links(commit: _Commit, place: str) -> str:
     )
 
 
-def _not_there(commit: _Commit, place: str, listed: Answer) -> UsageError:
+def _not_there(commit: _Commit, place: str, listed: GitAnswer) -> UsageError:
     shown = printable(place)
     if listed.code != 0:
         return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
@@ -285,7 +285,7 @@ def _is_pointer(path: Path) -> bool:
     return path.read_bytes().startswith(_LFS_POINTER)
 
 
-def _no_lfs_file(commit: _Commit, place: str, answer: Answer) -> UsageError:
+def _no_lfs_file(commit: _Commit, place: str, answer: GitAnswer) -> UsageError:
     said = answer.words.lower()
     step = f"`git lfs fetch origin {_quoted(commit.text)}`"
     if "'lfs' is not a git command" in said or "git-lfs: not found" in said:
@@ -324,7 +324,7 @@ def _external_locations(path: Path, shown: str) -> tuple[str, ...]:
 
 
 def is_inside(place: str) -> bool:
-    """Whether a relative path stays below where it starts, whatever `..` it has."""
+    """Whether a relative path stays below its start, also with `..` in it."""
     path = PurePosixPath(posixpath.normpath(place))
     return bool(place) and not path.is_absolute() and path.parts[:1] not in ((), ("..",))
 

@@ -1,4 +1,4 @@
-"""What git is asked, without its settings, its language or its questions coming between."""
+"""Questions to git, independent of its settings and language, without prompts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FOREIGN_VARIABLES = (
 )  # fmt: skip
 
 
-class Answer(Struct, frozen=True):
-    """How a git command ended: its output, and what it said on the side."""
+class GitAnswer(Struct, frozen=True):
+    """The result of a git command: its exit code, its output, and its messages."""
 
     code: int
     output: bytes
@@ -55,7 +55,7 @@ def ask_git(
     source: BinaryIO | None = None,
     output: BinaryIO | None = None,
     seconds: float = _LOOK_SECONDS,
-) -> Answer:
+) -> GitAnswer:
     """The answer of one git command in `folder`; with `output`, what it prints goes there."""
     program = shutil.which("git")
     if program is None:
@@ -68,7 +68,7 @@ def ask_git(
         # Files and not pipes: what git starts in the background may keep a pipe open for ever.
         with TemporaryFile() as printed, TemporaryFile() as said:
             code = _wait_for(command, source, output or printed, said, seconds)
-            return Answer(code, _content(printed), _content(said).decode("utf-8", "replace"))
+            return GitAnswer(code, _content(printed), _content(said).decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         raise UsageError(
             f"`git {printable(shlex.join(arguments))}` did not end within {seconds:g} s in "
@@ -102,7 +102,7 @@ def _wait_for(
 
 def _environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in _FOREIGN_VARIABLES}
-    # Its words are read, so they are those of no language; and nothing is asked or refreshed.
+    # Its messages are parsed, so they must not be translated; and git must not ask or refresh.
     return kept | {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -111,7 +111,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        # It may be over by now, and macOS does not let anyone signal what is.
+        # It may have ended by now, and macOS refuses signals to ended processes.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         try:

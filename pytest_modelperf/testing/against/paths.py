@@ -15,7 +15,7 @@ _COPIES = frozenset({"build", "dist", "node_modules", "venv", "__pycache__"})
 
 
 def named_path(text: str, root: Path) -> Path | None:
-    """What lies at the path `text`, seen from here or else from `root`; None where nothing does."""
+    """The file or folder at `text`, relative to here or else to `root`; None if there is none."""
     if not text.strip():
         raise UsageError(f"{AGAINST.flag} takes a path or a git ref, such as HEAD~1 or old.onnx.")
     given = Path(text).expanduser() if text.startswith("~/") else Path(text)
@@ -74,7 +74,7 @@ def _ref_hint(text: str) -> str:
 
 
 def _namesakes(name: str, top: Path, but: Path) -> Iterator[Path]:
-    """Files of that name below `top`, without those in `but` and in what is not the project's."""
+    """Files of that name below `top`, except those in `but` and in folders of tools."""
     for where, folders, files in os.walk(top):
         here = Path(where)
         folders[:] = [

@@ -6,17 +6,26 @@ when they ran; if only durations were kept, they follow each other. docs/json.md
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, count, pairwise
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.files.documents import (
+    Count,
+    DocumentFile,
+    DurationMs,
+    DurationNs,
+    FileAdvice,
+    SignedMs,
+)
 from pytest_modelperf.files.reading import require_file
+from pytest_modelperf.profiler.document import StartsJson
+from pytest_modelperf.profiler.facts_document import ShapeJson
 from pytest_modelperf.profiler.measurements import RowKind
+from pytest_modelperf.report.document import SCHEMA
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import format_bytes, format_shape
 from pytest_modelperf.tracing.records import Argument, Category, Event, Span, ThreadName
@@ -26,12 +35,7 @@ INFERENCE = "inference"
 WARM_UP = "warm-up"
 TYPICAL = "typical inference"
 
-_SCHEMA = 1
 _NS_PER_MS = 1e6
-# A day. Longer times cannot be measurements, and their sums would exceed 64 bits.
-_MAX_NS = 86_400_000_000_000
-# The latest time of a clock, with room for a day in 64 bits.
-_MAX_MOMENT_NS = 1 << 62
 _ROUNDS, _LAYERS = 1, 2
 # The samples of a case take some 100 kB, and a profile may have many cases.
 _MAX_BYTES = 256 << 20
@@ -44,47 +48,87 @@ _OTHERS = {
     "counts": "a test run",
 }
 
-Json = Mapping[str, object]
+_EXPECTED = "Expected what `modelperf profile MODEL --json F` writes, or a profile of ONNX Runtime."
+_ADVICE = FileAdvice(broken=_EXPECTED, conflict=_EXPECTED)
 
 
-class StoredProfile(Struct, frozen=True):
-    """A stored profile; `notes` say which parts of it have no spans, and why."""
+class TracedModel(Struct, frozen=True):
+    """The model of a stored profile."""
 
-    model: str
-    notes: tuple[str, ...]
-    cases: tuple[StoredCase, ...]
+    name: str | None = None
+
+
+class TracedProfile(Struct, frozen=True):
+    """The keys of a stored profile that a trace needs. All others may be missing or of any type."""
+
+    model: TracedModel
+    cases: tuple[TracedCase, ...]
+
+    @property
+    def measured_cases(self) -> tuple[TracedCase, ...]:
+        return tuple(case for case in self.cases if case.raw is not None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The parts of the profile that have no spans, and why."""
+        unmeasured = [case for case in self.cases if case.raw is None]
+        untimed = [case for case in self.measured_cases if not case.timed_layers]
+        return (
+            *(f"{case.id}: {case.why_unmeasured}" for case in unmeasured),
+            *(f"{case.id}: the engine told no times of layers" for case in untimed),
+        )
 
     def events(self) -> Iterator[Event]:
         """The events: a process for each case, with its rounds and a typical inference."""
         ids = count(1)
-        zero_ns = min(
-            (case.begun_ns for case in self.cases if case.begun_ns is not None), default=0
-        )
-        for process, case in enumerate(self.cases, 1):
-            yield from case.events(self.model, process, ids, zero_ns)
+        cases = self.measured_cases
+        zero_ns = min((case.begun_ns for case in cases if case.begun_ns is not None), default=0)
+        for process, case in enumerate(cases, 1):
+            yield from case.events(self.model.name or "model", process, ids, zero_ns)
 
 
-class StoredCase(Struct, frozen=True):
-    """A case that ran."""
+class TracedLatency(Struct, frozen=True):
+    """The latency of a stored case."""
 
-    id: str
-    rounds: tuple[StoredRound, ...]
-    layers: tuple[StoredLayer, ...]
-    median_ns: float
+    p50_ms: DurationMs | None = None
+
+
+class TracedCase(Struct, frozen=True):
+    """A stored case; `raw` are its rounds, None if it did not run."""
+
+    id: str = "a case"
+    outcome: str = "not measured"
+    reason: str | None = None
+    latency: TracedLatency = TracedLatency()
+    layers: tuple[TracedLayer, ...] = ()
+    raw: tuple[TracedRound, ...] | None = None
+
+    @property
+    def why_unmeasured(self) -> str:
+        return f"{self.outcome}, {self.reason}" if self.reason else self.outcome
+
+    @property
+    def rounds(self) -> tuple[TracedRound, ...]:
+        return self.raw or ()
+
+    @property
+    def timed_layers(self) -> tuple[TracedLayer, ...]:
+        """The layers that have a time. The rest beside all kernels can be slightly negative."""
+        return tuple(layer for layer in self.layers if layer.ms is not None and layer.ms >= 0)
 
     @property
     def begun_ns(self) -> int | None:
         """The start of its first round; None if its rounds lack usable start times."""
         now_ns = 0
         for made in self.rounds:
-            if made.begun is None:
+            if made.begun_ns is None:
                 return None
-            for part in made.parts_in_place(made.begun, 0):
+            for part in made.parts_in_place(made.begun_ns, 0):
                 if not now_ns <= part.start_ns <= part.end_ns:
                     return None
                 now_ns = part.end_ns
-        first = self.rounds[0].begun if self.rounds else None
-        return None if first is None else first.load_ns
+        first = self.rounds[0].begun_ns if self.rounds else None
+        return None if first is None else first.load
 
     def events(
         self, model: str, process: int, ids: Iterator[int], zero_ns: int = 0
@@ -92,7 +136,7 @@ class StoredCase(Struct, frozen=True):
         """The events, each span before the spans inside it, on a clock that begins at `zero_ns`."""
         yield ThreadName(name=f"{model} {self.id}", process=process)
         yield ThreadName(name="rounds", process=process, thread=_ROUNDS)
-        if self.layers:
+        if self.timed_layers:
             yield ThreadName(name=TYPICAL, process=process, thread=_LAYERS)
         session = next(ids)
         begun_ns = self.begun_ns
@@ -125,24 +169,26 @@ class StoredCase(Struct, frozen=True):
     def _in_place(self, zero_ns: int) -> list[list[_Part]]:
         """The parts of each round at the times when they ran."""
         return [
-            made.parts_in_place(made.begun, zero_ns)
+            made.parts_in_place(made.begun_ns, zero_ns)
             for made in self.rounds
-            if made.begun is not None
+            if made.begun_ns is not None
         ]
 
     def _layer_spans(
         self, low_ns: int, process: int, session: int, ids: Iterator[int]
     ) -> Iterator[Span]:
-        if not self.layers:
+        layers = self.timed_layers
+        if not layers:
             return
         # Bounds are rounded, because thousands of rounded durations would drift from their sum.
-        times_ns = accumulate((layer.ns for layer in self.layers), initial=0.0)
+        times_ns = accumulate((layer.ns for layer in layers), initial=0.0)
         bounds_ns = [low_ns + round(ns) for ns in times_ns]
+        median_ns = round((self.latency.p50_ms or 0.0) * _NS_PER_MS)
         whole = Span(
             name=TYPICAL,
             category=Category.LABEL,
             start_ns=low_ns,
-            duration_ns=max(round(self.median_ns), bounds_ns[-1] - low_ns),
+            duration_ns=max(median_ns, bounds_ns[-1] - low_ns),
             process=process,
             thread=_LAYERS,
             id=next(ids),
@@ -150,10 +196,10 @@ class StoredCase(Struct, frozen=True):
         )
         yield whole
         for index, (layer, (start_ns, end_ns)) in enumerate(
-            zip(self.layers, pairwise(bounds_ns), strict=True)
+            zip(layers, pairwise(bounds_ns), strict=True)
         ):
             yield Span(
-                name=layer.name,
+                name=layer.label,
                 category=layer.category,
                 start_ns=start_ns,
                 duration_ns=end_ns - start_ns,
@@ -179,23 +225,21 @@ class _Part(Struct, frozen=True):
         return self.start_ns + self.duration_ns
 
 
-class StoredStarts(Struct, frozen=True):
-    """The starts of the parts of a round, and the end of its warm-up if it had one."""
+class TracedRound(Struct, frozen=True):
+    """The durations of one round, and the start times of its parts if these were kept."""
 
-    load_ns: int
-    first_ns: int
-    warmup_ns: int | None
-    warmup_end_ns: int | None
-    block_ns: int
+    load_ms: DurationMs
+    first_ms: DurationMs
+    times_ns: tuple[DurationNs, ...]
+    begun_ns: StartsJson | None = None
 
+    @property
+    def load_ns(self) -> int:
+        return round(self.load_ms * _NS_PER_MS)
 
-class StoredRound(Struct, frozen=True):
-    """The durations of one round, and their starts if these were kept."""
-
-    load_ns: int
-    first_ns: int
-    times_ns: tuple[int, ...]
-    begun: StoredStarts | None = None
+    @property
+    def first_ns(self) -> int:
+        return round(self.first_ms * _NS_PER_MS)
 
     def parts(self, start_ns: int) -> list[_Part]:
         """The parts of the round, following each other."""
@@ -206,18 +250,16 @@ class StoredRound(Struct, frozen=True):
             *self._inferences(first_ns + self.first_ns),
         ]
 
-    def parts_in_place(self, begun: StoredStarts, zero_ns: int) -> list[_Part]:
+    def parts_in_place(self, begun: StartsJson, zero_ns: int) -> list[_Part]:
         """The parts of the round at the times when they ran."""
         parts = [
-            _Part("load", Category.LOAD, begun.load_ns - zero_ns, self.load_ns),
-            _Part(FIRST_INFERENCE, Category.INFERENCE, begun.first_ns - zero_ns, self.first_ns),
+            _Part("load", Category.LOAD, begun.load - zero_ns, self.load_ns),
+            _Part(FIRST_INFERENCE, Category.INFERENCE, begun.first - zero_ns, self.first_ns),
         ]
-        if begun.warmup_ns is not None and begun.warmup_end_ns is not None:
-            warmup_ns = begun.warmup_end_ns - begun.warmup_ns
-            parts.append(
-                _Part(WARM_UP, Category.LABEL, begun.warmup_ns - zero_ns, warmup_ns),
-            )
-        return [*parts, *self._inferences(begun.block_ns - zero_ns)]
+        if begun.warmup is not None and begun.warmup_end is not None:
+            warmup_ns = begun.warmup_end - begun.warmup
+            parts.append(_Part(WARM_UP, Category.LABEL, begun.warmup - zero_ns, warmup_ns))
+        return [*parts, *self._inferences(begun.block - zero_ns)]
 
     def _inferences(self, start_ns: int) -> Iterator[_Part]:
         starts_ns = accumulate(self.times_ns, initial=start_ns)
@@ -252,189 +294,69 @@ def _round_spans(
         )
 
 
-class StoredLayer(Struct, frozen=True):
+class TracedLayer(Struct, frozen=True):
     """A part of the typical inference: a layer, or time that belongs to no layer."""
 
-    name: str
-    category: Category
-    ns: float
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
+    kind: RowKind = RowKind.LAYER
+    id: str | None = None
+    name: str | None = None
+    op_type: str | None = None
+    domain: str | None = None
+    kernel: str | None = None
+    provider: str | None = None
+    precision: str | None = None
+    ms: SignedMs | None = None
+    macs: Count | None = None
+    params: Count | None = None
+    input_shape: ShapeJson | None = None
+    output_shape: ShapeJson | None = None
+    fused: tuple[str, ...] | None = None
+
+    @property
+    def ns(self) -> float:
+        return 0.0 if self.ms is None else self.ms * _NS_PER_MS
+
+    @property
+    def label(self) -> str:
+        own_name = self.name or self.id if self.id else self.kernel
+        return own_name or self.op_type or "layer"
+
+    @property
+    def category(self) -> Category:
+        return Category.OVERHEAD if self.kind is RowKind.OVERHEAD else Category.OPERATOR
+
+    @property
+    def arguments(self) -> dict[str, Argument]:
+        is_qualified = self.domain and self.op_type
+        return {
+            "op_type": f"{self.domain}::{self.op_type}" if is_qualified else self.op_type,
+            "layer": self.id,
+            "kernel": self.kernel,
+            "provider": self.provider,
+            "precision": self.precision,
+            "macs": self.macs,
+            "params": self.params,
+            "input_shape": None if self.input_shape is None else format_shape(self.input_shape),
+            "output_shape": None if self.output_shape is None else format_shape(self.output_shape),
+            "fused": self.fused or None,
+        }
 
 
-def read_stored_profile(path: str | Path) -> StoredProfile:
+def read_stored_profile(path: str | Path) -> TracedProfile:
     """Read what `modelperf profile --json` wrote; UsageError for any other file."""
-    file = Path(path)
+    file = DocumentFile(Path(path), _ADVICE, UsageError)
     try:
-        size = require_file(file)
+        size = require_file(file.path)
         if size > _MAX_BYTES:
             most = format_bytes(_MAX_BYTES)
-            raise _foreign(file, f"it has {format_bytes(size)}, of which {most} would be read")
-        document = json.loads(file.read_text(encoding="utf-8"))
+            raise file.error(f"it has {format_bytes(size)}, of which {most} would be read")
+        data = file.path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {_shown(file)}: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise _foreign(file, "it is no text") from error
-    except json.JSONDecodeError as error:
-        raise _foreign(file, f"line {error.lineno} is no JSON: {error.msg}") from error
-    except (RecursionError, ValueError) as error:
-        raise _foreign(file, "it is nested too deeply, or has numbers without end") from error
-    return _Reader(file).profile(document)
-
-
-class _Reader(Struct, frozen=True):
-    """Reads the document; a wrong value is an error with its place."""
-
-    file: Path
-
-    def profile(self, document: object) -> StoredProfile:
-        if not isinstance(document, dict):
-            raise _foreign(self.file, "it is no object of JSON")
-        found = next((what for key, what in _OTHERS.items() if key in document), None)
-        if found is not None:
-            raise _foreign(self.file, f"it is {found}")
-        if "schema" not in document:
-            raise _foreign(self.file, 'it has no "schema"')
-        if document.get("schema") != _SCHEMA:
-            raise _foreign(
-                self.file, f'"schema" is {document.get("schema")!r:.40}, expected {_SCHEMA}'
-            )
-        model = self._object(document.get("model"), "model")
-        entries = [
-            (f"cases[{i}]", self._object(entry, f"cases[{i}]"))
-            for i, entry in enumerate(self._list(document.get("cases"), "cases"))
-        ]
-        ran = [(place, entry) for place, entry in entries if entry.get("raw") is not None]
-        notes = [_unmeasured(entry) for _, entry in entries if entry.get("raw") is None]
-        cases = tuple(self._case(entry, place) for place, entry in ran)
-        notes += [
-            f"{case.id}: the engine told no times of layers" for case in cases if not case.layers
-        ]
-        return StoredProfile(_text(model.get("name")) or "model", tuple(notes), cases)
-
-    def _case(self, entry: Json, place: str) -> StoredCase:
-        rounds = tuple(
-            self._round(self._object(made, f"{place}.raw[{i}]"), f"{place}.raw[{i}]")
-            for i, made in enumerate(self._list(entry.get("raw"), f"{place}.raw"))
-        )
-        layers = (
-            self._layer(self._object(layer, f"{place}.layers[{i}]"), f"{place}.layers[{i}]")
-            for i, layer in enumerate(self._list(entry.get("layers"), f"{place}.layers"))
-        )
-        latency = self._object(entry.get("latency"), f"{place}.latency")
-        median_ms = latency.get("p50_ms")
-        return StoredCase(
-            _text(entry.get("id")) or place,
-            rounds,
-            tuple(layer for layer in layers if layer is not None),
-            0.0 if median_ms is None else self._ns(median_ms, _NS_PER_MS, f"{place}.latency"),
-        )
-
-    def _round(self, made: Json, place: str) -> StoredRound:
-        return StoredRound(
-            round(self._ns(made.get("load_ms"), _NS_PER_MS, f"{place}.load_ms")),
-            round(self._ns(made.get("first_ms"), _NS_PER_MS, f"{place}.first_ms")),
-            tuple(
-                round(self._ns(ns, 1, f"{place}.times_ns"))
-                for ns in self._list(made.get("times_ns"), f"{place}.times_ns")
-            ),
-            self._starts(made.get("begun_ns"), f"{place}.begun_ns"),
-        )
-
-    def _starts(self, value: object, place: str) -> StoredStarts | None:
-        """The start times; None if they were not kept, as in early versions."""
-        if value is None:
-            return None
-        told = self._object(value, place)
-        keys = ("load", "first", "warmup", "warmup_end", "block")
-        load, first, warmup, warmup_end, block = (_moment(told.get(key)) for key in keys)
-        if load is None or first is None or block is None:
-            raise _foreign(self.file, f"{place} is {value!r:.80}, expected whole nanoseconds")
-        return StoredStarts(load, first, warmup, warmup_end, block)
-
-    def _layer(self, layer: Json, place: str) -> StoredLayer | None:
-        """The layer; None if it has no time of its own."""
-        if layer.get("ms") is None:
-            return None
-        ms = layer["ms"]
-        # The rest of the latency after all kernels can be slightly negative.
-        if isinstance(ms, int | float) and ms < 0:
-            return None
-        kind, op_type, domain = (_text(layer.get(key)) for key in ("kind", "op_type", "domain"))
-        layer_id, kernel = _text(layer.get("id")), _text(layer.get("kernel"))
-        own = _text(layer.get("name")) or layer_id if layer_id else kernel
-        return StoredLayer(
-            own or op_type or "layer",
-            Category.OVERHEAD if kind == RowKind.OVERHEAD.value else Category.OPERATOR,
-            self._ns(ms, _NS_PER_MS, f"{place}.ms"),
-            {
-                "op_type": f"{domain}::{op_type}" if domain and op_type else op_type,
-                "layer": layer_id,
-                "kernel": kernel,
-                "provider": _text(layer.get("provider")),
-                "precision": _text(layer.get("precision")),
-                "macs": _count(layer.get("macs")),
-                "params": _count(layer.get("params")),
-                "input_shape": _shape(layer.get("input_shape")),
-                "output_shape": _shape(layer.get("output_shape")),
-                "fused": _texts(layer.get("fused")),
-            },
-        )
-
-    def _ns(self, value: object, unit_ns: float, place: str) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            ns = value * unit_ns if abs(value) <= _MAX_NS else math.inf
-            if 0 <= ns <= _MAX_NS:
-                return ns
-        raise _foreign(self.file, f"{place} has {value!r:.40}, expected a duration of up to a day")
-
-    def _object(self, value: object, place: str) -> Json:
-        if isinstance(value, dict):
-            return value
-        raise _foreign(self.file, f"{place} is {value!r:.40}, expected an object")
-
-    def _list(self, value: object, place: str) -> Sequence[object]:
-        if isinstance(value, list):
-            return value
-        raise _foreign(self.file, f"{place} is {value!r:.40}, expected a list")
-
-
-def _unmeasured(entry: Json) -> str:
-    what = _text(entry.get("outcome")) or "not measured"
-    reason = _text(entry.get("reason"))
-    return f"{_text(entry.get('id')) or 'a case'}: {what}" + (f", {reason}" if reason else "")
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _texts(value: object) -> tuple[str, ...] | None:
-    if not isinstance(value, list):
-        return None
-    return tuple(text for text in value if isinstance(text, str)) or None
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _moment(value: object) -> int | None:
-    ns = _count(value)
-    return ns if ns is not None and 0 <= ns < _MAX_MOMENT_NS else None
-
-
-def _shape(value: object) -> str | None:
-    if not isinstance(value, list):
-        return None
-    return format_shape(tuple(dim if isinstance(dim, int) else None for dim in value))
-
-
-def _foreign(file: Path, found: str) -> UsageError:
-    return UsageError(
-        f"{_shown(file)} is no profile: {printable(found)}. Expected what `modelperf profile MODEL "
-        f"--json F` writes, or a profile of ONNX Runtime."
-    )
-
-
-def _shown(file: Path) -> str:
-    return printable(str(file))
+        reason = error.strerror or error
+        raise UsageError(f"cannot read {printable(str(file.path))}: {reason}.") from error
+    document = file.parse(data)
+    found = next((what for key, what in _OTHERS.items() if key in document), None)
+    if found is not None:
+        raise file.error(f"it is no profile: it is {found}")
+    file.check_schema(document, SCHEMA)
+    return file.convert(document, TracedProfile)

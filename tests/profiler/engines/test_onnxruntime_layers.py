@@ -27,7 +27,7 @@ from pytest_modelperf.profiler.layers import attribute
 from pytest_modelperf.profiler.measurements import Kernel, KernelRun, LayerTime, RowKind
 from pytest_modelperf.profiler.records import StaticLayer
 from pytest_modelperf.profiler.static.count import profile_graph
-from pytest_modelperf.profiler.worker.agent import ModelRef
+from pytest_modelperf.profiler.worker.agent import ModelLocation
 from tests.support.graph_models import parse, random_floats
 from tests.support.light_models import light_model
 
@@ -78,10 +78,10 @@ def _profile(  # noqa: PLR0913  # a model, and how it is run
     runs: int = 3,
 ) -> _Profiled:
     bound = load_model(open_model(path), binding)
-    ref = ModelRef(str(path), None)
+    ref = ModelLocation(str(path), None)
     if needs_copy(bound):
         write_runnable(bound, folder / "copy.onnx")
-        ref = ModelRef(str(folder / "copy.onnx"), str(path.parent))
+        ref = ModelLocation(str(folder / "copy.onnx"), str(path.parent))
     work = folder / "work"
     work.mkdir()
     session = engine.load_profiled(ref, 1, options or {}, str(work))
@@ -360,7 +360,11 @@ def test_a_run_tells_the_shapes_of_every_call(tmp_path: Path) -> None:
         node.name = f"in/{node.output[0]}"
     x = np.array([0, 1, 0, 2, 3, 0], np.float32)
     seen = engine.observe_shapes(
-        ModelRef(str(_save(model, tmp_path)), None), {}, {"x": x}, {"x": "float32"}, str(tmp_path)
+        ModelLocation(str(_save(model, tmp_path)), None),
+        {},
+        {"x": x},
+        {"x": "float32"},
+        str(tmp_path),
     )
 
     calls = {entry["name"]: entry["calls"] for entry in seen}
@@ -524,11 +528,11 @@ _FULL_DISK = """
 import errno, resource, signal, sys
 import numpy as np
 from pytest_modelperf.profiler.engines import onnxruntime as engine
-from pytest_modelperf.profiler.worker.agent import ModelRef
+from pytest_modelperf.profiler.worker.agent import ModelLocation
 
 model, folder = sys.argv[1:]
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-session = engine.load_profiled(ModelRef(model, None), 1, {}, folder)
+session = engine.load_profiled(ModelLocation(model, None), 1, {}, folder)
 infer = session.prepare({"x": np.ones(64, np.float32)}, {"x": "float32"})
 for _ in range(20):
     infer()

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from pytest_modelperf.profiler.engines.source import BUILT_IN
-from pytest_modelperf.profiler.worker.agent import Agent, ModelRef
+from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from tests.support.light_models import light_model
 from tests.support.small_models import ones, parse
@@ -69,7 +69,7 @@ def outputs(
     dtypes: Mapping[str, str] | None = None,
 ) -> list[npt.NDArray[Any]]:
     """What one inference returns."""
-    session = engine.load(ModelRef(model, folder), 1, EXACT)
+    session = engine.load(ModelLocation(model, folder), 1, EXACT)
     infer = session.prepare(inputs, dtypes or {n: str(a.dtype) for n, a in inputs.items()})
     found = [np.array(values) for values in infer().values()]
     session.close()
@@ -78,7 +78,7 @@ def outputs(
 
 def profiled(model: str, runs: int = 20, **inputs: npt.NDArray[Any]) -> list[dict[str, Any]]:
     """The kernels of a profiled session, as the worker asks for them."""
-    session = engine.load_profiled(ModelRef(model, None), 1, EXACT, "")
+    session = engine.load_profiled(ModelLocation(model, None), 1, EXACT, "")
     infer = session.prepare(inputs, {n: str(a.dtype) for n, a in inputs.items()})
     for _ in range(runs + 3):
         infer()
@@ -139,7 +139,7 @@ def test_an_error_says_what_is_wrong_and_not_where_in_the_source_of_the_runtime(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(RuntimeError, match="Could not open the file") as failure:
-        engine.load(ModelRef(str(tmp_path / "none.onnx"), None), 1, {})
+        engine.load(ModelLocation(str(tmp_path / "none.onnx"), None), 1, {})
     assert "Exception from" not in str(failure.value)
 
 
@@ -160,7 +160,7 @@ def test_an_engine_describes_itself() -> None:
 
 def test_threads_and_options_reach_the_runtime(tmp_path: Path) -> None:
     options = {"PERFORMANCE_HINT": "THROUGHPUT", "ENABLE_HYPER_THREADING": "YES", **EXACT}
-    session = engine.load(ModelRef(perceptron(tmp_path), None), 1, options)
+    session = engine.load(ModelLocation(perceptron(tmp_path), None), 1, options)
     compiled = session._compiled
     assert compiled.get_property("INFERENCE_NUM_THREADS") == 1
     assert compiled.get_property("NUM_STREAMS") == 1
@@ -178,19 +178,19 @@ def test_requests_that_run_at_once_have_a_stream_each() -> None:
         ({"NO_SUCH": "1"}, "Unsupported property NO_SUCH"),
         ({"NO_SUCH": "1"}, "There are: device, .*INFERENCE_PRECISION_HINT.*PERFORMANCE_HINT"),
         ({"PERF_COUNT": "perhaps"}, "PERF_COUNT=perhaps for CPU: Wrong value perhaps"),
-        ({"INFERENCE_NUM_THREADS": "2"}, "give --cores instead"),
+        ({"INFERENCE_NUM_THREADS": "2"}, "give that instead"),
     ],
 )
 def test_an_option_that_the_runtime_does_not_take_is_named(
     tmp_path: Path, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(engine.OptionError, match=expected):
-        engine.load(ModelRef(perceptron(tmp_path), None), 1, options)
+        engine.load(ModelLocation(perceptron(tmp_path), None), 1, options)
 
 
 def test_a_model_that_cannot_be_read_is_not_blamed_on_options(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="Could not open the file"):
-        engine.load(ModelRef(str(tmp_path / "none.onnx"), None), 1, EXACT)
+        engine.load(ModelLocation(str(tmp_path / "none.onnx"), None), 1, EXACT)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="pinning needs Linux")
@@ -303,7 +303,7 @@ def test_a_loop_is_one_kernel(tmp_path: Path) -> None:
 def test_each_kernel_has_one_time_a_run_and_together_no_more_than_the_run_took(
     tmp_path: Path,
 ) -> None:
-    session = engine.load_profiled(ModelRef(perceptron(tmp_path), None), 1, EXACT, "")
+    session = engine.load_profiled(ModelLocation(perceptron(tmp_path), None), 1, EXACT, "")
     infer = session.prepare({"x": ones(4096, 8)}, {"x": "float32"})
     for _ in range(9):
         infer()
@@ -316,7 +316,7 @@ def test_each_kernel_has_one_time_a_run_and_together_no_more_than_the_run_took(
 
 def test_the_first_run_is_not_in_the_times(tmp_path: Path) -> None:
     """The runtime tells averages: of 500 µs at first, then 100 µs nine times, it tells 140 µs."""
-    session = engine.load_profiled(ModelRef(perceptron(tmp_path), None), 1, EXACT, "")
+    session = engine.load_profiled(ModelLocation(perceptron(tmp_path), None), 1, EXACT, "")
     session.prepare({"x": ones(1, 8)}, {"x": "float32"})
     names = [op.friendly_name for op in session._compiled.get_runtime_model().get_ordered_ops()]
     kernel = next(name for name in names if name in session._kernel_us())

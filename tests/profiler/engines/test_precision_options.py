@@ -15,7 +15,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.profiler.engines import onnxruntime
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.variant_options import variant_options
-from pytest_modelperf.profiler.worker.agent import Agent, ModelRef
+from pytest_modelperf.profiler.worker.agent import Agent, ModelLocation
 from pytest_modelperf.profiler.worker.gateway import ProcessWorker, WorkerRequest
 from tests.profiler.engines.test_openvino import perceptron
 from tests.support.small_models import ones
@@ -50,7 +50,7 @@ def test_a_precision_that_is_offered_is_the_one_that_layers_run_in(
     tmp_path: Path,
 ) -> None:
     names = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
-    model = ModelRef(perceptron(tmp_path), None)
+    model = ModelLocation(perceptron(tmp_path), None)
     assert "f32" in offered(openvino)
     for precision, options in offered(openvino).items():
         session = openvino.load_profiled(model, 1, options, "")
@@ -68,7 +68,7 @@ def test_a_precision_that_the_processor_lacks_is_refused_though_the_runtime_take
     if not lacking:
         pytest.skip("this processor has all of them")
     openvino.load(
-        ModelRef(perceptron(tmp_path), None), 1, {"INFERENCE_PRECISION_HINT": lacking[0]}
+        ModelLocation(perceptron(tmp_path), None), 1, {"INFERENCE_PRECISION_HINT": lacking[0]}
     ).close()
     with pytest.raises(
         openvino.OptionError,
@@ -91,7 +91,7 @@ def test_a_sparse_model_is_compiled_with_a_limit_below_its_share(
 ) -> None:
     options = openvino.sparsity_options(0.9, {})
     assert options == {"CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE": "0.891"}
-    session = openvino.load(ModelRef(perceptron(tmp_path), None), 1, options)
+    session = openvino.load(ModelLocation(perceptron(tmp_path), None), 1, options)
     rate = session._compiled.get_property("CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE")
     assert rate == pytest.approx(0.891)
 
@@ -127,7 +127,7 @@ def test_onnxruntime_multiplies_in_bfloat16_on_arm(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     options = onnxruntime.precision_options("bf16", {})
-    session = onnxruntime.load(ModelRef(perceptron(tmp_path), None), 1, options)
+    session = onnxruntime.load(ModelLocation(perceptron(tmp_path), None), 1, options)
     (y,) = session.prepare({"x": ones(2, 8)}, {"x": "float32"})()
     np.testing.assert_array_equal(y, np.full((2, 4), 56.0))
     with pytest.raises(onnxruntime.OptionError, match="can multiply matrices of float32 in bf16"):

@@ -375,18 +375,6 @@ def test_a_worker_behind_ssh_answers(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(np.frombuffer(run_block(worker, 3)["times"]["a"], np.int64)) == 3
 
 
-@pytest.fixture
-def socket_server() -> Iterator[str]:
-    """An execnet server on this machine, as one would run on another."""
-    command = [sys.executable, "-u", "-m", "execnet.script.socketserver", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        place = re.search(r"\('127.0.0.1', (\d+)\)", server.stdout.readline())
-        assert place is not None
-        yield f"127.0.0.1:{place[1]}"
-        server.kill()
-
-
 def test_measurements_on_a_machine_wait_for_one_another(tmp_path: Path) -> None:
     waited: list[str] = []
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pytest_modelperf.profiler.duet import SharedDuet, SplitDuet, StartRig
 from pytest_modelperf.profiler.measurements import Block, EngineFacts, Noise
-from pytest_modelperf.profiler.rig import Rig, Setup, Subject
+from pytest_modelperf.profiler.rig import Rig, Setup, Workload
 from pytest_modelperf.profiler.worker.agent import Agent
 from pytest_modelperf.profiler.worker.gateway import Worker
 from pytest_modelperf.profiler.worker.meter import Meter
@@ -52,7 +52,7 @@ def rigs(*sides: str, streams: int = 1) -> tuple[Clock, tuple[Rig, ...]]:
     made = []
     for number, side in enumerate(sides, 1):
         agent._infer[side] = [clock.inference(100 * number)] * streams
-        made.append(Rig(worker, Setup(), 1, Subject(model="model"), EngineFacts("fake"), side))
+        made.append(Rig(worker, Setup(), 1, Workload(model="model"), EngineFacts("fake"), side))
     return clock, tuple(made)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from pytest_modelperf.report.html.render import pack, render_page
+from pytest_modelperf.profiler.case_page import render_case_page
+from pytest_modelperf.report.html.render import pack
 from tests.report.pages.browser import OpenPage, browser, folder, open_page, tab
 from tests.report.pages.sample_data import Data
 
@@ -38,7 +39,7 @@ def open_data(open_page: OpenPage) -> OpenData:
     """Opens a page of `data`, with the options of `open_page`; its charts are drawn if wanted."""
 
     def open_built(data: Data, *, draws: bool = True, **options: object) -> Page:
-        html = render_page(data)
+        html = render_case_page(data)
         return open_page(html if draws else without_charts(html), **options)
 
     return open_built

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.records import Case
-from pytest_modelperf.report.html.render import render_page
 from pytest_modelperf.stats.records import Latency, Percentile, Ratio
 from pytest_modelperf.sweep.records import Configuration, SweepPoint, SweetSpot, find_sweet_spot
 from pytest_modelperf.text.units import format_count, format_ms
@@ -68,7 +68,7 @@ def _assert_drawn(page: Page) -> None:
 
 
 def test_a_page_of_2000_layers_is_below_6_mb() -> None:
-    assert len(render_page(PAGES["big"]).encode()) < 6_000_000
+    assert len(render_case_page(PAGES["big"]).encode()) < 6_000_000
 
 
 def test_numbers_read_as_on_the_terminal(open_data: OpenData) -> None:
@@ -313,7 +313,7 @@ def test_what_is_wider_than_a_narrow_window_has_a_bar_that_shows(
 ) -> None:
     """Also where the system shows one only while something is scrolled, as on a phone."""
     path = tmp_path / "page.html"
-    path.write_text(render_page(PAGES[name]), encoding="utf-8")
+    path.write_text(render_case_page(PAGES[name]), encoding="utf-8")
     with barred(browser) as other:
         page = other.new_page(viewport={"width": 700, "height": 900}, is_mobile=True)
         page.goto(path.as_uri())
@@ -426,7 +426,7 @@ def test_a_run_without_a_model_has_the_overview_only(open_data: OpenData) -> Non
 
 
 def test_a_browser_without_unpacking_is_told_so(open_page: OpenPage) -> None:
-    html = render_page(PAGES["profile"])
+    html = render_case_page(PAGES["profile"])
     old = "<script>delete window.DecompressionStream</script></head>"
     page = open_page(html.replace("</head>", old))
     assert "too old" in page.locator("#status").inner_text()

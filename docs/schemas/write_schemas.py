@@ -1,0 +1,67 @@
+"""Writes the JSON Schemas in this folder, from the types of the documents.
+
+python docs/schemas/write_schemas.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
+from pytest_modelperf.comparing.document import ComparisonJson
+from pytest_modelperf.profiler.doctor_document import CheckupsJson
+from pytest_modelperf.profiler.document import ProfileJson
+from pytest_modelperf.profiles.document import (
+    NamedProfileJson,
+    ProfileListJson,
+    SideBySideJson,
+    WorkAndTimeJson,
+)
+from pytest_modelperf.roofline.document import RooflineJson
+from pytest_modelperf.sweep.document import SweepJson
+from pytest_modelperf.testing.document import RunJson
+from pytest_modelperf.tracing.document import TraceTotalsJson
+from pytest_modelperf.whatif.document import WhatIfJson
+
+HERE = Path(__file__).parent
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+# The type of each published document, by the name of its schema.
+DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
+    "baseline-machine": MachineBaselineFile,
+    "baseline-model": ModelBaselineFile,
+    "compare": ComparisonJson,
+    "doctor": CheckupsJson,
+    "kept-profile": NamedProfileJson,
+    "profile": ProfileJson,
+    "profiles-compare": SideBySideJson,
+    "profiles-compare-flops": WorkAndTimeJson,
+    "profiles-list": ProfileListJson,
+    "roofline": RooflineJson,
+    "run": RunJson,
+    "sweep": SweepJson,
+    "trace": TraceTotalsJson,
+    "whatif": WhatIfJson,
+}
+
+
+def main() -> None:
+    for name, document in DOCUMENTS.items():
+        schema_path(name).write_text(schema_text(document), encoding="utf-8")
+
+
+def schema_path(name: str) -> Path:
+    return HERE / f"{name}.json"
+
+
+def schema_text(document: type[msgspec.Struct]) -> str:
+    schema = {"$schema": DIALECT, **msgspec.json.schema(document)}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    main()

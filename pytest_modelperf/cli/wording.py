@@ -1,0 +1,31 @@
+"""The settings in an error, as options of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytest_modelperf.errors import Wording
+from pytest_modelperf.text.quoting import shell_word
+
+
+class CommandWording(Wording):
+    """`--dim seq=SIZE --dim batch=SIZE`."""
+
+    names: Mapping[str, str] = {
+        "batch": "--batch",
+        "cores": "--cores",
+        "dims": "--dim",
+        "engine_option": "--engine-option",
+        "inputs": "--input",
+        "static": "--static",
+        "timeout": "--timeout",
+    }
+
+    def sizes(self, dims: Sequence[str]) -> str:
+        return " ".join(f"--dim {shell_word(f'{name}=SIZE')}" for name in dims)
+
+    def value(self, setting: str, value: str) -> str:
+        return f"{self.names[setting]} {shell_word(value)}"
+
+
+COMMAND_WORDING = CommandWording()

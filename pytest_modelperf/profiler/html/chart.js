@@ -1,0 +1,373 @@
+// Latency against throughput: every configuration, the sweet spots, and the points A and B.
+(() => {
+  "use strict";
+
+  const { UNKNOWN, chartText, choose, colors, drawSections, el, format, picker, plot } = modelperf;
+  const { errorBars, figure, look, short, table, title } = modelperf.sides;
+  const { findSweetSpot, isMeasured, pair, parseThreshold, threshold } = modelperf.points;
+  let isLogarithmic = false;
+  let nextOfOne = "b";
+  // Updates all but the threshold box, in which the user may be typing.
+  let update = () => {};
+
+  function draw(root, view) {
+    const { model } = view;
+    const points = model.points.flat();
+    update = () => {};
+    // A single point needs no chart.
+    if (points.length < 2) return modelperf.hide(root);
+    if (!points.some(isMeasured)) {
+      return root.replaceChildren(
+        el("p", { class: "muted", text: "No configuration could be measured." }), failures(model));
+    }
+    nextOfOne = "b";
+    const chart = el("div", { class: "plot", role: "img", "aria-label":
+      "Latency and throughput of every configuration; the same figures are in the table below." });
+    const parts = {
+      chart,
+      choice: el("div", { class: "toolbar" }),
+      spots: el("div", { class: "spots", "aria-live": "polite" }),
+      pair: el("div"),
+    };
+    update = () => updateParts(parts, model);
+    root.replaceChildren(
+      el("div", { class: "toolbar" },
+        thresholdBox(model), scaleBox()),
+      chart, el("p", { class: "hint", text: hint(model) }), parts.spots, failures(model),
+      el("h3", { text: "A and B" }), parts.choice, parts.pair, allPoints(model));
+    update();
+    chart.on("plotly_click", ({ points: [clicked] }) => {
+      if (clicked.customdata) choosePoint(model, clicked.customdata);
+    });
+  }
+
+  function pointsChanged() {
+    update();
+    drawSections(["time", "rounds"]);
+  }
+
+  function updateParts(parts, model) {
+    const limit = threshold(model);
+    const both = pair(model);
+    drawChart(parts.chart, model, limit, both);
+    const spots = model.points.map((points) => findSweetSpot(points, limit));
+    parts.spots.replaceChildren(...spots.map((spot, side) =>
+      el("p", { text: describeSpot(spot, model.sides[side], limit) })));
+    modelperf.refill(parts.choice, [
+      pointPicker("A", model.points[0], both.a), pointPicker("B", model.points.at(-1), both.b)]);
+    parts.pair.replaceChildren(...pairTable(model, both));
+  }
+
+  function thresholdBox(model) {
+    const wrong = el("span", { class: "wrong", id: "threshold-wrong", role: "alert" });
+    const limit = threshold(model);
+    const input = el("input", {
+      type: "text", inputmode: "decimal", size: "8", placeholder: "none", autocomplete: "off",
+      "aria-describedby": "threshold-wrong", value: limit === null ? "" : String(limit),
+      on: { input: read },
+    });
+    function read() {
+      const isWrong = Number.isNaN(parseThreshold(input.value));
+      input.setAttribute("aria-invalid", String(isWrong));
+      wrong.textContent = isWrong
+        ? "That is no time in milliseconds: type a number such as 2.5, or nothing." : "";
+      if (isWrong) return;
+      choose({ threshold: input.value.trim() });
+      pointsChanged();
+    }
+    return el("label", { class: "threshold" }, "Latency threshold ", input, " ms ", wrong);
+  }
+
+  function scaleBox() {
+    const box = el("input", { type: "checkbox", on: { change: () => {
+      isLogarithmic = box.checked;
+      update();
+    } } });
+    box.checked = isLogarithmic;
+    return el("label", {}, box, " Logarithmic scales");
+  }
+
+  function pointPicker(label, points, point) {
+    const options = points.filter(isMeasured).map(({ id }) => [id, id]);
+    if (!options.length) return "";
+    return picker(label, options, point.id, (id) => {
+      choose({ [label.toLowerCase()]: id });
+      pointsChanged();
+    });
+  }
+
+  // With one side, clicks choose B and A in turn.
+  function choosePoint(model, [side, id]) {
+    const key = model.points.length > 1 ? ["a", "b"][side] : nextOfOne;
+    nextOfOne = key === "b" ? "a" : "b";
+    choose({ [key]: id });
+    pointsChanged();
+  }
+
+  function hint(model) {
+    const click = model.points.length > 1
+      ? "Click a point to take it as the A or the B of its side."
+      : "Click a point to take it as B, and the next one as A.";
+    const what = variesInBatch(model.points.flat()) ? "batch size" : "streams";
+    return `${click} A star is a sweet spot; lines join what differs in ${what} only.`;
+  }
+
+  function drawChart(chart, model, limit, both) {
+    const sides = model.points.flatMap((points, side) => [
+      lineTrace(points, side), pointTrace(points, side, model.sides[side])]);
+    const spots = model.points.map((points, side) =>
+      spotTrace(findSweetSpot(points, limit).best, side, model.sides[side]));
+    const last = model.points.length - 1;
+    const flags = [...flag(both.a, "A"), ...flag(both.b, "B")];
+    const traces = [...sides, ...spots, endTrace(both.a, 0), endTrace(both.b, last)];
+    // Two quick clicks are a double click to Plotly, which must not change the scale.
+    plot(chart, traces, layout(model, limit, flags), { doubleClick: "reset" });
+  }
+
+  function lineTrace(points, side) {
+    const { color, dash } = look(side);
+    const gap = { ms: null, per_second: null };
+    const all = lines(points).flatMap((line) => [...line, gap]);
+    return {
+      type: "scatter", mode: "lines", x: all.map(({ ms }) => ms), y: all.map((p) => p.per_second),
+      line: { color, dash, width: 1 }, opacity: 0.55, hoverinfo: "skip", showlegend: false,
+    };
+  }
+
+  // Points that differ only in one thing, in its order.
+  function lines(points) {
+    const [along, across] = variesInBatch(points) ? ["batch", "streams"] : ["streams", "batch"];
+    const groups = new Map();
+    for (const point of points.filter(isMeasured)) {
+      const key = JSON.stringify([point.cores, point[across], point.dims]);
+      groups.set(key, [...(groups.get(key) ?? []), point]);
+    }
+    return [...groups.values()].map((line) => line.sort((one, other) => one[along] - other[along]));
+  }
+
+  function variesInBatch(points) {
+    return new Set(points.map(({ batch }) => batch)).size > 1;
+  }
+
+  function pointTrace(points, side, facts) {
+    const { color, symbol } = look(side);
+    const shown = points.filter(isMeasured);
+    const [x, y] = [shown.map(({ ms }) => ms), shown.map((point) => point.per_second)];
+    return {
+      type: "scatter", mode: "markers", name: short(title(facts)), x, y,
+      error_x: errorBars(x, shown.map((point) => point.interval_ms), color),
+      error_y: errorBars(y, shown.map((point) => point.per_second_interval), color),
+      marker: { color, symbol, size: 9 },
+      customdata: shown.map(({ id }) => [side, id]),
+      text: shown.map((point) => tooltip(point, facts)),
+      hovertemplate: "%{text}<extra></extra>",
+    };
+  }
+
+  function tooltip(point, facts) {
+    const what = `batch ${point.batch}, cores ${point.cores ?? UNKNOWN}, streams ${point.streams}`;
+    return [
+      title({ ...facts, name: point.id }),
+      what,
+      ...Object.entries(point.dims).map(([name, size]) => `${name} = ${size}`),
+      `latency ${figure(point.ms, point.interval_ms, "ms")}`,
+      `p95 ${figure(point.p95_ms, null, "ms")}`,
+      figure(point.per_second, point.per_second_interval, "items/s"),
+    ].map(chartText).join("<br>");
+  }
+
+  function spotTrace(best, side, facts) {
+    const { color } = look(side);
+    const shown = best !== null && isMeasured(best) ? [best] : [];
+    return {
+      type: "scatter", mode: "markers",
+      name: facts.label ? `sweet spot of ${facts.label}` : "sweet spot",
+      x: shown.map(({ ms }) => ms), y: shown.map((point) => point.per_second),
+      marker: { color, symbol: "star", size: 19, line: { color: colors().background, width: 1.5 } },
+      hoverinfo: "skip", showlegend: shown.length > 0,
+    };
+  }
+
+  function endTrace(point, side) {
+    const shown = point ? [point] : [];
+    return {
+      type: "scatter", mode: "markers", showlegend: false, hoverinfo: "skip",
+      x: shown.map(({ ms }) => ms), y: shown.map((p) => p.per_second),
+      marker: {
+        color: colors().text, symbol: `${look(side).symbol}-open`, size: 22, line: { width: 1.5 },
+      },
+    };
+  }
+
+  // The letter beside its point, like a flag above the other points.
+  function flag(point, label) {
+    if (!point) return [];
+    const [x, y] = [point.ms, point.per_second].map((v) => (isLogarithmic ? Math.log10(v) : v));
+    const shift = label === "A" ? -17 : 17;
+    return [{
+      x, y, xshift: shift, yshift: 17, showarrow: false, text: `<b>${label}</b>`, borderpad: 2,
+      bgcolor: look(label === "A" ? 0 : 1).color, font: { color: colors().background, size: 12 },
+    }];
+  }
+
+  function layout(model, limit, flags) {
+    const points = model.points.flat().filter(isMeasured);
+    const highest = Math.max(...points.map((point) => (point.interval_ms ?? [0, point.ms])[1]));
+    // A threshold far beyond all points would squeeze them.
+    const isShown = limit !== null && limit < 1.5 * highest;
+    const x = axis(points.map((point) => point.ms), Math.max(highest, isShown ? limit : 0));
+    const y = axis(points.map((point) => point.per_second),
+      Math.max(...points.map((point) => (point.per_second_interval ?? [0, point.per_second])[1])));
+    return {
+      height: 460, hovermode: "closest",
+      // The zoom stays when A, B or the threshold change.
+      uirevision: `${model.name} ${isLogarithmic}`,
+      xaxis: { title: "p50 latency (ms)", ...x },
+      yaxis: { title: "items a second", ...y },
+      shapes: isShown ? beyond(limit, highest) : [],
+      annotations: isShown ? [...flags, limitText(limit)] : flags,
+    };
+  }
+
+  function axis(values, highest) {
+    if (!isLogarithmic) return { range: [0, 1.08 * highest] };
+    const range = [0.8 * Math.min(...values), 1.25 * highest];
+    return { type: "log", range: range.map(Math.log10) };
+  }
+
+  // The region beyond the threshold.
+  function beyond(limit, highest) {
+    const { muted } = colors();
+    const across = { yref: "paper", y0: 0, y1: 1, layer: "below" };
+    return [
+      {
+        type: "rect", ...across, x0: limit, x1: 100 * Math.max(limit, highest), fillcolor: muted,
+        opacity: 0.13, line: { width: 0 },
+      },
+      {
+        type: "line", ...across, x0: limit, x1: limit,
+        line: { color: muted, width: 1.2, dash: "dash" },
+      },
+    ];
+  }
+
+  function limitText(limit) {
+    return {
+      x: isLogarithmic ? Math.log10(limit) : limit, y: 0, yref: "paper", yanchor: "bottom",
+      xanchor: "left", showarrow: false, text: `beyond ${limit} ms`,
+      font: { color: colors().muted, size: 12 },
+    };
+  }
+
+  function describeSpot({ best, equals, undecided }, side, limit) {
+    const within = limit === null ? "" : ` within ${limit} ms`;
+    const name = side.label || "Sweet spot";
+    const sentences = [best === null
+      ? `${name}: no configuration is surely${within || " measured"}.`
+      : `${name}: ${best.id} gives most items a second${within}: ` +
+        `${figure(best.per_second, best.per_second_interval, "items/s")} at ` +
+        `${figure(best.ms, best.interval_ms, "ms")}.`];
+    if (equals.length) sentences.push(`It cannot be told from ${names(equals)}.`);
+    if (undecided.length) sentences.push(`Within it or beyond: ${names(undecided)}.`);
+    return sentences.join(" ");
+  }
+
+  function names(points) {
+    return points.map(({ id }) => id).join(", ");
+  }
+
+  function failures(model) {
+    const items = model.points.flatMap((points, side) => points
+      .filter((point) => point.reason !== null)
+      .map(({ id, reason }) => el("li", {
+        text: `${title({ ...model.sides[side], name: id })}: ${reason}`,
+      })));
+    if (!items.length) return "";
+    return el("div", { class: "failures" },
+      el("p", { text: "Not measured:" }), el("ul", {}, items));
+  }
+
+  function pairTable(model, { a, b }) {
+    if (!a || !b) {
+      const text = "There is nothing to compare: one side has no configuration that was measured.";
+      return [el("p", { class: "muted", text })];
+    }
+    const isPaired = model.points.length > 1 && a.id === b.id && a.id in model.changes;
+    const change = isPaired ? model.changes[a.id] : {
+      latency: [b.ms / a.ms, null, null],
+      p95: a.p95_ms && b.p95_ms ? [b.p95_ms / a.p95_ms, null, null] : null,
+      throughput: [b.per_second / a.per_second, null, null] };
+    const rows = [
+      pairRow("p50 latency (ms)", [a.ms, a.interval_ms], [b.ms, b.interval_ms], change.latency, -1),
+      pairRow("p95 latency (ms)", [a.p95_ms, null], [b.p95_ms, null], change.p95, -1),
+      pairRow("items a second", [a.per_second, a.per_second_interval],
+        [b.per_second, b.per_second_interval], change.throughput, 1),
+    ];
+    const heads = [
+      el("td"), pointHead("A", a, model.sides[0]), pointHead("B", b, model.sides.at(-1)),
+      el("th", { scope: "col", colspan: "4", text: "B over A" }),
+    ];
+    const note = isPaired
+      ? "Both were measured in turn: the ratio is that of the pairs, and may differ a little " +
+        "from that of the figures."
+      : "These two points were not measured as a pair: the ratio is that of the figures, " +
+        "without an interval.";
+    return [
+      el("div", { class: "scroll", tabindex: "0" }, el("table", { class: "pair" },
+        el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))),
+      el("p", { class: "hint", text: note }),
+    ];
+  }
+
+  function pointHead(label, point, side) {
+    const { id, batch, cores, streams } = point;
+    const what = `batch ${batch}, cores ${cores ?? UNKNOWN}, streams ${streams}`;
+    return el("th", { scope: "col", colspan: "2" },
+      el("b", { class: `side-${label.toLowerCase()}`, text: `${label} ` }), el("b", { text: id }),
+      el("br"), side.name, el("br"), what);
+  }
+
+  // A figure of A and B, and their ratio; each has its interval in the next column.
+  function pairRow(name, ofA, ofB, change, better) {
+    const [value, low, high] = change ?? [null, null, null];
+    const bounds = low === null || high === null ? null : [low, high];
+    const shares = bounds && bounds.map((bound) => bound - 1);
+    const tone = toneOf(bounds, better);
+    return el("tr", {}, el("th", { scope: "row", text: name }),
+      [ofA, ofB].flatMap(([figure, interval]) => [
+        cell(format.number(figure)), cell(interval && format.interval(interval), "bounds")]),
+      cell(format.number(value), tone), cell(bounds && format.interval(bounds), "bounds"),
+      cell(format.percent(value === null ? null : value - 1), tone),
+      cell(shares && format.interval(shares, format.percent), "bounds"));
+  }
+
+  function cell(text, kind = "") {
+    return el("td", { class: `number ${kind}`, text: text ?? "" });
+  }
+
+  // Good or bad only if the interval is clear; `better` is 1 if more is better.
+  function toneOf(bounds, better) {
+    if (bounds === null || (bounds[0] <= 1 && bounds[1] >= 1)) return "";
+    return Math.sign(bounds[0] - 1) === better ? "good" : "bad";
+  }
+
+  // Everything in the chart as a table, for readers who cannot see it or want the figures.
+  function allPoints(model) {
+    const hasDims = model.points.flat().some(({ dims }) => Object.keys(dims).length);
+    const head = ["configuration", ...(hasDims ? ["dimensions"] : []), "batch", "cores", "streams",
+      "p50 (ms)", "interval", "p95 (ms)", "items/s", "interval"];
+    const tables = model.points.map((points, side) => [
+      el("h4", { text: title(model.sides[side]) }),
+      table(head, points.map((point) => [
+        point.id,
+        ...(hasDims ? [Object.entries(point.dims).map((dim) => dim.join("=")).join(", ")] : []),
+        String(point.batch), String(point.cores ?? UNKNOWN), String(point.streams),
+        format.ms(point.ms), format.interval(point.interval_ms), format.ms(point.p95_ms),
+        format.number(point.per_second), format.interval(point.per_second_interval),
+      ])),
+    ]);
+    return el("details", {}, el("summary", { text: "All points as a table" }), tables.flat());
+  }
+
+  modelperf.section("chart", { draw, redraw: () => update() });
+})();

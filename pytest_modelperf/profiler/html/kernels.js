@@ -1,0 +1,303 @@
+// Layers one by one, as the kernels that ran.
+modelperf.kernels = (() => {
+  "use strict";
+
+  const { UNKNOWN, el, format } = modelperf;
+  const { hasTwo, sideIndexes, sideLabel } = modelperf.sides;
+  const { decimalsFor, largest, msText, ratioText, sum } = modelperf.figures;
+  const { changeCell, nameText, numberCell, sortableHead, sortedBy } = modelperf.tables;
+  const { hasTimeOfItsOwn, rowOf, whyNoTime } = modelperf.layers;
+  const { KernelDetails } = modelperf.kernelDetails;
+  const { KernelFilters } = modelperf.kernelFilters;
+  const { RowWindow } = modelperf.rowWindow;
+
+  class KernelTable {
+    element;
+    #view;
+    #decimals;
+    #columns;
+    #sort;
+    #rows;
+    #shown = [];
+    #filters;
+    #details;
+    #window = new RowWindow(
+      "layers",
+      (row, index) => this.#row(row, index),
+      "No layer is like that.",
+      { isGrid: true, afterDrawing: () => this.#mark() },
+    );
+    #current = null;
+
+    constructor(view) {
+      this.#view = view;
+      this.#rows = view.case.layers.map((layer) => rowOf(layer));
+      const totals = sideIndexes(view).map((side) => sum(view.case.layers.map((l) => l.ms[side])));
+      this.#decimals = decimalsFor(largest(totals));
+      this.#columns = kernelColumns(view, this.#decimals);
+      const hasTimes = totals.some((total) => total > 0);
+      const first = hasTwo(view) ? "delta" : "ms-0";
+      this.#sort = { id: hasTimes ? first : "depth", isDescending: hasTimes };
+      const measures = this.#columns.filter((column) => column.isMeasure);
+      this.#filters = new KernelFilters(this.#rows, measures, () => this.#update());
+      this.#details = new KernelDetails(view, this.#decimals, {
+        close: () => this.#close(),
+        show: (name, side) => this.#openNamed(name, side),
+      });
+      this.#build();
+    }
+
+    // Shows the details of a layer even if a filter hides it.
+    open(layer) {
+      const row = this.#rows.find((one) => one.layer === layer);
+      if (!row) return;
+      if (!this.#shown.includes(row)) this.#filters.replace({});
+      this.#openRow(row);
+      this.element.scrollIntoView({ block: "nearest" });
+    }
+
+    showTransition(before, after) {
+      this.#filters.replace({ transition: [before, after] });
+      this.element.closest("section")?.scrollIntoView({ block: "start" });
+      this.#table.focus({ preventScroll: true });
+    }
+
+    showForPrint() {
+      this.#window.showForPrint();
+    }
+
+    showForScreen() {
+      this.#window.showForScreen();
+    }
+
+    #build() {
+      const head = sortableHead(this.#columns, this.#sort, () => this.#update());
+      this.#window.setHead(head, this.#columns.map(({ width }) => width));
+      this.#window.reserve(this.#rows.length);
+      this.#window.mark(hasTwo(this.#view) ? "two-sides" : "one-side");
+      if (this.#rows.some(({ names }) => names.length > 1)) this.#window.mark("two-lines");
+      this.#table.addEventListener("keydown", (event) => this.#onKey(event));
+      this.#table.tBodies[0].addEventListener("click", (event) => this.#onClick(event));
+      const both = el(
+        "div",
+        { class: "kernels-both" },
+        this.#window.element,
+        this.#details.element,
+      );
+      this.element = el("div", {}, this.#filters.element, both);
+      this.#update();
+    }
+
+    get #table() {
+      return this.#window.table;
+    }
+
+    #update() {
+      const column = this.#columns.find(({ id }) => id === this.#sort.id);
+      this.#shown = sortedBy(this.#filters.select(), column.read, this.#sort.isDescending);
+      this.#filters.say(this.#shown.length);
+      this.#window.show(this.#shown);
+    }
+
+    #row(row, index) {
+      const cells = this.#columns.map((column) => column.cell(row)).filter(Boolean);
+      const line = el("tr", { id: `layer-${row.layer.depth}-${index}` }, ...cells);
+      line.dataset.index = index;
+      if (!row.layer.is_layer) line.classList.add("beside");
+      return line;
+    }
+
+    #mark() {
+      const index = this.#shown.indexOf(this.#current);
+      for (const line of this.#table.querySelectorAll("tr[id]")) {
+        const isCurrent = Number(line.dataset.index) === index;
+        line.classList.toggle("current", isCurrent);
+        line.setAttribute("aria-selected", isCurrent);
+        if (isCurrent) this.#table.setAttribute("aria-activedescendant", line.id);
+      }
+      if (index < 0) this.#table.removeAttribute("aria-activedescendant");
+    }
+
+    #onClick(event) {
+      const index = event.target.closest("tr[data-index]")?.dataset.index;
+      if (index !== undefined) this.#openRow(this.#shown[Number(index)]);
+    }
+
+    #onKey(event) {
+      if (event.key === "Escape") {
+        this.#close();
+        return;
+      }
+      // A button in the head handles its own keys.
+      if (event.target !== this.#table || !this.#shown.length) return;
+      const page = this.#window.pageRows;
+      const now = this.#shown.indexOf(this.#current);
+      const targets = {
+        ArrowDown: now + 1,
+        ArrowUp: now - 1,
+        PageDown: now + page,
+        PageUp: now - page,
+        Home: 0,
+        End: this.#shown.length - 1,
+      };
+      if (event.key === "Enter" && this.#current) {
+        this.#openRow(this.#current);
+      } else if (event.key in targets) {
+        const last = this.#shown.length - 1;
+        this.#moveTo(this.#shown[Math.max(0, Math.min(last, targets[event.key]))]);
+      } else {
+        return;
+      }
+      event.preventDefault();
+    }
+
+    #moveTo(row) {
+      this.#current = row;
+      this.#window.bringIntoView(this.#shown.indexOf(row));
+      this.#mark();
+      if (this.#details.isOpen) this.#details.show(row.layer);
+    }
+
+    #openRow(row) {
+      this.#details.show(row.layer);
+      this.#moveTo(row);
+    }
+
+    #openNamed(name, side) {
+      const row = this.#rows.find(({ layer }) => layer.names[side] === name);
+      if (row) this.open(row.layer);
+    }
+
+    #close() {
+      if (!this.#details.isOpen) return;
+      this.#details.hide();
+      this.#table.focus({ preventScroll: true });
+    }
+  }
+
+  function kernelColumns(view, decimals) {
+    const two = hasTwo(view);
+    const prefix = (side) => (two ? `${sideLabel(view, side)} ` : "");
+    const ofSides = sideIndexes(view).flatMap((side) => [
+      {
+        id: `ms-${side}`,
+        title: `${prefix(side)}ms`,
+        width: "figure",
+        isMeasure: true,
+        read: ({ layer }) => layer.ms[side],
+        cell: ({ layer }) => msCell(layer, side, decimals),
+      },
+      {
+        id: `precision-${side}`,
+        title: `${prefix(side)}precision`,
+        width: "precision",
+        isText: true,
+        read: ({ layer }) => (hasTimeOfItsOwn(layer, side) ? layer.precisions[side] : null),
+        cell: ({ layer }) => precisionCell(layer, side),
+      },
+    ]);
+    return [
+      {
+        id: "depth",
+        title: "#",
+        width: "place",
+        note: "position in the graph",
+        read: ({ layer }) => layer.depth,
+        cell: ({ layer }) => numberCell(layer.is_layer ? String(layer.depth) : ""),
+      },
+      { id: "name", title: "name", width: "name", isText: true, read: readName, cell: nameCell },
+      {
+        id: "type",
+        title: "type",
+        width: "type",
+        isText: true,
+        read: ({ layer }) => layer.type,
+        cell: ({ layer }) =>
+          el("td", { class: "text", title: layer.type }, nameText(layer.type)),
+      },
+      ...ofSides,
+      ...(two ? comparingColumns(view, decimals) : countingColumns()),
+    ];
+  }
+
+  const readName = ({ names }) => names[0];
+
+  function comparingColumns(view, decimals) {
+    const [before, after] = sideIndexes(view).map((side) => sideLabel(view, side));
+    return [
+      {
+        id: "delta",
+        title: "delta, ms",
+        width: "change",
+        note: `${after} − ${before}, with its interval`,
+        isMeasure: true,
+        read: ({ delta }) => delta,
+        cell: ({ layer, delta }) => changeCell({ ...layer, change_ms: delta }, decimals),
+      },
+      {
+        id: "ratio",
+        title: "ratio",
+        width: "figure",
+        note: `${after} / ${before}`,
+        isMeasure: true,
+        read: ({ ratio }) => ratio,
+        cell: ({ ratio }) => numberCell(ratioText(ratio)),
+      },
+    ];
+  }
+
+  function countingColumns() {
+    const column = (id, title) => ({
+      id,
+      title,
+      width: "figure",
+      read: ({ layer }) => layer[id][0],
+      cell: ({ layer }) => numberCell(layer.is_layer ? format.count(layer[id][0]) : ""),
+    });
+    return [column("macs", "MACs"), column("params", "params")];
+  }
+
+  function nameCell({ layer, names }) {
+    const lines = names.map((name) => el("span", {}, nameText(name)));
+    const cell = el("td", { class: "name", title: names.join("\n") }, ...lines);
+    if (!layer.is_layer) cell.append(el("small", { text: "beside the layers" }));
+    return cell;
+  }
+
+  // A layer without its own time says why, across both columns of its side.
+  function msCell(layer, side, decimals) {
+    if (hasTimeOfItsOwn(layer, side)) return numberCell(msText(layer.ms[side], decimals));
+    const text = whyNoTime(layer, side);
+    return el("td", { class: "without", colspan: 2, title: text }, nameText(text));
+  }
+
+  function precisionCell(layer, side) {
+    if (!hasTimeOfItsOwn(layer, side)) return null;
+    return el("td", { class: "text", text: layer.precisions[side] ?? UNKNOWN });
+  }
+
+  // The table of the chosen case; null if its layers are unknown.
+  let kernels = null;
+
+  modelperf.section("kernels", {
+    draw(root, view) {
+      kernels = null;
+      if (!view.case?.layers.length) {
+        modelperf.hide(root);
+        return;
+      }
+      kernels = new KernelTable(view);
+      root.replaceChildren(kernels.element);
+      kernels.showForScreen();
+    },
+    // Nothing to redraw: no colours are set here.
+    redraw: () => {},
+  });
+  window.addEventListener("beforeprint", () => kernels?.showForPrint());
+  window.addEventListener("afterprint", () => kernels?.showForScreen());
+
+  return {
+    open: (layer) => kernels?.open(layer),
+    showTransition: (before, after) => kernels?.showTransition(before, after),
+  };
+})();

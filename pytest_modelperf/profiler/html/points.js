@@ -1,0 +1,94 @@
+// The points of a sweep: the best within a threshold, and the two that are compared.
+modelperf.points = (() => {
+  "use strict";
+
+  const { chosen, isKnown } = modelperf;
+
+  function isMeasured(point) {
+    return isKnown(point.ms) && isKnown(point.per_second);
+  }
+
+  // The typed threshold, else the sweep's; null if there is none.
+  function threshold(model) {
+    const typed = chosen("threshold");
+    return typed === null ? model.threshold_ms : parseThreshold(typed);
+  }
+
+  // Milliseconds; null for an empty text, NaN for one that is no time.
+  function parseThreshold(text) {
+    const plain = text.trim();
+    if (plain === "") return null;
+    const isNumber = /^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(plain);
+    return isNumber && Number(plain) > 0 ? Number(plain) : NaN;
+  }
+
+  // The highest throughput among the points that are surely within the threshold, by the same
+  // rules for ties and doubts as on the terminal.
+  function findSweetSpot(points, limit) {
+    const run = points.filter((point) => point.reason === null && isKnown(point.per_second));
+    const within = run.filter((point) => isWithin(point, limit));
+    const undecided = run.filter((point) => !within.includes(point) && mayBeWithin(point, limit));
+    const best = fastest(within);
+    const equals = within.filter((point) => point !== best && overlap(point, best));
+    return { best, equals, undecided };
+  }
+
+  function isWithin(point, limit) {
+    return limit === null || (point.interval_ms !== null && point.interval_ms[1] <= limit);
+  }
+
+  function mayBeWithin(point, limit) {
+    const low = point.interval_ms === null ? fastestSample(point) : point.interval_ms[0];
+    return isKnown(low) && low <= limit;
+  }
+
+  // Without an interval the median may be anything from the fastest sample on.
+  function fastestSample({ ms, rounds }) {
+    return rounds.length ? Math.min(...rounds.map(([lowest]) => lowest)) : ms;
+  }
+
+  function fastest(points) {
+    return points.reduce(
+      (best, point) => (best === null || point.per_second > best.per_second ? point : best), null);
+  }
+
+  // Whether both throughputs may be equal, also if one has no interval.
+  function overlap(one, other) {
+    const [a, b] = [one.per_second_interval, other.per_second_interval];
+    return a === null || b === null || (a[0] <= b[1] && b[0] <= a[1]);
+  }
+
+  // A and B as chosen. Otherwise B is the best of its side, and A the same configuration of the
+  // other side; with only one side, A is the first measured point.
+  function pair(model) {
+    const limit = threshold(model);
+    const [first, last] = [0, -1].map((side) => model.points.at(side).filter(isMeasured));
+    const b = find(last, chosen("b")) ?? best(last, limit);
+    const like = model.points.length > 1 ? find(first, b?.id) : first.find((point) => point !== b);
+    return { a: find(first, chosen("a")) ?? like ?? best(first, limit), b };
+  }
+
+  // The pair as the sides of a chart; `make` returns the data of a point.
+  function sidesOfPair(model, make) {
+    const both = pair(model);
+    return ["a", "b"].flatMap((key, index) => (both[key] ? [{
+      index, title: `${key.toUpperCase()}: ${both[key].id}`, ...make(both[key]),
+    }] : []));
+  }
+
+  // In other reports the points are the cases.
+  function isSweep({ points, cases }) {
+    const ids = new Set(cases.map(({ id }) => id));
+    return points.flat().some(({ id }) => !ids.has(id));
+  }
+
+  function find(points, id) {
+    return points.find((point) => point.id === id);
+  }
+
+  function best(points, limit) {
+    return findSweetSpot(points, limit).best ?? fastest(points);
+  }
+
+  return { isMeasured, threshold, parseThreshold, findSweetSpot, pair, sidesOfPair, isSweep };
+})();

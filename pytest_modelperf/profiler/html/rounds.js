@@ -1,0 +1,95 @@
+// Samples by round: how the times of each round spread, so that a drift or a bad round shows.
+(() => {
+  "use strict";
+
+  const { el, format, hide, plot, say } = modelperf;
+  const { look, short, title } = modelperf.sides;
+  const { isSweep, sidesOfPair } = modelperf.points;
+  const LEGEND = "A box is from the first to the third quartile, with the median; its whiskers " +
+    "are the 5th and the 95th percentile.";
+  let hasExtremes = true;
+
+  function draw(root, view) {
+    const sides = roundsOf(view);
+    if (!sides.some(({ rounds }) => rounds.length)) {
+      return view.case ? say(root, "There are no samples by round.") : hide(root);
+    }
+    const chart = el("div", { class: "plot", role: "img", "aria-label": describe(sides) });
+    const box = el("input", { type: "checkbox", on: { change: () => {
+      hasExtremes = box.checked;
+      update();
+    } } });
+    box.checked = hasExtremes;
+    const update = () => drawRounds(chart, sides);
+    root.replaceChildren(
+      el("div", { class: "toolbar" }, el("label", {}, box, " Fastest and slowest of each round")),
+      chart, el("p", { class: "hint", text: `${LEGEND} ${describe(sides)}` }));
+    update();
+  }
+
+  // The rounds of the chosen case, or of the points A and B of a sweep.
+  function roundsOf(view) {
+    if (isSweep(view.model)) return sidesOfPair(view.model, ({ rounds }) => ({ rounds }));
+    return view.sides.map((side, index) => ({
+      index, title: title(side), rounds: view.case?.rounds[index] ?? [],
+    }));
+  }
+
+  function describe(sides) {
+    return sides.filter(({ rounds }) => rounds.length).map(({ title: name, rounds }) => {
+      const medians = rounds.map(([, , , median]) => median);
+      const ends = [Math.min(...medians), Math.max(...medians)];
+      return `${name}: ${rounds.length} rounds with medians of ${format.interval(ends)} ms.`;
+    }).join(" ");
+  }
+
+  function drawRounds(chart, sides) {
+    const extremes = hasExtremes ? sides.map(extremeTrace) : [];
+    plot(chart, [...sides.map(boxTrace), ...extremes], {
+      boxmode: "group", scattermode: "group", boxgap: 0.35, boxgroupgap: 0.25, scattergap: 0.35,
+      hovermode: "closest", showlegend: true,
+      xaxis: { title: "round", type: "category", fixedrange: true, showgrid: false },
+      yaxis: { title: "latency (ms)", zeroline: false, range: rangeOf(sides) },
+    });
+  }
+
+  // The axis runs from the fastest to the slowest time, not from 0, to show their spread.
+  function rangeOf(sides) {
+    const [low, high] = hasExtremes ? [0, -1] : [1, -2];
+    const rounds = sides.flatMap((side) => side.rounds);
+    const [from, to] = [
+      Math.min(...rounds.map((round) => round.at(low))),
+      Math.max(...rounds.map((round) => round.at(high))),
+    ];
+    const pad = 0.06 * (to - from) || 0.05 * to;
+    return [Math.max(0, from - pad), to + pad];
+  }
+
+  function boxTrace({ index, title: name, rounds }) {
+    const { color, dash } = look(index);
+    const column = (place) => rounds.map((round) => round[place]);
+    return {
+      type: "box", name: short(name), x: numbers(rounds), offsetgroup: String(index),
+      lowerfence: column(1), q1: column(2), median: column(3), q3: column(4), upperfence: column(5),
+      line: { color, width: 1.5, dash }, whiskerwidth: 0.5, hoverinfo: "y",
+    };
+  }
+
+  function extremeTrace({ index, title: name, rounds }) {
+    const { color, symbol } = look(index);
+    return {
+      type: "scatter", mode: "markers", name: `${short(name)}, fastest and slowest`,
+      x: [...numbers(rounds), ...numbers(rounds)],
+      y: [...rounds.map((round) => round[0]), ...rounds.map((round) => round.at(-1))],
+      offsetgroup: String(index), showlegend: false,
+      marker: { color, symbol: `${symbol}-open`, size: 5 }, opacity: 1,
+      hovertemplate: "round %{x}: %{y:.4g} ms<extra></extra>",
+    };
+  }
+
+  function numbers(rounds) {
+    return rounds.map((_, index) => String(index + 1));
+  }
+
+  modelperf.section("rounds", { draw });
+})();

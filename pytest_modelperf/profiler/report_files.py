@@ -1,0 +1,43 @@
+"""Whether reports about models can be written where they shall be, and overwrite none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.files.output import Target, check_outputs, is_stdout
+
+
+def check_report_files(
+    targets: Mapping[str, Target | None],
+    models: Sequence[Target],
+    input_file: Target | None = None,
+) -> bool:
+    """Returns whether none of the targets, by their options, is standard output.
+
+    Raises UsageError if a report would overwrite a model, its external data, or the input file.
+    """
+    inputs = [*models, *([] if input_file is None else [input_file])]
+    # A new file overwrites nothing, and models take time to read.
+    if any(_is_file(target) for target in targets.values()):
+        inputs += [path for model in models for path in _files_of(Path(model))]
+    return check_outputs(targets, *inputs)
+
+
+def _is_file(target: Target | None) -> bool:
+    return target is not None and not is_stdout(target) and Path(target).is_file()
+
+
+def _files_of(model: Path) -> Iterator[Path]:
+    """The files beside a model that belong to it, or those of a folder with a baseline."""
+    if model.is_dir():
+        yield from model.iterdir()
+    elif model.is_file():
+        from pytest_modelperf.graph.model_file import external_files, open_model
+
+        try:
+            yield from external_files(open_model(model)).values()
+        except ModelPerfError:
+            # The command or the test reports it when it reads the model.
+            return

@@ -1,0 +1,100 @@
+"""The budgets of a case judged, and added to its result."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.judged_case import side_run
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.graph.model_file import external_files
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.testing.budgets import (
+    LimitedFigures,
+    static_budget_metrics,
+    timed_budget_metrics,
+)
+from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.testing.measuring import with_memory
+
+NOTHING_RAN = "budgets of what a run tells are not judged: nothing ran"
+
+
+def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
+    """The result with the verdicts of the budgets."""
+    if result.comparison.failure is not None:
+        return replace(result, comparison=_without_reason(result.comparison))
+    result = replace(result, profile=with_memory(bound, result.profile))
+    counts, timed = _judge_budgets(bound, result)
+    measured = result.profile.measured
+    comparison = replace(
+        result.comparison,
+        metrics=_insert(result.comparison.metrics, (*timed, *counts)),
+        notes=_notes(bound, result, counts),
+        after=result.comparison.after or side_run(measured),
+    )
+    if comparison.rounds is None and bound.timed_budgets:
+        comparison = with_run(comparison, measured)
+    if comparison.verdict is not Verdict.NEW:
+        comparison = _without_reason(comparison)
+    return replace(result, comparison=comparison)
+
+
+def with_run(comparison: CaseComparison, measured: Measurement | None) -> CaseComparison:
+    """The comparison of a case that ran alone, for its budgets."""
+    if measured is None:
+        return comparison
+    rounds, seconds = len(measured.rounds), measured.seconds
+    return replace(comparison, rounds=rounds, seconds=seconds, is_duet=False)
+
+
+def _judge_budgets(
+    bound: BoundCheck, result: CaseResult
+) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+    """The metrics of the budgets that counts decide, and of those that a run decides."""
+    figures = LimitedFigures(
+        result.profile.counted,
+        _size_bytes(bound.model),
+        bound.case.batch_size,
+        result.profile.measured,
+        result.observed,
+    )
+    level = bound.check.gate.limit_level
+    return (
+        static_budget_metrics(bound.check.budgets, figures),
+        timed_budget_metrics(bound.timed_budgets, figures, level),
+    )
+
+
+def _insert(judged: tuple[Metric, ...], metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
+    """The metrics of budgets in front of the counts that are only shown."""
+    is_shown = [not m.gated and not m.name.startswith("latency") for m in judged]
+    place = is_shown.index(True) if True in is_shown else len(judged)
+    return (*judged[:place], *metrics, *judged[place:])
+
+
+def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) -> tuple[str, ...]:
+    """The notes of the comparison, and why a budget could not be judged."""
+    notes, counted = result.comparison.notes, result.profile.counted
+    if counted is not None and any(metric.is_open for metric in counts):
+        # They name what only a run can count.
+        notes = tuple(dict.fromkeys((*notes, *counted.notes)))
+    if bound.context.is_static and any(b.figure.is_timed for b in bound.check.budgets):
+        notes = (*notes, NOTHING_RAN)
+    return notes
+
+
+def _without_reason(comparison: CaseComparison) -> CaseComparison:
+    """The comparison with the reason why the case is new as a note.
+
+    It explains no other verdict.
+    """
+    if comparison.outcome is not Verdict.NEW:
+        return comparison
+    return replace(comparison, reasons=(), notes=(*comparison.reasons, *comparison.notes))
+
+
+def _size_bytes(model: Model) -> int:
+    """The size of the file, and of those beside it that hold some of its weights."""
+    beside = sum(path.stat().st_size for path in external_files(model.file).values())
+    return model.file.size_bytes + beside

@@ -1,0 +1,170 @@
+"""One case to check, what all checks of a run share, and both of them with the model bound."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import Budget
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measurements import Measurement
+from pytest_modelperf.profiler.preparation import CasePlace, Model, Watch
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.profiler.request import ProfileRequest, model_facts
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+from pytest_modelperf.testing.budgets import latency_limits
+from pytest_modelperf.testing.options import BASELINE_PYTHON, UpdateMode
+from pytest_modelperf.testing.outcomes import Source
+
+
+class CaseCheck(Struct, frozen=True, kw_only=True):
+    """One case that is to be checked.
+
+    `request` makes exactly one case. `gate` has the error level of one judged figure. `baseline`
+    names the folder of the model's baseline; None: the case has only budgets. `accept` is the
+    command that records the case.
+    """
+
+    test: str
+    source: Source
+    model: ModelSource | Callable[..., Any]
+    baseline: str | None
+    request: ProfileRequest
+    setup: Setup
+    gate: Gate
+    budgets: tuple[Budget, ...] = ()
+    accept: str | None = None
+
+    @property
+    def is_function(self) -> bool:
+        """Whether the model is Python code: nothing in it can be counted or stored."""
+        return callable(self.model) or self.setup.engine.name == "callable"
+
+    @property
+    def graph(self) -> ModelSource:
+        """The model; UsageError for Python code."""
+        if self.is_function or callable(self.model):
+            raise UsageError("a Python function has no graph: give the path of an ONNX model.")
+        return self.model
+
+
+class CheckContext(Struct, frozen=True, dict=True):
+    """Settings and tools that all checks of a run share.
+
+    `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
+    interpreter that the side before runs in.
+    """
+
+    store: BaselineStore
+    root: Path
+    extensions: Extensions
+    today: dt.date
+    update: UpdateMode | None = None
+    is_static: bool = False
+    against: str | None = None
+    baseline_python: str | None = None
+    keeps_samples: bool = False
+    watch: Watch = lambda _: None
+
+    @cached_property
+    def machine(self) -> MachineFacts:
+        return describe_machine()
+
+    def baseline(self, name: str) -> Baseline | None:
+        """The baseline of a model, with what was recorded on machines of this kind."""
+        return self._read_baseline(name)
+
+    @cached_property
+    def _read_baseline(self) -> Callable[[str], Baseline | None]:
+        # The cases of a model come one after the other, and all are in one file.
+        return lru_cache(maxsize=1)(lambda name: self.store.read(name, (self.machine.key,)))
+
+
+class BoundCheck(Struct, frozen=True):
+    """One check with its model bound to the sizes of the case; nothing has run yet."""
+
+    context: CheckContext
+    check: CaseCheck
+    file: ModelFile
+    facts: ModelFacts
+    model: Model
+    place: CasePlace
+
+    @classmethod
+    def bind(cls, context: CheckContext, check: CaseCheck, watch: Watch) -> BoundCheck:
+        file = open_model(check.graph)
+        facts = model_facts(file)
+        (binding,), (cores,) = check.request.bindings(), check.request.cores
+        model = Model.bind(file, binding, check.request, context.extensions)
+        place = CasePlace(model.case(cores), 1, 1, watch)
+        return cls(context, check, file, facts, model, place)
+
+    @property
+    def case(self) -> Case:
+        return self.place.case
+
+    @property
+    def counted(self) -> CaseProfile:
+        """The profile of the case without a run."""
+        return CaseProfile(self.case, self.model.static)
+
+    @property
+    def timed_budgets(self) -> list[Budget]:
+        """The budgets that need a run; none if nothing runs."""
+        if self.context.is_static:
+            return []
+        return [budget for budget in self.check.budgets if budget.figure.is_timed]
+
+    @property
+    def gate(self) -> Gate:
+        """The gate with the latency budgets of this case."""
+        limits = latency_limits(self.timed_budgets, self.case.batch_size)
+        return replace(self.check.gate, limits=limits)
+
+    @property
+    def setup_before(self) -> Setup:
+        """The setup of the side before, which may run in another Python."""
+        python = self.context.baseline_python
+        if python is None:
+            return self.check.setup
+        return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
+
+
+class CaseResult(Struct, frozen=True):
+    """The result of a check: the comparison, and the profile and recording of the case.
+
+    `before` is the measurement of the other side; `observed` are counts that an earlier run of
+    the same model completed.
+    """
+
+    comparison: CaseComparison
+    profile: CaseProfile
+    recording: BaselineRecording | None = None
+    before: Measurement | None = None
+    observed: StoredStatic | None = None
+
+    @property
+    def counted(self) -> StoredStatic | None:
+        """The counts to show: completed by a run now or earlier, else from the graph alone."""
+        counted = self.profile.counted
+        if counted is None:
+            return None
+        if counted.graph_alone is None and self.observed is not None:
+            return self.observed
+        return store_static(counted)

@@ -1,0 +1,61 @@
+"""Checks of Python functions: they have budgets, but no graph, baseline or older version."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pytest_modelperf.comparing.judged_case import side_run
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.profiler.measuring import measure_function
+from pytest_modelperf.profiler.preparation import Watch
+from pytest_modelperf.profiler.records import Case, CaseProfile, ModelFacts
+from pytest_modelperf.testing.budgets import LimitedFigures, latency_limits, timed_budget_metrics
+from pytest_modelperf.testing.case_budgets import NOTHING_RAN, with_run
+from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
+from pytest_modelperf.testing.measuring import require_measured
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION
+
+
+def check_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseResult:
+    """The result of a function, judged by its budgets alone."""
+    is_static = context.is_static
+    profile = count_function(check) if is_static else run_function(context, check, watch)
+    case, measured = profile.case, profile.measured
+    figures = LimitedFigures(None, None, case.batch_size, measured)
+    metrics = timed_budget_metrics(check.budgets, figures, check.gate.limit_level)
+    notes = [
+        *([NO_OLDER_VERSION] if context.against is not None else []),
+        *([NOTHING_RAN] if is_static and check.budgets else []),
+    ]
+    comparison = CaseComparison(case, metrics, (), notes=tuple(notes), after=side_run(measured))
+    return CaseResult(with_run(comparison, measured), profile)
+
+
+def count_function(check: CaseCheck) -> CaseProfile:
+    """The profile of a function without a run: only its case."""
+    (size,), (cores,) = check.request.batch_sizes, check.request.cores
+    return CaseProfile(Case(size or 1, cores), None)
+
+
+def run_function(context: CheckContext, check: CaseCheck, watch: Watch) -> CaseProfile:
+    """The profile of the function of a check; MeasureError if it cannot be measured."""
+    if not callable(check.model) and not isinstance(check.model, str):
+        raise UsageError(
+            "the engine callable runs a Python function: give one, or its name, such as "
+            "'my_package.models:run'."
+        )
+    engine = context.extensions.engines.find("callable")
+    setup = replace(check.setup, engine=engine)
+    (size,) = check.request.batch_sizes
+    gate = replace(check.gate, limits=latency_limits(check.budgets, size or 1))
+    is_enough = gate.fits if gate.limits else None
+    profile = measure_function(check.model, check.request, setup, watch, is_enough)
+    return require_measured(profile.cases[0])
+
+
+def function_facts(check: CaseCheck) -> ModelFacts:
+    """The facts of a function as a model: only its name."""
+    model = check.model
+    name = model if isinstance(model, str) else getattr(model, "__qualname__", type(model).__name__)
+    return ModelFacts(str(name), None, None, None)

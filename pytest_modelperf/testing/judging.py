@@ -1,0 +1,149 @@
+"""A case compared with its baseline or with an older version of its model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import Baseline
+from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.stored_case import (
+    cannot_run_apart,
+    find_missing,
+    is_same_input,
+    settle,
+)
+from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.testing.against import older_version
+from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.testing.measuring import measure_for_budgets
+
+
+def judge_case(bound: BoundCheck, stored: Baseline | None) -> CaseResult:
+    """The case compared, and measured alone if the comparison did not run it but must."""
+    compared = _compare(bound, stored)
+    comparison, profile = compared.comparison, compared.profile
+    is_new = comparison.outcome is Verdict.NEW
+    if profile is None and comparison.failure is None and (is_new or bound.timed_budgets):
+        try:
+            profile = measure_for_budgets(bound, is_new=is_new)
+        except MeasureError as error:
+            failure = error.worded(bound.check.setup.wording)
+            comparison = replace(comparison, failure=failure)
+    return CaseResult(
+        comparison,
+        profile or bound.counted,
+        before=compared.before,
+        observed=compared.observed,
+    )
+
+
+def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
+    """The comparison with the older version or the baseline; an empty one if there is neither."""
+    context, case = bound.context, bound.case
+    if bound.check.baseline is None:
+        return JudgedCase(CaseComparison(case, (), ()))
+    if context.against is not None:
+        with _older_side(bound, context.against) as before:
+            return _compare_sides(bound, before)
+    if stored is None:
+        reason = f"there is no baseline of {case.id}"
+        return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
+    settled = _compare_counts(bound, stored) if context.is_static else _settle(bound, stored)
+    if settled is not None:
+        return settled
+    now = Side(bound.check.graph, bound.check.setup)
+    side = baseline_side(stored, context.machine.key, now, bound.check.request, context.extensions)
+    with side as before:
+        return _compare_sides(bound, replace(before, setup=bound.setup_before))
+
+
+def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
+    """The comparison of counts with the stored ones; None if the baseline has none."""
+    case = stored.model.case(bound.case.id)
+    if case is None or not case.is_counted:
+        return None
+    missing = find_missing(bound.case, case, bound.model)
+    if missing is not None:
+        return missing
+    # Nothing runs, so only an earlier run of the same model can have completed the counts.
+    is_same = (
+        case.observed is not None
+        and is_same_input(case, bound.model)
+        and case.model_sha256 == bound.file.sha256(bound.place.tell)
+    )
+    tolerances = bound.check.gate.tolerances
+    found = compare_with_stored(bound.case, case, bound.model.static, tolerances, is_same=is_same)
+    found = _with_layers(bound, found, stored)
+    return JudgedCase(found, observed=case.observed if is_same else None)
+
+
+def _settle(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
+    """The comparison if it needs no rebuilt twin; None if it needs one.
+
+    UsageError if the baseline is to run in a Python of its own, and has no twin that can.
+    """
+    machine = stored.machine(bound.context.machine.key)
+    before = Side(bound.check.graph, bound.setup_before, stored.model, machine)
+    obstacle = cannot_run_apart(before, bound.model, bound.check.setup, bound.case)
+    if obstacle is not None:
+        raise UsageError(
+            f"{obstacle}. Give the older model itself with --modelperf-against, record the "
+            "baseline again with --modelperf-update-baseline when less else runs here, or "
+            "leave out --modelperf-baseline-python."
+        )
+    return settle(before, bound.model, bound.check.setup, bound.place)
+
+
+def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> CaseComparison:
+    """The compared counts; if they are worse and there is a twin, with the layers behind it.
+
+    The stored counts have no layers. The twin has the layers of the model, and need not run.
+    """
+    is_worse = found.verdict is Verdict.REGRESSED
+    if not is_worse or stored.twin is None or not stored.model.has_twin_of(found.id):
+        return found
+    try:
+        old = _bind_older(bound, stored.twin)
+    except ModelPerfError:
+        # The verdict stands without the layers of a twin that cannot be read.
+        return found
+    before = CaseProfile(bound.case, old.static)
+    compared = compare_cases(before, bound.counted, bound.check.gate.tolerances)
+    return replace(found, reasons=compared.reasons)
+
+
+def _compare_sides(bound: BoundCheck, before: Side) -> JudgedCase:
+    old = _bind_older(bound, before.source)
+    if bound.context.is_static:
+        then = CaseProfile(bound.case, old.static)
+        return JudgedCase(compare_cases(then, bound.counted, bound.check.gate.tolerances))
+    pair = Pair(old, bound.model, before.setup, bound.check.setup)
+    return compare_case(pair, before, bound.gate, bound.place, Details.WHEN_WORSE)
+
+
+def _bind_older(bound: BoundCheck, source: ModelSource) -> Model:
+    """An older model at the sizes of the case."""
+    extensions = bound.context.extensions
+    return Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
+
+
+@contextmanager
+def _older_side(bound: BoundCheck, against: str) -> Iterator[Side]:
+    if bound.file.path is None:
+        raise UsageError(
+            f"{bound.file.name} is no file, so --modelperf-against cannot name an older one: "
+            "give the model by its path."
+        )
+    with older_version(against, bound.file.path, bound.context.root) as path:
+        yield Side(path, bound.setup_before)

@@ -1,0 +1,82 @@
+"""The outcome of a check, as reports show it: its figures, and how to accept them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.judged_case import describe_engine
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.profiler.engines.source import DEFAULT_ENGINE
+from pytest_modelperf.profiler.records import CaseProfile, ModelFacts
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.testing.case_check import CaseCheck, CaseResult, CheckContext
+from pytest_modelperf.testing.outcomes import CaseOutcome
+
+
+def make_outcome(
+    context: CheckContext, check: CaseCheck, facts: ModelFacts, result: CaseResult, seconds: float
+) -> CaseOutcome:
+    """The outcome of a result; `seconds` is how long the check took."""
+    case, measured = result.profile.case, result.profile.measured
+    acceptance = _acceptance(context, check, result.comparison)
+    return CaseOutcome(
+        test=check.test,
+        source=check.source,
+        model=facts,
+        cores=case.cores,
+        batch_size=case.batch_size,
+        comparison=result.comparison,
+        baseline=check.baseline,
+        engine=describe_engine(result.profile),
+        engine_options=_engine_options(check.setup),
+        static=result.counted,
+        latency=None if measured is None else measured.latency,
+        load_ms=None if measured is None else measured.load_ms,
+        first_inference_ms=None if measured is None else measured.first_inference_ms,
+        peak_rss_bytes=None if measured is None else measured.peak_rss_bytes,
+        confidence=check.gate.confidence,
+        seconds=seconds,
+        times_ns=_samples(result.profile) if context.keeps_samples else (),
+        machine=None if measured is None else measured.machine or context.machine,
+        recording=result.recording,
+        accept=acceptance.accept,
+        advice=acceptance.advice if result.comparison.regressed else None,
+    )
+
+
+class _Acceptance(Struct, frozen=True):
+    """How a result is accepted: by a command that records it, or as `advice` says."""
+
+    accept: str | None
+    advice: str | None = None
+
+
+def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseComparison) -> _Acceptance:
+    """A new baseline helps only where the old one is the other side, on the same engine."""
+    if context.against is not None and check.baseline is not None:
+        return _Acceptance(
+            None,
+            f"it was held against {context.against}, so a new baseline changes nothing: allow it "
+            "with --modelperf-tolerance, or give another version with --modelperf-against",
+        )
+    is_timed = [metric.name.startswith("latency") for metric in comparison.regressed]
+    if len(comparison.engines) == 1 or not any(is_timed):
+        return _Acceptance(check.accept)
+    before, after = comparison.engines
+    return _Acceptance(
+        # Counts do not depend on the engine, so a new baseline keeps them.
+        None if all(is_timed) else check.accept,
+        f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
+        "where it is: leave out --modelperf-baseline-python to judge the model alone",
+    )
+
+
+def _engine_options(setup: Setup) -> tuple[str, ...]:
+    name = setup.engine.name
+    chosen = () if name == DEFAULT_ENGINE else ("--engine", name)
+    pairs = [f"{key}={value}" for key, value in setup.options.items()]
+    return (*chosen, *(word for pair in pairs for word in ("--engine-option", pair)))
+
+
+def _samples(profile: CaseProfile) -> tuple[tuple[int, ...], ...]:
+    return () if profile.measured is None else tuple(r.times_ns for r in profile.measured.rounds)

@@ -1,0 +1,93 @@
+"""Everything that we use of pytest and that is not public, with the reason.
+
+If another version of pytest breaks us, it does so here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from _pytest.junitxml import xml_key
+
+from pytest_modelperf.text.escaping import printable_lines
+
+
+def ini_keys(config: pytest.Config) -> Iterable[str]:
+    """The keys of the ini file, also unknown ones, which `getini` does not list."""
+    # pytest 9 has a name of its own for it, and warns of the old one.
+    keys: Iterable[str] = config._inicfg if hasattr(config, "_inicfg") else config.inicfg  # noqa: SLF001
+    return keys
+
+
+def uncaptured(config: pytest.Config) -> AbstractContextManager[None]:
+    """Writes to the terminal while a test runs: no fixture can, outside of the test."""
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if capture is None:
+        return nullcontext()
+    found: AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return found
+
+
+def write_unseen(config: pytest.Config, text: str) -> None:
+    """Write to the terminal what is taken back later.
+
+    The public `write` counts it as part of the line, which then would end too early.
+    """
+    writer = config.get_terminal_writer()
+    writer._file.write(text)  # noqa: SLF001
+    writer.flush()
+
+
+def list_as_failed(config: pytest.Config, tests: Mapping[str, str]) -> None:
+    """Move passed tests to the failed ones in pytest's summary, each with its reason.
+
+    `stats` is public; that the summary becomes red is not.
+    """
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    passed = reporter.stats.get("passed", [])
+    failed = [each for each in passed if each.when == "call" and each.nodeid in tests]
+    for report in failed:
+        passed.remove(report)
+        report.outcome, report.longrepr = "failed", printable_lines(tests[report.nodeid])
+    if failed:
+        reporter._add_stats("failed", failed)  # noqa: SLF001
+
+
+class JunitEntries:
+    """The entries of tests in JUnit's XML, which no hook can change once a test has ended."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._entries: dict[str, Any] = {}
+
+    def add(self, report: pytest.TestReport) -> None:
+        """Keep the entry of a passed test; the last one counts if the test runs several times."""
+        if self._xml is not None and report.when == "call" and report.passed:
+            self._entries[report.nodeid] = self._xml.node_reporter(report)
+
+    @property
+    def _xml(self) -> Any:  # noqa: ANN401  # not public
+        """The writer of the XML; None if none is written."""
+        return self._config.stash.get(xml_key, None)
+
+    def fail(self, tests: Mapping[str, str], properties: Mapping[str, str]) -> None:
+        """Turn tests into failures, each with its reason, and set these properties of them."""
+        for test, reason in tests.items():
+            if test in self._entries:
+                self._fail_entry(self._entries[test].to_xml(), reason, properties)
+
+    def _fail_entry(self, entry: ET.Element, reason: str, properties: Mapping[str, str]) -> None:
+        for each in entry.iter("property"):
+            name = each.get("name", "")
+            each.set("value", properties.get(name, each.get("value", "")))
+        shown = printable_lines(reason)
+        failure = ET.SubElement(entry, "failure", message=shown)
+        failure.text = shown
+        self._xml.stats["passed"] -= 1
+        self._xml.add_stats("failure")

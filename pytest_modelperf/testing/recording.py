@@ -1,0 +1,40 @@
+"""A case recorded as the new baseline; nothing is written before the end of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.recording import rebuilt_twin, record_case, record_counts
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.records import CaseProfile
+from pytest_modelperf.stats.estimates import summarize
+from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+
+
+def record_check(bound: BoundCheck) -> CaseResult:
+    """The case with its recording, as a new case."""
+    context, setup, name = bound.context, bound.check.setup, str(bound.check.baseline)
+    new = CaseComparison(bound.case, (), (), outcome=Verdict.NEW)
+    if context.is_static:
+        recording = record_counts(name, bound.model, context.today, bound.place)
+        return CaseResult(new, bound.counted, recording)
+    try:
+        with rebuilt_twin(bound.file) as twin:
+            recorded = record_case(name, bound.model, twin, setup, context.today, bound.place)
+    except MeasureError as error:
+        return CaseResult(replace(new, failure=error.worded(setup.wording)), bound.counted)
+    return CaseResult(new, _merge(recorded.profiles), recorded.recording)
+
+
+def _merge(profiles: Sequence[CaseProfile]) -> CaseProfile:
+    """The measurements of one case by several processes as one profile."""
+    known = [profile.measured for profile in profiles if profile.measured is not None]
+    rounds = tuple(made for measured in known for made in measured.rounds)
+    first = profiles[0]
+    if first.measured is None:
+        return first
+    latency = summarize([made.times_ns for made in rounds], first.case.batch_size)
+    return replace(first, measured=replace(first.measured, rounds=rounds, latency=latency))

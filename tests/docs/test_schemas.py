@@ -1,0 +1,92 @@
+"""The published schemas are those of the types, and the pages describe every key in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from write_schemas import DOCUMENTS, HERE, schema_path, schema_text
+
+from tests.support.checkout import ROOT
+
+PAGES = "\n".join(
+    (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("json.md", "baselines.md", "profiles.md")
+)
+
+# The sections that describe a document: its own, then those of the parts that it shares.
+SECTIONS = {
+    "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
+    "baseline-model": ("## `model.json`, schema 4",),
+    "compare": ("## A comparison", "## A profile"),
+    "doctor": ("## A checkup", "## A profile"),
+    "kept-profile": ("## Keeping one", "## A profile"),
+    "profile": ("## A profile",),
+    "profiles-compare": ("## As JSON", "## A profile"),
+    "profiles-compare-flops": ("## As JSON", "## A profile"),
+    "profiles-list": ("## As JSON", "## A profile"),
+    "roofline": ("### A roofline",),
+    "run": ("## A run", "## A comparison", "## A profile"),
+    "sweep": ("## A sweep", "## A comparison", "## A profile"),
+    "trace": ("## A trace", "## A profile"),
+    "whatif": ("## A what-if", "## A comparison", "## A profile"),
+}
+
+
+def read_schema(name: str) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(schema_path(name).read_text(encoding="utf-8"))
+    return schema
+
+
+def keys_of(name: str) -> set[str]:
+    parts = read_schema(name)["$defs"].values()
+    return {key for part in parts for key in part.get("properties", {})}
+
+
+def section(heading: str) -> str:
+    _, found, below = PAGES.partition(f"\n{heading}\n")
+    assert found, f"no page has {heading!r}"
+    return re.split(r"^#", below, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def without_order(schema: object) -> object:
+    """A schema without the order of alternatives, which is not the same in all of msgspec."""
+    if isinstance(schema, list):
+        return [without_order(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {key: without_order(value) for key, value in schema.items()}
+    if "anyOf" in found:
+        found["anyOf"] = sorted(found["anyOf"], key=str)
+    return found
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_published_schema_is_that_of_its_type(name: str) -> None:
+    expected = json.loads(schema_text(DOCUMENTS[name]))
+    assert without_order(read_schema(name)) == without_order(expected), "run `make schemas`"
+
+
+def test_every_published_schema_has_a_type() -> None:
+    assert {path.stem for path in HERE.glob("*.json")} == set(DOCUMENTS)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_page_links_each_schema(name: str) -> None:
+    assert f"](schemas/{name}.json)" in PAGES
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_page_names_every_key_of_a_document(name: str) -> None:
+    text = "".join(map(section, SECTIONS[name]))
+    assert {key for key in keys_of(name) if f"`{key}`" not in text} == set()
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.startswith("profiles-")])
+def test_the_page_names_no_key_that_a_document_lacks(name: str) -> None:
+    rows = re.findall(r"^\| (`.+?) \|", section(SECTIONS[name][0]), re.MULTILINE)
+    named = {key for row in rows for key in re.findall(r"`([^`]+)`", row)}
+    assert named
+    assert named <= keys_of(name)

@@ -1,0 +1,68 @@
+"""Measuring completes a model by what its run saw, and leaves the one it was given as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.measuring import measure_case, measure_model
+from pytest_modelperf.profiler.pair_run import Pair, run_pair
+from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from tests.support.small_models import parse
+
+SETUP = Setup(policy=SamplingPolicy(max_seconds=0.2))
+MODEL = parse(
+    """
+    g (float[16] x, float[16,8] w) => (float[M,8] y) {
+        found = NonZero(x)
+        i = Transpose <perm = [1, 0]> (found)
+        rows = GatherND(w, i)
+        y = MatMul(rows, v)
+    }
+    """,
+    weights={"v": np.ones((8, 8), np.float32)},
+)
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model.load(MODEL, ProfileRequest(), Extensions())
+
+
+def place_of(model: Model) -> CasePlace:
+    return CasePlace(model.case(1), 1, 1, lambda _: None)
+
+
+@pytest.mark.parametrize("takes_layers", [True, False])
+def test_a_measured_model_is_returned_complete_and_stays_as_it_was(
+    model: Model, *, takes_layers: bool
+) -> None:
+    before = model.static
+    found = measure_case(model, SETUP, place_of(model), takes_layers=takes_layers)
+    assert model.static is before
+    assert before.coverage < 1.0
+    assert found.model.static.graph_alone is before
+    assert found.profile.static is found.model.static
+    assert found.model.static.coverage == 1.0
+    again = measure_case(found.model, SETUP, place_of(model), takes_layers=False)
+    assert again.model is found.model
+
+
+@pytest.mark.parametrize("is_detailed", [True, False])
+def test_both_sides_of_a_pair_are_returned_complete(model: Model, *, is_detailed: bool) -> None:
+    pair = Pair(model, model, SETUP, SETUP)
+    ran = run_pair(pair, Gate(), place_of(model), lambda _: is_detailed)
+    assert model.static.graph_alone is None
+    for side in (ran.before, ran.after):
+        assert side.model.static.coverage == side.profile.static.coverage == 1.0
+
+
+def test_what_one_run_tells_holds_for_every_number_of_cores() -> None:
+    first, second = measure_model(MODEL, ProfileRequest(cores=(1, 2)), SETUP).cases
+    assert first.static.coverage == 1.0
+    assert first.static is second.static

@@ -1,0 +1,46 @@
+"""The private members of execnet that this package uses are still there and do what they did."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import execnet
+import pytest
+
+from pytest_modelperf.profiler.worker.execnet_private import (
+    close_connection,
+    cut_off,
+    forget_group,
+)
+
+
+@pytest.mark.parametrize("kind", ["pipes", "socket"])
+def test_this_execnet_has_the_private_members_that_end_a_worker(
+    kind: str, socket_server: str
+) -> None:
+    group = execnet.Group()
+    opened = group.makegateway("popen" if kind == "pipes" else f"socket={socket_server}")
+    channel = opened.remote_exec("channel.receive()")
+    cut_off(opened)
+    with pytest.raises(EOFError):
+        channel.receive(timeout=60.0)
+    group.terminate(timeout=60.0)
+    close_connection(opened)
+    connection: Any = opened._io
+    if kind == "pipes":
+        assert connection.popen.stdin.closed
+        assert connection.popen.stdout.closed
+    else:
+        assert connection.sock.fileno() == -1
+
+
+def test_a_group_of_execnet_that_is_forgotten_is_freed() -> None:
+    group = execnet.Group()
+    freed = weakref.ref(group)
+    group.terminate()
+    forget_group(group)
+    del group
+    gc.collect()
+    assert freed() is None
