@@ -11,10 +11,17 @@ from contextlib import ExitStack
 from distributed import get_worker
 
 from pytest_modelperf import errors
-from pytest_modelperf.cluster.records import Answer, JobContext, Message, Order, Work
+from pytest_modelperf.cluster.records import (
+    Answer,
+    AnsweredRemedy,
+    JobContext,
+    Message,
+    Order,
+    Work,
+)
 from pytest_modelperf.cluster.station import Station, station_of
 from pytest_modelperf.cluster.wire import from_text, to_text
-from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
+from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError, Remedy
 from pytest_modelperf.profiler.measurements import Progress
 from pytest_modelperf.text.version import __version__
 
@@ -26,7 +33,9 @@ _BETWEEN_MESSAGES_S = 0.5
 _KINDS: Mapping[str | None, type[ModelPerfError]] = {
     name: kind
     for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, ModelPerfError) and "__init__" not in vars(kind)
+    if isinstance(kind, type)
+    and issubclass(kind, ModelPerfError)
+    and kind.__init__ is ModelPerfError.__init__
 }
 
 
@@ -107,9 +116,23 @@ class _Watch:
 
 
 def _failed(error: ModelPerfError) -> str:
-    return to_text(Answer(error=type(error).__name__, message=str(error)))
+    remedy = error.remedy
+    return to_text(
+        Answer(
+            error=type(error).__name__,
+            message=error.message,
+            details=error.details,
+            remedy=None
+            if remedy is None
+            else AnsweredRemedy(text=remedy.text, dims=remedy.dims, values=remedy.values),
+        )
+    )
 
 
 def error_of(answer: Answer) -> ModelPerfError:
     """The error that an answer holds, of the class that it had on the machine."""
-    return _KINDS.get(answer.error, MeasureError)(answer.message)
+    told = answer.remedy
+    remedy = None if told is None else Remedy(told.text, dims=told.dims, **told.values)
+    error = _KINDS.get(answer.error, MeasureError)(answer.message, remedy)
+    error.details = answer.details
+    return error

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from pytest_modelperf.cluster.records import JobContext
-from pytest_modelperf.errors import BindingError
+from pytest_modelperf.errors import BindingError, Remedy
 from pytest_modelperf.profiler.measurements import Progress
 
 
@@ -44,7 +44,7 @@ def measure_forever(request: str, context: JobContext) -> str:  # noqa: ARG001  
 
 
 def fail(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
-    raise BindingError(request)
+    raise BindingError(request, Remedy("Give {dims}.", dims=["seq"]))
 
 
 def have_a_fault(request: str, context: JobContext) -> str:  # noqa: ARG001  # a work's
