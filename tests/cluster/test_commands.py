@@ -29,3 +29,17 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     result = run("worker", "tcp://host:8786")
     assert result.exit_code == 2
     assert "pip install 'pytest-modelperf[cluster]'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--machine", "board"), "give --cluster too"),
+        (("--cluster", "local:2", "--static"), "leave out --static or --cluster"),
+        (("--cluster", "local:2", "--roofline"), "leave out --roofline or --cluster"),
+    ],
+)
+def test_options_that_do_not_go_with_a_cluster(options: tuple[str, ...], told: str) -> None:
+    result = run("profile", "model.onnx", *options)
+    assert result.exit_code == 2
+    assert told in result.err
