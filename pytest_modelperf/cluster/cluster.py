@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pytest_modelperf.cluster.extra import check_cluster_extra
 from pytest_modelperf.cluster.machines import require_equal_versions, require_machines
 from pytest_modelperf.cluster.places import parse_place
-from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine
+from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, OnChange
 from pytest_modelperf.cluster.turns import PATIENCE_S
 from pytest_modelperf.profiler.machine.describe import describe_machine
 
 if TYPE_CHECKING:
     from pytest_modelperf.cluster.runner import Runner
-
-OnChange: TypeAlias = Callable[[ClusterStatus], None]
 
 
 class Cluster:

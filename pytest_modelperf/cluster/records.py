@@ -117,6 +117,10 @@ class Order(Struct, frozen=True, kw_only=True):
     version: str
 
 
+# Called with where the jobs stand, whenever that changes.
+OnChange: TypeAlias = Callable[[ClusterStatus], None]
+
+
 class AnsweredRemedy(Struct, frozen=True, kw_only=True):
     """The `Remedy` of an error, which each face words for its own users."""
 

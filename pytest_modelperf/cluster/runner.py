@@ -22,6 +22,7 @@ from pytest_modelperf.cluster.records import (
     Job,
     Machine,
     Message,
+    OnChange,
     Order,
     RunningJob,
 )
@@ -42,8 +43,6 @@ _MOST_TRIES = 6
 _SCHEDULER_TOPIC = "all"
 # What is left to say to machines when all is over.
 _STOP_S = 10.0
-
-OnChange = Callable[[ClusterStatus], None]
 
 
 class _MachineLostError(Exception):
@@ -79,6 +78,7 @@ class Runner:
         self._task = _make_task()
         self._numbers = itertools.count(1)
         self._machines: dict[str, Machine] = {}
+        # Those that are gone too: messages name them.
         self._known: dict[str, Machine] = {}
         self._running: dict[str, _Running] = {}
         self._submitted = self._ended = 0
