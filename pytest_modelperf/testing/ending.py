@@ -345,7 +345,8 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
         if is_stdout(target):
             raise UsageError(f"{option} takes a file: standard output has the report of pytest.")
         targets[option] = folder / target
-    check_report_files(targets, tuple(inputs))
+    # A folder of tests may have a report of an earlier run in it.
+    check_report_files(targets, [path for path in inputs if not path.is_dir()])
 
 
 def in_github() -> bool:

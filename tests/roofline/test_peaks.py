@@ -204,4 +204,4 @@ def test_a_roofline_of_a_static_profile_is_refused(model: str) -> None:
     for option in ("--roofline", "--measure-peaks"):
         result = run("profile", model, "--static", option)
         assert result.exit_code == 2
-        assert "leave out --static, or --roofline" in result.err
+        assert "leave out --static or --roofline" in result.err
