@@ -11,8 +11,8 @@ import sys
 import time
 from contextlib import AsyncExitStack
 
-from pytest_modelperf.cluster.connection import PRELOAD_MODULE
 from pytest_modelperf.cluster.records import JobContext
+from pytest_modelperf.cluster.station import PRELOAD_MODULE
 
 # About what the outcome of a case takes as text.
 RESULT_BYTES = 4000

@@ -16,10 +16,10 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.versions import VersionMismatchWarning
 
 from pytest_modelperf.cluster.places import Place
+from pytest_modelperf.cluster.station import PRELOAD_MODULE
 from pytest_modelperf.errors import ClusterError
 from pytest_modelperf.text.escaping import printable
 
-PRELOAD_MODULE = f"{__package__}.preload"
 _LOCAL_START_S = 60.0
 
 

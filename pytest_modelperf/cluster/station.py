@@ -33,6 +33,8 @@ from pytest_modelperf.text.escaping import printable
 
 # A machine measures one case at a time: each job takes all that its worker has of this.
 RESOURCE = "modelperf"
+# What makes a Dask worker a machine, as its option `--preload` names it.
+PRELOAD_MODULE = f"{__package__}.preload"
 TAGS_VARIABLE = "MODELPERF_TAGS"
 # A model that arrives piece by piece has stopped arriving after this.
 SILENCE_S = 120.0

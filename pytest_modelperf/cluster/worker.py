@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 
 from distributed import Nanny
 
-from pytest_modelperf.cluster.connection import PRELOAD_MODULE
 from pytest_modelperf.cluster.places import parse_place
-from pytest_modelperf.cluster.station import TAGS_VARIABLE
+from pytest_modelperf.cluster.station import PRELOAD_MODULE, TAGS_VARIABLE
 from pytest_modelperf.errors import ClusterError, UsageError
 from pytest_modelperf.text.escaping import printable
 
