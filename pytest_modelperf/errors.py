@@ -152,5 +152,11 @@ class EngineError(ModelPerfError):
     exit_code = 3
 
 
+class ClusterError(ModelPerfError):
+    """A cluster cannot do what it is asked: start what is missing, or mend what differs."""
+
+    exit_code = 3
+
+
 class BaselineError(ModelPerfError):
     """A stored baseline is broken, or newer than this version: restore it, or record it anew."""

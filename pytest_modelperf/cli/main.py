@@ -26,7 +26,9 @@ _TERMINATED = 143
 _FAULT = 3
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
-_COMMANDS = ("compare", "doctor", "profile", "profiles", "shapes", "sweep", "trace", "whatif")
+_COMMANDS = (
+    "compare", "doctor", "profile", "profiles", "shapes", "sweep", "trace", "whatif", "worker",
+)  # fmt: skip
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
