@@ -402,7 +402,7 @@ class PrecisionRule:
 
     precision: float | None
     rounds: int = DUET_POLICY.max_rounds
-    samples_needed: int = DUET_POLICY.min_samples
+    samples_needed: tuple[int, ...] = (DUET_POLICY.min_samples,)
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         if self.precision is None:

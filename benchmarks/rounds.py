@@ -102,7 +102,7 @@ class _EveryRound:
     """Ends a duet after its last round, whatever was measured."""
 
     rounds: int = ROUNDS
-    samples_needed: int = Gate().samples_needed
+    samples_needed: tuple[int, ...] = Gate().samples_needed
 
     def is_decided(self, pairs: object) -> bool:
         del pairs

@@ -1,4 +1,4 @@
-"""What the plugin costs a pytest run that does not ask for it.
+"""What the plugin costs a pytest run that does not ask for it, and what a command's start costs.
 
     python benchmarks/startup.py [--pairs 40]
 
@@ -7,6 +7,10 @@
 is the same for both. pytest finds the plugin as it finds any that is installed, by its entry point:
 naming it would have pytest look through all packages on one side only. No other plugin is loaded.
 Expected: at most 5 ms more, and no heavy module.
+
+`modelperf profile light_squeezenet.onnx --static` runs as a whole process in turn with
+`python -c "import onnx, numpy"`, and `modelperf --help` with `python -c pass`. Expected: at most
+1.3 times as long, and at most 100 ms more.
 """
 
 from __future__ import annotations
@@ -24,11 +28,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
 
+import onnx
 import results
 from results import Expectation, Result, Start, at_most, conclude, markdown
 from scipy.stats import quantile_test
 
 MAX_ADDED_MS = 5.0
+MAX_STATIC_RATIO = 1.3
+MAX_HELP_MS = 100.0
 CONFIDENCE = 0.95
 # With fewer pairs no interval of the median holds with this confidence.
 MIN_PAIRS = 6
@@ -40,6 +47,13 @@ _LOADED = ()
 _BLOCKED = ("-p", "no:modelperf")
 _RUNS = {"with the plugin": _LOADED, "-p no:modelperf": _BLOCKED}
 _GROUP = "pytest11"
+_COMMAND = ("-m", "pytest_modelperf")
+_STATIC, _IMPORTS, _HELP, _NOTHING = (
+    "modelperf profile --static",
+    "import onnx, numpy",
+    "modelperf --help",
+    "python -c pass",
+)
 
 # The same run, and then what it imported.
 _LIST_IMPORTS = f"""
@@ -86,6 +100,16 @@ class Imports:
     ours: int
 
 
+@dataclass(frozen=True, slots=True)
+class CommandTurn:
+    """Each process once, in ms."""
+
+    static_ms: float
+    imports_ms: float
+    help_ms: float
+    nothing_ms: float
+
+
 def main() -> int:
     parser = results.parser(__doc__)
     parser.add_argument("--pairs", type=int, default=40)
@@ -101,10 +125,13 @@ def main() -> int:
         (folder / "test_trivial.py").write_text("def test_trivial():\n    assert True\n")
         # These also compile what is not yet compiled, so that no timed run has to.
         imports = [imports_of(name, options, folder) for name, options in _RUNS.items()]
-        pairs = timed_pairs(folder, arguments.pairs, random.Random(arguments.seed))
+        choose = random.Random(arguments.seed)
+        pairs = timed_pairs(folder, arguments.pairs, choose)
+        turns = timed_commands(folder, arguments.pairs, choose)
     rows = {
         "pairs": [asdict(pair) for pair in pairs],
         "imports": [asdict(each) for each in imports],
+        "commands": [asdict(turn) for turn in turns],
     }
     return conclude(start.finish(rows, peers=("pytest",)), tables, expectations, arguments.json)
 
@@ -142,7 +169,7 @@ def timed_pairs(folder: Path, count: int, choose: random.Random) -> tuple[Pair, 
 def run_once(options: Sequence[str], folder: Path) -> float:
     """How many ms pytest took, from start to end of its process."""
     started = time.perf_counter()
-    done = run([sys.executable, "-m", "pytest"], options, folder)
+    done = run_test([sys.executable, "-m", "pytest"], options, folder)
     took_ms = (time.perf_counter() - started) * 1e3
     if done.returncode != 0:
         sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
@@ -150,7 +177,7 @@ def run_once(options: Sequence[str], folder: Path) -> float:
 
 
 def imports_of(name: str, options: Sequence[str], folder: Path) -> Imports:
-    done = run([sys.executable, "-c", _LIST_IMPORTS], options, folder)
+    done = run_test([sys.executable, "-c", _LIST_IMPORTS], options, folder)
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines or not lines[-1].startswith("[0,"):
         sys.exit(f"pytest {' '.join(options)} failed:\n{done.stdout}{done.stderr}")
@@ -158,10 +185,38 @@ def imports_of(name: str, options: Sequence[str], folder: Path) -> Imports:
     return Imports(name, tuple(heavy), len(ours))
 
 
-def run(
+def timed_commands(folder: Path, count: int, choose: random.Random) -> tuple[CommandTurn, ...]:
+    """That many turns of all processes, each in an order drawn for it; one more comes first."""
+    model = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+    processes = {
+        "static_ms": (*_COMMAND, "profile", str(model), "--static"),
+        "imports_ms": ("-c", "import onnx, numpy"),
+        "help_ms": (*_COMMAND, "--help"),
+        "nothing_ms": ("-c", "pass"),
+    }
+    turns = []
+    for _ in range(count + 1):
+        took_ms = {}
+        for name in choose.sample(sorted(processes), len(processes)):
+            started = time.perf_counter()
+            done = run([sys.executable, *processes[name]], folder)
+            took_ms[name] = (time.perf_counter() - started) * 1e3
+            if done.returncode != 0:
+                sys.exit(f"{name} failed:\n{done.stderr}")
+        turns.append(CommandTurn(**took_ms))
+    # The first turn compiles what is not yet compiled.
+    return tuple(turns[1:])
+
+
+def run_test(
     program: Sequence[str], options: Sequence[str], folder: Path
 ) -> subprocess.CompletedProcess[str]:
     """One run of the trivial test, with ours as the only plugin where `options` let it."""
+    return run([*program, *_NO_OTHERS, *options, "-q", "test_trivial.py"], folder)
+
+
+def run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A process that finds this package as an installed one."""
     dropped = ("PYTEST_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: text for name, text in os.environ.items() if not name.startswith(dropped)}
     told = {
@@ -170,7 +225,7 @@ def run(
         "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
     }
     return subprocess.run(
-        [*program, *_NO_OTHERS, *options, "-q", "test_trivial.py"],
+        command,
         cwd=folder,
         env=kept | told,
         capture_output=True,
@@ -190,8 +245,12 @@ def pairs_of(result: Result) -> list[Pair]:
     return [Pair(**row) for row in result.rows["pairs"]]
 
 
+def turns_of(result: Result) -> list[CommandTurn]:
+    return [CommandTurn(**row) for row in result.rows["commands"]]
+
+
 def tables(result: Result) -> dict[str, str]:
-    pairs = pairs_of(result)
+    pairs, turns = pairs_of(result), turns_of(result)
     medians = (median(p.loaded_ms for p in pairs), median(p.blocked_ms for p in pairs))
     rows = [
         (row["run"], f"{ms:.1f} ms", str(row["ours"]), ", ".join(row["heavy"]) or "none")
@@ -204,13 +263,26 @@ def tables(result: Result) -> dict[str, str]:
             f"{markdown(header, rows, 'lrrl')}\n\n"
             f"Within a pair, of {len(pairs)}, the plugin adds {added_text(pairs)}, a ratio of "
             f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})."
-        )
+        ),
+        "startup commands": markdown(
+            ("process", "median"),
+            [
+                (_STATIC, f"{median(turn.static_ms for turn in turns):.0f} ms"),
+                (_IMPORTS, f"{median(turn.imports_ms for turn in turns):.0f} ms"),
+                (_HELP, f"{median(turn.help_ms for turn in turns):.0f} ms"),
+                (_NOTHING, f"{median(turn.nothing_ms for turn in turns):.0f} ms"),
+            ],
+            "lr",
+        ),
     }
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     pairs = pairs_of(result)
     added = typical([pair.added_ms for pair in pairs])
+    turns = turns_of(result)
+    static = typical([turn.static_ms / turn.imports_ms for turn in turns])
+    asked = typical([turn.help_ms - turn.nothing_ms for turn in turns])
     heavy = next(row["heavy"] for row in result.rows["imports"] if row["run"] in _RUNS)
     return (
         Expectation(
@@ -224,6 +296,18 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
             "none",
             ", ".join(heavy) or "none",
             not heavy,
+        ),
+        Expectation(
+            f"{_STATIC} in times of {_IMPORTS}",
+            f"at most {MAX_STATIC_RATIO:g}",
+            f"{static.value:.2f} ({static.low:.2f} to {static.high:.2f})",
+            at_most(MAX_STATIC_RATIO, static.low, static.high),
+        ),
+        Expectation(
+            f"{_HELP} beyond {_NOTHING}",
+            f"at most {MAX_HELP_MS:g} ms",
+            f"{asked.value:.0f} ms ({asked.low:.0f} to {asked.high:.0f})",
+            at_most(MAX_HELP_MS, asked.low, asked.high),
         ),
     )
 

@@ -11,17 +11,27 @@ from collections.abc import Mapping, Sequence
 
 
 class Wording:
-    """Names the settings in a remedy. A face overrides it with what its own users type."""
+    """Names settings, in remedies and advice. A face overrides it with what its own users type.
+
+    `names` has the name of each setting; `record` is the command that records baselines.
+    """
 
     names: Mapping[str, str] = {
+        "baseline_python": "the Python of the baseline",
         "batch": "the batch size",
         "cores": "the number of cores",
         "dims": "sizes of dimensions",
         "engine_option": "an engine option",
         "inputs": "inputs",
+        "json": "the JSON report",
+        "max_seconds": "a longer time limit",
         "static": "a static profile",
         "timeout": "a longer timeout",
+        "tolerance": "a tolerance",
     }
+
+    def __init__(self, record: str = "pytest --modelperf --modelperf-update-baseline") -> None:
+        self.record = record
 
     def sizes(self, dims: Sequence[str]) -> str:
         """What to type to give each of these dimensions a size."""
@@ -138,6 +148,12 @@ class TooFewCoresError(MeasureError):
 
 class EngineError(ModelPerfError):
     """An engine cannot run any case: install it, or choose another."""
+
+    exit_code = 3
+
+
+class ClusterError(ModelPerfError):
+    """A cluster cannot do what it is asked: start what is missing, or mend what differs."""
 
     exit_code = 3
 

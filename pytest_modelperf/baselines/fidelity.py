@@ -36,9 +36,9 @@ class FidelityGate(Struct, frozen=True):
         return DUET_POLICY.max_rounds
 
     @property
-    def samples_needed(self) -> int:
+    def samples_needed(self) -> tuple[int, ...]:
         """Samples a side: no more than the rounds bring anyway."""
-        return DUET_POLICY.min_samples
+        return (DUET_POLICY.min_samples,)
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether the twin is shown near or far, or had enough rounds to be shown far."""

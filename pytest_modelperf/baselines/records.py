@@ -107,6 +107,16 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     inputs: StoredInputs | None = None
     fidelity: Fidelity | None = None
 
+    def other_dims(self, given: Mapping[str, int]) -> str | None:
+        """Why the case cannot be compared at these sizes of dimensions; None if it can."""
+        if dict(self.dims) == dict(given):
+            return None
+        return (
+            f"the baseline of {self.id} was recorded at other dimensions: "
+            f"{_describe_dims(self.dims)}. Now: {_describe_dims(given)}. Give the same or record "
+            "it anew"
+        )
+
     def other_inputs(self, given: StoredInputs) -> str | None:
         """Why the case cannot be compared on these inputs; None if it can."""
         if self.inputs is None or self.inputs.specs == given.specs:
@@ -121,6 +131,11 @@ class StoredCase(Struct, frozen=True, kw_only=True):
     def is_counted(self) -> bool:
         """Whether the case has counts; a Python function has none."""
         return self.static is not None or self.observed is not None
+
+
+def _describe_dims(dims: Mapping[str, int]) -> str:
+    """`seq=64, width=4`."""
+    return printable(", ".join(f"{name}={size}" for name, size in sorted(dims.items()))) or "none"
 
 
 class StoredTwin(Struct, frozen=True, kw_only=True):

@@ -30,8 +30,10 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.cli.values import parse_interpreter
+from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.quoting import shell_word
 
 if TYPE_CHECKING:
     from pytest_modelperf.baselines.records import Baseline
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 _WORSE = 1
 _NOT_MEASURED = 3
+# The usual folder of baselines.
+_BASELINES = "baselines"
 
 
 class InterpreterOptions(Struct, frozen=True):
@@ -132,12 +136,27 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
             (before, after), interpreters.setups(setup), request, tolerance, extensions
         )
     is_here = not static and measuring.gateway.startswith("popen")
-    _write_comparison(result, outputs, is_here=is_here)
+    wording = _wording(before, measuring)
+    _write_comparison(result, outputs, wording, is_here=is_here)
     if is_shown:
         from pytest_modelperf.comparing.text import render_comparison
 
-        click.echo(render_comparison(result, terminal_style()), nl=False)
+        click.echo(render_comparison(result, terminal_style(), wording), nl=False)
     _end_by(result)
+
+
+def _wording(before: str, measuring: MeasuringOptions) -> CommandWording:
+    """Returns the wording of the report; a baseline is recorded as it was compared."""
+    if not Path(before).is_dir():
+        return COMMAND_WORDING
+    folder = str(Path(before).parent)
+    typed = [
+        *([("baseline-dir", folder)] if folder != _BASELINES else []),
+        *([("engine", measuring.engine)] if is_given("engine") else []),
+        *(("engine-option", option) for option in measuring.engine_options),
+    ]
+    options = (f"--modelperf-{name}={shell_word(value)}" for name, value in typed)
+    return CommandWording(" ".join([COMMAND_WORDING.record, *options]))
 
 
 def _compare_static(
@@ -200,7 +219,9 @@ def _compare_measured(
         return compare_models(before, after, request, gate, extensions, progress)
 
 
-def _write_comparison(result: Comparison, outputs: OutputOptions, *, is_here: bool) -> None:
+def _write_comparison(
+    result: Comparison, outputs: OutputOptions, wording: CommandWording, *, is_here: bool
+) -> None:
     if outputs.json_file is not None:
         from pytest_modelperf.comparing.document import dump_comparison
 
@@ -210,20 +231,21 @@ def _write_comparison(result: Comparison, outputs: OutputOptions, *, is_here: bo
 
         write(outputs.csv_file, render_comparison_csv(result))
     if outputs.html_file is not None:
-        write(outputs.html_file, _render_page(result, is_here=is_here))
+        write(outputs.html_file, _render_page(result, wording, is_here=is_here))
     if outputs.markdown_file is not None:
         from pytest_modelperf.comparing.markdown import render_markdown
 
-        write(outputs.markdown_file, render_markdown(result))
+        write(outputs.markdown_file, render_markdown(result, wording))
 
 
-def _render_page(result: Comparison, *, is_here: bool) -> str:
+def _render_page(result: Comparison, wording: CommandWording, *, is_here: bool) -> str:
     """Returns the page; it names this machine if both ran on it."""
     from pytest_modelperf.comparing.page import render_comparison_page
     from pytest_modelperf.profiler.machine.describe import describe_machine
 
     machine = describe_machine() if is_here else None
-    return render_comparison_page(result, machine=machine, made=dt.datetime.now(dt.timezone.utc))
+    made = dt.datetime.now(dt.timezone.utc)
+    return render_comparison_page(result, wording, machine=machine, made=made)
 
 
 def _read_baseline(folder: Path) -> Baseline:

@@ -53,8 +53,11 @@ class ProgressLine:
             return
         from pytest_modelperf.profiler.progress import progress_line
 
-        line = progress_line(progress, shutil.get_terminal_size().columns - 1)
-        click.echo(_CLEAR_LINE + line, nl=False, err=True)
+        self.show(progress_line(progress, shutil.get_terminal_size().columns - 1))
+
+    def show(self, text: str) -> None:
+        if self._is_shown:
+            click.echo(_CLEAR_LINE + text, nl=False, err=True)
 
     def clear(self) -> None:
         if self._is_shown:

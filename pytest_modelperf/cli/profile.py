@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -108,6 +109,7 @@ class RooflineOptions(Struct, frozen=True):
 @model_options
 @input_file_option("Run the model on these arrays, named as its inputs.")
 @profiling_options
+@cluster_options
 @click.option(
     "--min-seconds",
     type=Seconds(),
@@ -155,6 +157,7 @@ class RooflineOptions(Struct, frozen=True):
 @takes_records(
     cases=CaseOptions,
     measuring=MeasuringOptions,
+    place=ClusterOptions,
     rooflines=RooflineOptions,
     layers=LayerOptions,
     outputs=OutputOptions,
@@ -167,6 +170,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     plugins: tuple[str, ...],
     cases: CaseOptions,
     measuring: MeasuringOptions,
+    place: ClusterOptions,
     rooflines: RooflineOptions,
     layers: LayerOptions,
     outputs: OutputOptions,
@@ -184,6 +188,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --batch 1 --cores 4 --name baseline
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
+    modelperf profile model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
     """  # noqa: D301  # click: keep the lines of the paragraph
@@ -191,7 +196,8 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     if static:
         _check_static(outputs, cases, rooflines)
     columns = layers.read_columns(static=static)
-    place = keeping.open(model, static=static)
+    place.check(static=static, has_roofline=rooflines.is_shown)
+    kept = keeping.open(model, static=static)
     extensions = load_extensions(plugins)
     request = replace(
         cases.request(),
@@ -204,12 +210,15 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
         result = profile_model(model, request, extensions.operators)
     else:
         setup = measuring.setup(extensions)
-        result = _measure(model, request, setup, extensions)
+        if place.is_given:
+            result = place.measure(model, request, setup, plugins)
+        else:
+            result = _measure(model, request, setup, extensions)
         found = _find_rooflines(result, setup, rooflines)
     _show_profile(result, found, layers.view(static=static), outputs, is_shown=is_shown)
     if not static:
-        if place is not None:
-            click.echo(place.keep(result, found), err=not is_shown)
+        if kept is not None:
+            click.echo(kept.keep(result, found), err=not is_shown)
         _end_unless_measured(result, is_shown=is_shown)
 
 

@@ -30,6 +30,7 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.cli.values import parse_interpreter, parse_numbers, parse_threshold
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ def _show_sweep(result: Sweep, outputs: OutputOptions, *, is_shown: bool) -> Non
     if outputs.html_file is not None:
         from pytest_modelperf.sweep.page import render_sweep_page
 
-        write(outputs.html_file, render_sweep_page(result, made=dt.datetime.now(dt.timezone.utc)))
+        made = dt.datetime.now(dt.timezone.utc)
+        write(outputs.html_file, render_sweep_page(result, COMMAND_WORDING, made=made))
     if outputs.markdown_file is not None:
         from pytest_modelperf.report.markdown_page import MarkdownStyle
 

@@ -1,4 +1,4 @@
-"""The settings in an error, as options of a command."""
+"""The settings in errors and advice, as options of a command."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ class CommandWording(Wording):
     """`--dim seq=SIZE --dim batch=SIZE`."""
 
     names: Mapping[str, str] = {
+        "baseline_python": "--python-a and --python-b",
         "batch": "--batch",
         "cores": "--cores",
         "dims": "--dim",
         "engine_option": "--engine-option",
         "inputs": "--input",
+        "json": "--json",
+        "max_seconds": "--max-seconds",
         "static": "--static",
         "timeout": "--timeout",
+        "tolerance": "--tolerance",
     }
 
     def sizes(self, dims: Sequence[str]) -> str:

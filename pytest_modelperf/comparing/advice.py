@@ -10,12 +10,8 @@ from msgspec import Struct
 
 from pytest_modelperf.comparing.figures import is_sampled, metric_title
 from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
-from pytest_modelperf.comparing.verdict_lines import (
-    OF_COMMAND,
-    OptionNames,
-    is_against_stored_times,
-    titles,
-)
+from pytest_modelperf.comparing.verdict_lines import is_against_stored_times, titles
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.conditions import MAX_ADVISED_S, MAX_LONGER, rounded_up
 from pytest_modelperf.stats.allowed_rounds import seconds_for
 
@@ -41,31 +37,29 @@ class CaseAdvice(Struct, frozen=True):
     remedy: CaseRemedy
     seconds: int | None = None
 
-    def in_words(self, options: OptionNames = OF_COMMAND) -> str:
+    def in_words(self, wording: Wording) -> str:
         """The advice as a phrase for reports."""
-        if self.remedy is CaseRemedy.TIME:
-            seconds = "" if self.seconds is None else f" {self.seconds}"
-            return f"give more time with {options.more_time}{seconds}"
-        if self.remedy is CaseRemedy.TOLERANCE:
-            return (
-                "too near to what is allowed for any run to tell: allow more with "
-                f"{options.tolerance}"
-            )
-        return _TEXTS[self.remedy]
+        if self.remedy is CaseRemedy.TIME and self.seconds is not None:
+            return f"give more time with {wording.value('max_seconds', str(self.seconds))}"
+        return _TEXTS[self.remedy].format_map({**wording.names, "record": wording.record})
 
 
 _TEXTS = {
+    CaseRemedy.TIME: "give more time with {max_seconds}",
     CaseRemedy.QUIET: (
         "no reasonable time tells it in this noise: measure on a quieter machine (modelperf "
         "doctor tells how quiet this one is)"
+    ),
+    CaseRemedy.TOLERANCE: (
+        "too near to what is allowed for any run to tell: allow more with {tolerance}"
     ),
     CaseRemedy.BUDGET: (
         "too near to its limit for any run to tell: change the budget where it is set"
     ),
     # More time does not help: it does not change how far the recorded processes differ.
     CaseRemedy.RECORDING: (
-        "stored times tell little: record the baseline again with pytest --modelperf "
-        "--modelperf-update-baseline when less else runs here, so that its twin is trusted"
+        "stored times tell little: record the baseline again with {record} when less else runs "
+        "here, so that its twin is trusted"
     ),
 }
 
@@ -101,12 +95,12 @@ def advise_all(cases: Iterable[CaseComparison]) -> Iterator[CaseAdvice]:
     yield from found.values()
 
 
-def describe_doubt(case: CaseComparison, options: OptionNames = OF_COMMAND) -> str | None:
+def describe_doubt(case: CaseComparison, wording: Wording) -> str | None:
     """What an inconclusive run could have seen, and what would help."""
     advice = advise(case)
     if advice is None:
         return None
-    return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(options)}"
+    return f"{_describe_reach(_unclear(case), case)}: {advice.in_words(wording)}"
 
 
 def _unclear(case: CaseComparison) -> Sequence[Metric]:

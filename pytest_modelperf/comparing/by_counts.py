@@ -133,14 +133,15 @@ def compare_with_baseline(
 ) -> Comparison:
     """Every case of a profile against its stored case; `given` are the inputs of the profile.
 
-    A case is new if it is not stored, or if it was recorded on other inputs.
+    A case is new if it is not stored, or if it was recorded at other dimensions or on other inputs.
     """
     cases = []
     for now in after.cases:
         stored = before.case(now.case.id)
         note = f"there is no baseline of {now.case.id}"
         if stored is not None and stored.is_counted:
-            note = stored.other_inputs(given) or ""
+            dims = dict(now.case.given_dims or ())
+            note = stored.other_dims(dims) or stored.other_inputs(given) or ""
         if stored is None or note:
             cases.append(CaseComparison(now.case, (), (), notes=(note,), outcome=Verdict.NEW))
             continue

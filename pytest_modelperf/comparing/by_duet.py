@@ -28,7 +28,7 @@ from pytest_modelperf.comparing.stored_case import (
     compare_counts,
     settle,
 )
-from pytest_modelperf.errors import MeasureError, UsageError
+from pytest_modelperf.errors import MeasureError, Remedy, UsageError
 from pytest_modelperf.graph.model_file import open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import DuetRound
@@ -120,8 +120,11 @@ def _require_can_run_apart(before: Side, pair: Pair, case: Case) -> None:
     reason = cannot_run_apart(before, pair.after, pair.after_setup, case)
     if reason is not None:
         raise UsageError(
-            f"{reason}. Give the older model itself as A, record the baseline again, or leave "
-            "out --python-a and --python-b."
+            f"{reason}.",
+            Remedy(
+                "Give the older model itself, record the baseline again, or leave out "
+                "{baseline_python}."
+            ),
         )
 
 
@@ -132,7 +135,7 @@ def compare_case(
 
     Nothing runs where there is nothing to judge; the comparison says so.
     """
-    settled, refusal = settle(before, pair.after, pair.after_setup, place), None
+    settled, refusal = settle(before, pair.after, pair.after_setup, gate, place), None
     if settled is not None:
         return settled
     if before.baseline is not None:

@@ -55,7 +55,7 @@ def compare_with_samples(
 def _measure(pair: Pair, gate: Gate, place: CasePlace) -> MeasuredCase:
     # Recorded processes differ by more than the precision that one of them can reach.
     policy = coarsened(pair.after_setup.policy, gate.tolerance)
-    policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
+    policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(pair.after_setup, policy=policy)
     return measure_case(pair.after, setup, place, takes_layers=False)
 

@@ -18,12 +18,11 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
-    OF_COMMAND,
-    OptionNames,
     describe_facts,
     failure_lines,
     verdict_word,
 )
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.report.page import Page
 from pytest_modelperf.text.escaping import printable
 
@@ -48,40 +47,40 @@ def verdict_style(case: CaseComparison) -> str:
     return _COLORS[verdict_word(case)]
 
 
-def write_doubts(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
+def write_doubts(page: Page, case: CaseComparison, wording: Wording) -> None:
     """Writes why there is no verdict, or what would help to get one."""
     for line in failure_lines(case):
         page.item(line, style="red")
-    doubt = describe_doubt(case, options)
+    doubt = describe_doubt(case, wording)
     if doubt is not None:
         page.sentence(doubt, style="yellow")
 
 
-def write_findings(page: Page, case: CaseComparison, options: OptionNames = OF_COMMAND) -> None:
+def write_findings(page: Page, case: CaseComparison, wording: Wording) -> None:
     """Writes figures, layers, reasons, and how they were found."""
     if case.metrics:
         page.table(*metric_tables(case), cuts_first=True)
     if has_times(case):
         page.table(*layer_type_time_tables(case))
         if explains_layers(case):
-            page.table(*layer_time_tables(case, options))
+            page.table(*layer_time_tables(case, wording))
     elif shows_graphs(case) and case.layer_types:
         page.table(layer_type_change_table(case))
-    _write_facts(page, case, options)
+    _write_facts(page, case, wording)
     if has_output_figures(case):
         page.table(output_table(case))
 
 
-def _write_facts(page: Page, case: CaseComparison, options: OptionNames) -> None:
+def _write_facts(page: Page, case: CaseComparison, wording: Wording) -> None:
     """Writes reasons, how they were found, and notes."""
     most, where = MAX_REASONS, "as the table shows"
     if has_times(case):
-        most, where = MAX_TIMED_REASONS, f"{options.everything} has them"
+        most, where = MAX_TIMED_REASONS, f"{wording.names['json']} has them"
     lines = [("why", printable(reason)) for reason in case.reasons[:most]]
     more = len(case.reasons) - most
     if more > 0:
         lines.append(("", f"     and {more} more, {where}"))
-    lines += describe_facts(case, options)
+    lines += describe_facts(case, wording)
     if lines and is_measured(case):
         page.line("")
     for word, text in lines:

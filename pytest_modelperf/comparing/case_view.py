@@ -25,12 +25,11 @@ from pytest_modelperf.comparing.tables import (
 )
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
-    OF_COMMAND,
-    OptionNames,
     describe_facts,
     failure_lines,
     is_quiet,
 )
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.page_facts import without_empty_columns
 from pytest_modelperf.report.html.overview import CaseSection, Tone
 from pytest_modelperf.report.tables import Column, Table
@@ -79,8 +78,8 @@ class CaseView(Struct, frozen=True, kw_only=True):
     def section(
         self,
         sentence: str,
+        wording: Wording,
         *,
-        options: OptionNames = OF_COMMAND,
         accept: str | None = None,
         advice: str | None = None,
         is_open: bool | None = None,
@@ -95,11 +94,11 @@ class CaseView(Struct, frozen=True, kw_only=True):
             sentence=sentence,
             tone=self.tone,
             failure=tuple(failure_lines(case)),
-            doubt=describe_doubt(case, options),
+            doubt=describe_doubt(case, wording),
             tables=tuple(tables),
             facts=(
                 *(("why", reason) for reason in case.reasons),
-                *describe_facts(case),
+                *describe_facts(case, wording),
                 *([("accept", advice)] if advice is not None else []),
             ),
             accept=accept,

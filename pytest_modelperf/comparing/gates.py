@@ -83,10 +83,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         return self.level / (len(_LIMIT_LOOKS) + 1)
 
     @property
-    def samples_needed(self) -> int:
-        """How many samples of each side the awaited percentiles need."""
-        awaited = (*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN)
-        return needed_samples(max(awaited))
+    def samples_needed(self) -> tuple[int, ...]:
+        """How many samples of each side each awaited percentile needs, the fewest first."""
+        awaited = {*self.tolerances.awaited, *(limit.percent for limit in self.limits), _MEDIAN}
+        return tuple(needed_samples(percent) for percent in sorted(awaited))
 
     def rule(self, percent: float) -> DuetRule:
         return DuetRule(

@@ -19,14 +19,13 @@ from pytest_modelperf.comparing.tables import (
     shows_graphs,
 )
 from pytest_modelperf.comparing.verdict_lines import (
-    OF_COMMAND,
-    OptionNames,
     describe_facts,
     describe_run,
     describe_verdict,
     failure_lines,
     is_quiet,
 )
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.tables import Table
@@ -35,29 +34,27 @@ from pytest_modelperf.report.tables import Table
 _MAX_REASONS = 6
 
 
-def render_markdown(comparison: Comparison) -> str:
+def render_markdown(comparison: Comparison, wording: Wording) -> str:
     """The whole report: verdict and figures visible, explanations folded."""
-    return "\n\n".join(_blocks(comparison)) + "\n"
+    return "\n\n".join(_blocks(comparison, wording)) + "\n"
 
 
-def case_blocks(
-    case: CaseComparison, title: str, options: OptionNames = OF_COMMAND
-) -> Iterator[str]:
+def case_blocks(case: CaseComparison, title: str, wording: Wording) -> Iterator[str]:
     """A case below its title: its figures visible, explanations folded."""
     yield f"**{title}**"
     if case.failure is not None:
         yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(case)))}</pre>"
-    doubt = describe_doubt(case, options)
+    doubt = describe_doubt(case, wording)
     if doubt is not None:
         yield escape_markdown(doubt)
     if case.metrics:
         yield markdown_table(metric_tables(case)[0])
     if case.reasons:
         yield "\n".join(f"- {escape_markdown(reason)}" for reason in case.reasons[:_MAX_REASONS])
-    yield from folded("Layers, outputs and how this was measured", _details(case, options))
+    yield from folded("Layers, outputs and how this was measured", _details(case, wording))
 
 
-def _blocks(comparison: Comparison) -> Iterator[str]:
+def _blocks(comparison: Comparison, wording: Wording) -> Iterator[str]:
     before, after = map(code, name_models((comparison.before, comparison.after)))
     yield f"### Model performance: {describe_run(comparison)}"
     yield (
@@ -71,23 +68,23 @@ def _blocks(comparison: Comparison) -> Iterator[str]:
         sentence = escape_markdown(describe_verdict(case, comparison.confidence))
         title = f"{code(case.id)} {sentence}"
         if is_one or not is_quiet(case):
-            yield from case_blocks(case, title)
+            yield from case_blocks(case, title, wording)
         else:
             table = markdown_table(metric_tables(case)[0])
-            yield from folded(title, [table, *_details(case, OF_COMMAND)])
+            yield from folded(title, [table, *_details(case, wording)])
 
 
-def _details(case: CaseComparison, options: OptionNames) -> Iterator[str]:
+def _details(case: CaseComparison, wording: Wording) -> Iterator[str]:
     if has_times(case):
         yield _titled(layer_type_time_tables(case)[0])
         if explains_layers(case):
-            yield _titled(layer_time_tables(case, options)[0])
+            yield _titled(layer_time_tables(case, wording)[0])
     elif shows_graphs(case):
         yield _titled(layer_type_change_table(case))
     if has_output_figures(case):
         yield markdown_table(output_table(case))
     lines = [("why", reason) for reason in case.reasons[_MAX_REASONS:]]
-    lines += describe_facts(case)
+    lines += describe_facts(case, wording)
     if lines:
         yield "\n".join(f"- {word}: {escape_markdown(text)}" for word, text in lines)
 

@@ -13,6 +13,7 @@ from pytest_modelperf.comparing.verdict_lines import (
     describe_verdict,
     verdict_word,
 )
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.model_names import name_models
@@ -22,17 +23,19 @@ from pytest_modelperf.report.html.overview import Overview
 
 def render_comparison_page(
     comparison: Comparison,
+    wording: Wording,
     *,
     machine: MachineFacts | None = None,
     made: dt.datetime | None = None,
 ) -> str:
     """The whole page; `machine` is the one that both models ran on, where it is known."""
-    overview = comparison_overview(comparison, machine, made)
+    overview = comparison_overview(comparison, wording, machine, made)
     return render_case_page(comparison_data(comparison), overview)
 
 
 def comparison_overview(
     comparison: Comparison,
+    wording: Wording,
     machine: MachineFacts | None = None,
     made: dt.datetime | None = None,
 ) -> Overview:
@@ -60,6 +63,7 @@ def comparison_overview(
         sections=tuple(
             view.section(
                 describe_verdict(view.compared, comparison.confidence),
+                wording,
                 is_open=True if is_one else None,
             )
             for view in views

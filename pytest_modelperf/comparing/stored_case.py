@@ -22,7 +22,9 @@ from pytest_modelperf.text.escaping import printable
 _NOTHING_CHANGED = "the same model on the same engine with the same options: nothing to judge"
 
 
-def settle(before: Side, after: Model, setup: Setup, place: CasePlace) -> JudgedCase | None:
+def settle(
+    before: Side, after: Model, setup: Setup, gate: Gate, place: CasePlace
+) -> JudgedCase | None:
     """What a baseline alone says of a model as it is now; None where its twin is needed.
 
     Rebuilding a twin takes longer than all the rest, so this works without it.
@@ -36,7 +38,7 @@ def settle(before: Side, after: Model, setup: Setup, place: CasePlace) -> Judged
     is_same = before.setup == setup and _is_recorded(stored, after, setup, place)
     if not is_same or not stored.is_counted:
         return None
-    static = compare_with_stored(place.case, stored, after.static, is_same=True)
+    static = compare_with_stored(place.case, stored, after.static, gate.tolerances, is_same=True)
     return JudgedCase(as_unchanged(static), observed=stored.observed)
 
 
@@ -64,9 +66,8 @@ def _missing(case_id: str, stored: StoredCase | None, model: Model) -> str:
     """Why nothing stored can be compared with a case; empty where something can."""
     if stored is None:
         return f"there is no baseline of {case_id}"
-    if dict(stored.dims) != dict(model.binding.dims):
-        return f"the baseline of {case_id} was recorded at other dimensions: {dict(stored.dims)}"
-    return stored.other_inputs(model.given_inputs()) or ""
+    other = stored.other_dims(model.binding.dims) or stored.other_inputs(model.given_inputs())
+    return other or ""
 
 
 def is_same_input(stored: StoredCase, model: Model) -> bool:

@@ -6,12 +6,13 @@ from pytest_modelperf.comparing.case_text import verdict_style, write_doubts, wr
 from pytest_modelperf.comparing.records import CaseComparison, Comparison
 from pytest_modelperf.comparing.tables import case_table, is_measured
 from pytest_modelperf.comparing.verdict_lines import describe_run, describe_verdict, is_quiet
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.report.page import Page, TextStyle, write_items
 from pytest_modelperf.text.escaping import printable
 
 
-def render_comparison(comparison: Comparison, style: TextStyle) -> str:
+def render_comparison(comparison: Comparison, style: TextStyle, wording: Wording) -> str:
     """The whole report of a comparison: the verdict first, then its evidence.
 
     Among several cases, those that only passed are just a row of the first table.
@@ -26,7 +27,7 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
         page.table(case_table(comparison))
     for case in comparison.cases:
         if is_one or not is_quiet(case):
-            _write_comparison(page, case, comparison, is_one=is_one)
+            _write_comparison(page, case, comparison, wording, is_one=is_one)
     quiet = [] if is_one else [case for case in comparison.cases if is_quiet(case)]
     notes = dict.fromkeys(note for case in quiet for note in case.notes)
     write_items(page, [f"note: {printable(note)}" for note in notes], "")
@@ -34,7 +35,12 @@ def render_comparison(comparison: Comparison, style: TextStyle) -> str:
 
 
 def _write_comparison(
-    page: Page, case: CaseComparison, comparison: Comparison, *, is_one: bool
+    page: Page,
+    case: CaseComparison,
+    comparison: Comparison,
+    wording: Wording,
+    *,
+    is_one: bool,
 ) -> None:
     """One case: its verdict, unless the report began with it, and its evidence."""
     is_run = is_measured(case) or case.outcome is not None or case.failure is not None
@@ -43,5 +49,5 @@ def _write_comparison(
     if is_run or not is_one:
         sentence = describe_verdict(case, comparison.confidence)
         page.sentence(f"{printable(case.id)} {sentence}", style=f"bold {verdict_style(case)}")
-    write_doubts(page, case)
-    write_findings(page, case)
+    write_doubts(page, case, wording)
+    write_findings(page, case, wording)

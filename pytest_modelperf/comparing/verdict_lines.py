@@ -25,6 +25,7 @@ from pytest_modelperf.comparing.records import (
     OutputChange,
     Verdict,
 )
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.text.escaping import printable
 
 FAILED = "failed"
@@ -104,17 +105,6 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
     return f"{text}, {allowed}" if allowed else text
 
 
-class OptionNames(Struct, frozen=True):
-    """The options of one face that reports name in their advice."""
-
-    more_time: str
-    everything: str
-    tolerance: str
-
-
-OF_COMMAND = OptionNames("--max-seconds", "--json", "--tolerance")
-OF_PYTEST = OptionNames("--modelperf-max-seconds", "--modelperf-json", "--modelperf-tolerance")
-
 _ONLY_SCALARS = (
     "only tensors of a single value differ, such as an epsilon or an exponent: shown, not judged"
 )
@@ -125,7 +115,7 @@ def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
 
 
-def describe_open_tails(case: CaseComparison, options: OptionNames = OF_COMMAND) -> Iterator[str]:
+def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
     """A line for each judged tail that stayed open.
 
     `p95 not shown: +2.1 %, this run could see +14.0 % or more, some 40 rounds would tell; ...`
@@ -143,10 +133,8 @@ def describe_open_tails(case: CaseComparison, options: OptionNames = OF_COMMAND)
                 known.append(f"this run could see {100 * metric.detectable:+.1f} % or more")
         if metric.rounds_needed is not None:
             known.append(f"some {metric.rounds_needed:,} rounds would tell")
-        yield (
-            f"{name} not shown: {', '.join(known)}; {options.tolerance} "
-            f"{name}={metric.allowed:g} waits for it"
-        )
+        waiting = wording.value("tolerance", f"{name}={metric.allowed:g}")
+        yield f"{name} not shown: {', '.join(known)}; {waiting} waits for it"
 
 
 def describe_method(case: CaseComparison) -> str | None:
@@ -167,9 +155,7 @@ def is_against_stored_times(case: CaseComparison) -> bool:
     return case.rounds is not None and has_before and not case.is_duet
 
 
-def describe_facts(
-    case: CaseComparison, options: OptionNames = OF_COMMAND
-) -> Iterator[tuple[str, str]]:
+def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str, str]]:
     """Pairs of word and text: how it was measured, facts about outputs and tails, and notes."""
     method = describe_method(case)
     if method is not None:
@@ -181,7 +167,7 @@ def describe_facts(
     for output in case.outputs:
         if output.difference is not None:
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
-    for line in describe_open_tails(case, options):
+    for line in describe_open_tails(case, wording):
         yield "tail", line
     if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
         yield "params", _ONLY_SCALARS

@@ -210,7 +210,7 @@ def find_noise(noises: Sequence[Noise], processors: int) -> dict[str, str]:
     throttled = _sum(noise.throttled_ns for noise in noises)
     if throttled > MAX_THROTTLED * wall_ns:
         found[f"its CPU quota halted it for {percent(throttled / wall_ns)} of the time"] = (
-            "give the container more CPU, or measure fewer --cores"
+            "give the container more CPU, or measure on fewer cores"
         )
     others = _sum(noise.others_ns for noise in noises)
     if others > max(MAX_OTHERS * wall_ns, 2 * _TICK_NS) * processors:

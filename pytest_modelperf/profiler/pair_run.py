@@ -55,8 +55,8 @@ class StopRule(Protocol):
         """The most rounds."""
 
     @property
-    def samples_needed(self) -> int:
-        """How many samples of each side the awaited percentiles need."""
+    def samples_needed(self) -> tuple[int, ...]:
+        """How many samples of each side each awaited percentile needs, the fewest first."""
 
     def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
         """Whether no further round is needed."""
@@ -208,12 +208,14 @@ def _take_rounds(
 ) -> Sequence[DuetRound]:
     """Take rounds until the rule has decided or the time is over."""
     setup = pair.after_setup
+    fewest, *tail_samples = rule.samples_needed
     policy = replace(
         DUET_POLICY,
         max_seconds=setup.policy.max_seconds,
         min_warmup_seconds=setup.policy.min_warmup_seconds,
         stretch_seconds=setup.stretch_seconds,
-        min_samples=rule.samples_needed,
+        min_samples=fewest,
+        tail_samples=tuple(tail_samples),
         max_rounds=rule.rounds,
     )
 

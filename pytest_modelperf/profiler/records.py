@@ -314,6 +314,11 @@ class Case(Struct, frozen=True):
         parts = [f"b{self.batch_size}", f"c{self.cores}", *(f"{n}{s}" for n, s in self.dims)]
         return "-".join(parts if self.engine is None else [*parts, self.engine])
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The known sizes that were given to dimensions; those of `dims` come first."""
+        return dict([*self.dims, *(self.given_dims or ())])
+
 
 class Outcome(enum.Enum):
     """Why a case has no measurement."""

@@ -170,7 +170,8 @@ def _target(
 
     def is_precise(blocks: Sequence[Block], median: Percentile | None) -> bool:
         return (
-            sum(len(block.times_ns) for block in blocks) >= policy.min_samples
+            sum(len(block.times_ns) for block in blocks)
+            >= max((policy.min_samples, *policy.tail_samples))
             and median is not None
             and median.half_width is not None
             and median.half_width <= policy.precision

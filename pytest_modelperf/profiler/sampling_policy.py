@@ -12,9 +12,10 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     """How long to measure, and for which precision.
 
     Sampling stops when the interval of the median is within `precision` after `min_rounds` and
-    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. With
-    `stretch_seconds` a slow model gets up to so many seconds, as far as `stretch_rounds` take
-    them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
+    `min_samples`, after `max_rounds`, or `max_seconds` after the first session was loaded. It waits
+    for each number of `tail_samples` too, but no block is lengthened for one that the time left is
+    too short for. With `stretch_seconds` a slow model gets up to so many seconds, as far as
+    `stretch_rounds` take them. Nothing but the end of `max_seconds` stops it before `min_seconds`.
 
     A warm-up ends when the median of a window is no more than `steadiness` below that of the
     window before; it is given up after `max_windows`, after `max_warmup_seconds` and two windows,
@@ -40,6 +41,8 @@ class SamplingPolicy(Struct, frozen=True, kw_only=True):
     max_rounds: int = 100
     # The samples that the 95th percentile needs, which is judged beside the median.
     min_samples: int = 130
+    # The samples that rarer percentiles need.
+    tail_samples: tuple[int, ...] = ()
     min_block: int = 12
     min_slow_block: int = 12
     slow_block_seconds: float = 0.03

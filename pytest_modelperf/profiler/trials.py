@@ -270,7 +270,7 @@ class Loop(Generic[_Taken]):
             self._best_block(turn_ns, prepare_ns),
             policy.fewest_in_block(self._seconds_a_side(turn_ns), self._spread()),
             # Longer blocks are the cheapest way to the minimum number of samples.
-            math.ceil((policy.min_samples - self._samples()) / rounds),
+            math.ceil((self._wanted_samples(turn_ns, prepare_ns) - self._samples()) / rounds),
         )
         wanted = min(wanted, policy.max_block)
         left_ns = self._left_ns()
@@ -283,6 +283,22 @@ class Loop(Generic[_Taken]):
             max(min(wanted, int(share_ns // turn_ns)), 1),
             max(round(share_ns), _SHORTEST_BLOCK_NS),
         )
+
+    def _wanted_samples(self, turn_ns: float, prepare_ns: int) -> int:
+        """The largest number of samples that the policy asks for and the time left is enough for.
+
+        Long blocks for a tail that lacks samples all the same would only leave fewer rounds to the
+        other percentiles.
+        """
+        policy, left_ns = self._policy, self._left_ns()
+        wanted = policy.min_samples
+        for samples in policy.tail_samples:
+            missing = samples - self._samples()
+            least = max(policy.min_rounds - len(self._trials), 1)
+            rounds = max(math.ceil(missing / policy.max_block), least)
+            if (rounds - 1) * prepare_ns + missing * turn_ns <= left_ns:
+                wanted = max(wanted, samples)
+        return wanted
 
     def _best_block(self, turn_ns: float, prepare_ns: int) -> int:
         """The number of inferences in a round that gives the most information for its time.

@@ -123,7 +123,7 @@ def _with_roofline(named: NamedProfile, cases: Sequence[CaseProfile]) -> str:
     model = named.profile.model
     batches = dict.fromkeys(str(case.case.batch_size) for case in cases)
     cores = dict.fromkeys(str(case.case.cores) for case in cases)
-    dims = dict.fromkeys(dim for case in cases for dim in case.case.dims)
+    dims = dict.fromkeys(dim for case in cases for dim in case.case.sizes.items())
     engines = dict.fromkeys(_engine(case).name for case in cases)
     return " ".join(
         [
@@ -231,7 +231,7 @@ def _what_to_type(found: SideBySide) -> str:
     options = " ".join(
         [
             f"--batch {case.batch_size} --cores {case.cores}",
-            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.dims),
+            *(f"--dim {shell_word(f'{name}={size}')}" for name, size in case.sizes.items()),
         ]
     )
     if MODEL_FILE in unlike:
@@ -257,7 +257,7 @@ def _what_to_type(found: SideBySide) -> str:
 
 def _both_sizes(before: Case, now: Case) -> list[str]:
     """The values of --dim that make both cases: `seq=64,128`, or `seq=64,past=0` for each."""
-    cases = [dict(before.dims), dict(now.dims)]
+    cases = [before.sizes, now.sizes]
     names = list({**cases[0], **cases[1]})
     sizes = {name: list(dict.fromkeys(c[name] for c in cases if name in c)) for name in names}
     is_paired = sum(len(each) > 1 for each in sizes.values()) > 1

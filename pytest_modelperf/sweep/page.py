@@ -6,6 +6,7 @@ import datetime as dt
 
 from pytest_modelperf.comparing.page import comparison_overview
 from pytest_modelperf.comparing.verdict_lines import FAILED
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.model_names import name_models
 from pytest_modelperf.profiler.page import profile_overview
@@ -27,11 +28,11 @@ from pytest_modelperf.text.units import format_rate
 from pytest_modelperf.text.words import list_names
 
 
-def render_sweep_page(sweep: Sweep, *, made: dt.datetime | None = None) -> str:
-    return render_case_page(sweep_data(sweep), sweep_overview(sweep, made))
+def render_sweep_page(sweep: Sweep, wording: Wording, *, made: dt.datetime | None = None) -> str:
+    return render_case_page(sweep_data(sweep), sweep_overview(sweep, wording, made))
 
 
-def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:
+def sweep_overview(sweep: Sweep, wording: Wording, made: dt.datetime | None = None) -> Overview:
     sides = list(zip(labels_of(sweep), sweep.sides, strict=True))
     limit = "" if sweep.threshold_ms is None else format_limit(sweep.threshold_ms)
     rule = [
@@ -50,7 +51,7 @@ def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:
         cases=measured,
         tones=tuple(Tone.GOOD if style else Tone.PLAIN for style in styles),
         tables=tuple(table for table in scaling if table is not None),
-        sections=_sections_at_best(sweep),
+        sections=_sections_at_best(sweep, wording),
         facts=(
             models_table(
                 ModelRow(label, side.model, engine_name(side.engine) if side.engine else "")
@@ -62,9 +63,9 @@ def sweep_overview(sweep: Sweep, made: dt.datetime | None = None) -> Overview:
     )
 
 
-def _sections_at_best(sweep: Sweep) -> tuple[CaseSection, ...]:
+def _sections_at_best(sweep: Sweep, wording: Wording) -> tuple[CaseSection, ...]:
     if sweep.comparison is not None:
-        return comparison_overview(sweep.comparison).sections
+        return comparison_overview(sweep.comparison, wording).sections
     return () if sweep.profile is None else profile_overview(sweep.profile).sections
 
 

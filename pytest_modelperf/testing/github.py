@@ -5,14 +5,11 @@ from posixpath import join, normpath
 
 from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.comparing.verdict_lines import (
-    FAILED,
-    OF_PYTEST,
-    failure_lines,
-)
+from pytest_modelperf.comparing.verdict_lines import FAILED, failure_lines
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import describe_outcome, rank_outcome
+from pytest_modelperf.testing.wording import recording_with
 from pytest_modelperf.text.escaping import printable
 
 # GitHub shows so many of each kind in a step, and drops the others silently.
@@ -64,7 +61,8 @@ def _annotate(kind: str, outcome: CaseOutcome, name: str, folder: str) -> str:
         lines = failure_lines(outcome.comparison)
     else:
         reasons = outcome.comparison.reasons[:_MAX_REASONS]
-        verdict, doubt = describe_outcome(outcome), describe_doubt(outcome.comparison, OF_PYTEST)
+        doubt = describe_doubt(outcome.comparison, recording_with(outcome.accept))
+        verdict = describe_outcome(outcome)
         why = (f"why: {printable(r)}" for r in reasons if printable(r) not in verdict)
         lines = [verdict, *([] if doubt is None else [doubt]), *why]
     if outcome.verdict is Verdict.REGRESSED:

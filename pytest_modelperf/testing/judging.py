@@ -102,7 +102,7 @@ def _settle(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
             "baseline again with --modelperf-update-baseline when less else runs here, or "
             "leave out --modelperf-baseline-python."
         )
-    return settle(before, bound.model, bound.check.setup, bound.place)
+    return settle(before, bound.model, bound.check.setup, bound.check.gate, bound.place)
 
 
 def _with_layers(bound: BoundCheck, found: CaseComparison, stored: Baseline) -> CaseComparison:

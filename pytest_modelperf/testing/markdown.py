@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pytest_modelperf.comparing.markdown import case_blocks
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY
+from pytest_modelperf.comparing.verdict_lines import SEVERITY
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
@@ -24,6 +24,7 @@ from pytest_modelperf.testing.run_lines import (
     next_steps,
 )
 from pytest_modelperf.testing.run_table import outcome_table
+from pytest_modelperf.testing.wording import recording_with
 from pytest_modelperf.text.escaping import printable
 
 # GitHub does not show a longer summary.
@@ -91,7 +92,7 @@ def _table(named: Sequence[tuple[CaseOutcome, str]]) -> Iterator[str]:
 
 def _case(outcome: CaseOutcome, name: str) -> Iterator[str]:
     title = f"{code(name)} {escape_markdown(describe_outcome(outcome))}"
-    yield from case_blocks(outcome.comparison, title, OF_PYTEST)
+    yield from case_blocks(outcome.comparison, title, recording_with(outcome.accept))
     if outcome.comparison.regressed and outcome.advice is not None:
         yield f"To accept it: {escape_markdown(outcome.advice)}"
     if outcome.comparison.regressed and outcome.accept is not None:

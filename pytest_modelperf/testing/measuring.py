@@ -23,7 +23,7 @@ def measure_for_budgets(bound: BoundCheck, *, is_new: bool) -> CaseProfile | Non
     policy = bound.check.setup.policy
     if is_only_shown:
         policy = coarsened(policy, gate.tolerance)
-    policy = replace(policy, min_samples=max(gate.samples_needed, policy.min_samples))
+    policy = replace(policy, tail_samples=gate.samples_needed)
     setup = replace(bound.check.setup, policy=policy)
     is_enough = None if is_only_shown else gate.fits
     found = measure_case(bound.model, setup, bound.place, takes_layers=False, is_enough=is_enough)

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from pytest_modelperf.comparing.case_view import CaseView, cases_table
 from pytest_modelperf.comparing.records import Verdict
-from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
 from pytest_modelperf.profiler.case_page import render_case_page
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.page_facts import ModelRow, format_share, models_table, run_table
@@ -24,6 +23,7 @@ from pytest_modelperf.testing.run_lines import (
     next_steps,
     rank_outcome,
 )
+from pytest_modelperf.testing.wording import recording_with
 
 
 def render_run_page(report: RunReport) -> str:
@@ -58,7 +58,7 @@ def run_overview(report: RunReport) -> Overview:
         sections=tuple(
             view.section(
                 describe_outcome(outcome),
-                options=OF_PYTEST,
+                recording_with(outcome.accept),
                 accept=_accept(outcome),
                 advice=outcome.advice,
             )

@@ -19,6 +19,7 @@ from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import OutputError, UsageError
 from pytest_modelperf.files.output import cannot_write, written_text
 from pytest_modelperf.testing import options
+from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
 from pytest_modelperf.testing.markers import read_mark_budgets
@@ -188,8 +189,7 @@ class Run(Struct):
         test = f"./{test}" if test.startswith(("-", "@")) else test
         # Double quotes read better, but a shell interprets some characters within them.
         quoted = shlex.quote(test) if set('"$`\\!') & set(test) else f'"{test}"'
-        record = ("pytest", "--modelperf", "--modelperf-update-baseline")
-        return " ".join([*record, *self.typed_options, quoted])
+        return record(self.typed_options, quoted)
 
     @property
     def typed_options(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from pytest_modelperf.comparing.figures import LATENCY, is_sampled
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.verdict_lines import (
     FAILED,
-    OF_PYTEST,
     SEVERITY,
     Rank,
     describe_verdict,
@@ -20,7 +19,9 @@ from pytest_modelperf.comparing.verdict_lines import (
     is_quiet,
     rank_case,
 )
+from pytest_modelperf.testing.commands import prune, record, record_new
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
+from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import list_names
 
@@ -28,9 +29,7 @@ from pytest_modelperf.text.words import list_names
 FALSE_ALARMS = 0.01
 # The chance that a case at its tolerance passes; each case has its own.
 FALSE_PASSES = 0.05
-_RECORD = "pytest --modelperf --modelperf-update-baseline=new"
 _TELLS_TAILS = frozenset({Verdict.PASSED, Verdict.IMPROVED})
-_PRUNE = "pytest --modelperf --modelperf-prune"
 
 
 def rank_outcome(outcome: CaseOutcome) -> Rank:
@@ -96,14 +95,15 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     strictly = "; --modelperf-strict lets none pass" if report.is_strict else ""
     if any(o.word == Verdict.REGRESSED.value and o.accept for o in report.outcomes):
         yield Verdict.REGRESSED.value, "each failure names the command that accepts it"
+    wording = recording_with(record(report.typed))
     for advice in advise_all(outcome.comparison for outcome in report.outcomes):
-        yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(OF_PYTEST)}{strictly}"
+        yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(wording)}{strictly}"
     yield from _hidden_tails(report.outcomes)
     if Verdict.NEW.value in words:
-        command = printable(" ".join([_RECORD, *report.typed]))
+        command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
-        command = printable(" ".join([_PRUNE, *report.typed]))
+        command = printable(prune(report.typed))
         yield "unused baselines", f"{list_names(report.unused)}; {command} removes them"
 
 
@@ -118,8 +118,8 @@ def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
     for (name, allowed), count in sorted(found.items()):
         tail = name.removeprefix(LATENCY)
         cases = f"{count:,} case{'s' if count != 1 else ''}"
-        waiting = f"{OF_PYTEST.tolerance} {tail}={allowed:g} waits for it"
-        yield tail, f"too few samples in {cases} to tell a change of it; {waiting}"
+        waiting = PYTHON_WORDING.value("tolerance", f"{tail}={allowed:g}")
+        yield tail, f"too few samples in {cases} to tell a change of it; {waiting} waits for it"
 
 
 def describe_writing(report: RunReport) -> str:

@@ -14,9 +14,10 @@ from pytest_modelperf.comparing.case_text import (
     write_findings,
 )
 from pytest_modelperf.comparing.records import RECORDED, Verdict
-from pytest_modelperf.comparing.verdict_lines import OF_PYTEST, SEVERITY, describe_facts
+from pytest_modelperf.comparing.verdict_lines import SEVERITY, describe_facts
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import Page, TextStyle
+from pytest_modelperf.testing.commands import profile_alone
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.testing.run_lines import (
@@ -28,8 +29,8 @@ from pytest_modelperf.testing.run_lines import (
     next_steps,
 )
 from pytest_modelperf.testing.run_table import fitting_table
+from pytest_modelperf.testing.wording import PYTHON_WORDING, recording_with
 from pytest_modelperf.text.escaping import printable
-from pytest_modelperf.text.quoting import shell_path, shell_word
 from pytest_modelperf.text.words import list_names
 
 __all__ = ["TextStyle", "render_outcome", "render_summary", "short_verdict"]
@@ -60,12 +61,13 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
     page = Page(style)
     case = outcome.comparison
     page.sentence(describe_outcome(outcome), style=f"bold {verdict_style(case)}".strip())
-    write_doubts(page, case, OF_PYTEST)
+    wording = recording_with(outcome.accept)
+    write_doubts(page, case, wording)
     if case.id not in outcome.test:
         write_fact(page, "case", f"{printable(case.id)} of {printable(outcome.model.name)}")
     # The verdict of a new case already has this reason.
     is_new = case.verdict is Verdict.NEW and not case.has_failed
-    write_findings(page, replace(case, reasons=case.reasons[1:]) if is_new else case, OF_PYTEST)
+    write_findings(page, replace(case, reasons=case.reasons[1:]) if is_new else case, wording)
     _write_advice(page, outcome)
     return page.text()
 
@@ -73,11 +75,11 @@ def render_outcome(outcome: CaseOutcome, style: TextStyle) -> str:
 def _write_advice(page: Page, outcome: CaseOutcome) -> None:
     """Write the command that accepts it, records it, or shows what is wrong."""
     case = outcome.comparison
-    if case.metrics and not (case.reasons or any(describe_facts(case))):
+    if case.metrics and not (case.reasons or any(describe_facts(case, PYTHON_WORDING))):
         # Nothing was written since the table.
         page.line("")
     if case.has_failed:
-        command = _alone(outcome)
+        command = profile_alone(outcome)
         if command is not None:
             _write_command(page, "try it alone", command)
         return
@@ -97,16 +99,6 @@ def _write_advice(page: Page, outcome: CaseOutcome) -> None:
         _write_command(page, "record", outcome.accept)
     elif case.regressed:
         _write_command(page, "accept", outcome.accept)
-
-
-def _alone(outcome: CaseOutcome) -> str | None:
-    """The command that runs a case without pytest; None if it takes more than sizes."""
-    plain_id = f"b{outcome.batch_size}-c{outcome.cores}"
-    if outcome.model.path is None or outcome.comparison.id != plain_id:
-        return None
-    words = ["modelperf profile", shell_path(outcome.model.path)]
-    words += [f"--batch {outcome.batch_size}", f"--cores {outcome.cores}"]
-    return " ".join([*words, *map(shell_word, outcome.engine_options)])
 
 
 def _write_command(page: Page, word: str, command: str) -> None:

@@ -1,4 +1,4 @@
-"""The settings in an error, as arguments of a marker or the fixture, or as keys of a table."""
+"""The settings in errors and advice: arguments of a marker or the fixture, or keys of a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pytest_modelperf.errors import ModelPerfError, Wording
-from pytest_modelperf.text.escaping import printable_lines
+from pytest_modelperf.text.escaping import printable, printable_lines
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _MODEL_TABLE = 'the table of the model, [tool.modelperf.models."PATH"] in pyproject.toml'
@@ -17,17 +17,21 @@ class _PytestWording(Wording):
     """Arguments and keys have the same names; the other settings are options of pytest."""
 
     names: Mapping[str, str] = {
+        "baseline_python": "--modelperf-baseline-python",
         "batch": "batch_size",
         "cores": "cores",
         "dims": "dims",
         "engine_option": "--modelperf-engine-option",
         "inputs": "inputs",
+        "json": "--modelperf-json",
+        "max_seconds": "--modelperf-max-seconds",
         "static": "--modelperf-static-only",
         "timeout": "--modelperf-timeout",
+        "tolerance": "--modelperf-tolerance",
     }
 
 
-class _PythonWording(_PytestWording):
+class PythonWording(_PytestWording):
     """`dims={"seq": SIZE}`."""
 
     def sizes(self, dims: Sequence[str]) -> str:
@@ -42,8 +46,13 @@ class _TableWording(_PytestWording):
         return f"dims = {{{', '.join(f'{key} = SIZE' for key in keys)}}} in {_MODEL_TABLE}"
 
 
-PYTHON_WORDING = _PythonWording()
+PYTHON_WORDING = PythonWording()
 TABLE_WORDING = _TableWording()
+
+
+def recording_with(command: str | None) -> Wording:
+    """The wording of reports; this command records the baselines, unless it is None."""
+    return PYTHON_WORDING if command is None else PythonWording(printable(command))
 
 
 def in_python(error: ModelPerfError) -> str:

@@ -409,6 +409,7 @@ def test_the_module_is_the_command() -> None:
 
 COMMANDS = (
     "profile", "profiles", "compare", "sweep", "whatif", "trace", "doctor", "shapes", "history",
+    "worker",
 )  # fmt: skip
 
 
@@ -914,3 +915,19 @@ def test_shapes_refuses_bad_input(arguments: list[str], found: str) -> None:
     assert result.err.startswith("Error: ")
     assert found in result.err
     assert not Path("out.onnx").exists()
+
+
+def test_what_others_registered_for_the_end_of_the_process_still_runs() -> None:
+    script = (
+        "import atexit, runpy, sys\n"
+        "atexit.register(print, 'at the end')\n"
+        "sys.argv = ['modelperf', '--version']\n"
+        "runpy.run_module('pytest_modelperf', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env=environment(),
+    )  # fmt: skip
+    version, end = done.stdout.splitlines()
+    assert version.startswith("modelperf, version")
+    assert end == "at the end"

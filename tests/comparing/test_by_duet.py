@@ -360,6 +360,17 @@ def test_slower_than_what_was_stored_shows_nothing_on_a_machine_that_was_disturb
     assert result.exit_code == 0
 
 
+def test_the_command_that_records_again_has_the_engine_and_the_folder_that_were_typed(
+    recording: BaselineRecording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturb(monkeypatch, "other processes took 40 % of its processors")
+    baseline = store(trusted(steady(recording), is_trusted=False), tmp_path)
+    shown = run("compare", *TIMED, baseline, "slow_400us.onnx").out
+    typed = f"--modelperf-baseline-dir={tmp_path} --modelperf-engine=timed"
+    command = f"pytest --modelperf --modelperf-update-baseline {typed}"
+    assert f"record the baseline again with {command} when" in " ".join(shown.split())
+
+
 OPEN = """
     g (float[N,height,width] x) => (float[N,height,width] y) { [positive] y = Relu(x) }
 """
@@ -393,9 +404,23 @@ def test_dimensions_have_the_sizes_that_were_recorded(
     _, document = compared(baseline, str(model), *options, how)
     assert [found["id"] for found in document["cases"]] == (ids or list(recorded))
     # Of shapes that are given, nobody knows which dimensions they hold.
-    assert ("new" in {found["verdict"] for found in document["cases"]}) == (
-        "--input" in options and how != "--static"
-    )
+    assert ("new" in {found["verdict"] for found in document["cases"]}) == ("--input" in options)
+
+
+@pytest.mark.parametrize("how", ["--static", "--max-seconds=30"])
+def test_a_case_that_was_recorded_at_other_dimensions_is_new(how: str, tmp_path: Path) -> None:
+    model = tmp_path / "open.onnx"
+    model.write_bytes(parse(OPEN).SerializeToString())
+    profile = profile_model(str(model), ProfileRequest(dims={"height": (2,), "width": (4,)}))
+    case = store_case(profile.cases[0], profile.model, Provenance(date=dt.date(2026, 1, 31)))
+    stored = replace(case, dims=TALL)
+    recording = BaselineRecording(name="base", model=profile.model, cases=(stored,))
+    _, document = compared(store(recording, tmp_path), str(model), "--dim", "height=3", how)
+    (found,) = document["cases"]
+    assert found["verdict"] == "new"
+    assert (
+        "recorded at other dimensions: height=2, width=4. Now: height=3, width=4. Give the same"
+    ) in str(found)
 
 
 @pytest.mark.parametrize("how", ["--static", "--max-seconds=30"])

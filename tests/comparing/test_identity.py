@@ -17,7 +17,9 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.recording import record_counts
 from pytest_modelperf.baselines.records import ModelBaseline, Provenance, StoredCase
 from pytest_modelperf.baselines.storing import store_case
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.limits import read_tolerances
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.comparing.stored_case import settle
@@ -64,10 +66,13 @@ def run_case(model: Model, way: Way) -> StoredCase:
     )
 
 
-def settled(stored: StoredCase, model: Model, way: Way) -> JudgedCase | None:
+def settled(
+    stored: StoredCase, model: Model, way: Way, gate: Gate | None = None
+) -> JudgedCase | None:
     setup = Setup(options=way.options)
     baseline = ModelBaseline(model=model_facts(model.file), cases=(stored,))
-    return settle(Side(str(model.file.path), setup, baseline), model, setup, PLACE)
+    before = Side(str(model.file.path), setup, baseline)
+    return settle(before, model, setup, gate or Gate(), PLACE)
 
 
 def verdict(before: Way, now: Way, path: Path, **older: Any) -> Verdict | None:  # noqa: ANN401  # any field
@@ -121,6 +126,15 @@ def test_what_was_recorded_on_other_inputs_says_which(path: Path) -> None:
         "the baseline of b1-c1 was recorded on other inputs: k:int64:1:5, x:float32:1x8x8. "
         "Now: k:int64:1:7, x:float32:1x8x8. Give the same or record it anew"
     )
+
+
+def test_an_unchanged_case_is_allowed_what_its_tolerances_say(path: Path) -> None:
+    gate = Gate(tolerances=read_tolerances("macs=0.02,params=0.05", "here"))
+    found = settled(run_case(USUAL.bind(path), USUAL), USUAL.bind(path), USUAL, gate)
+    assert found is not None
+    assert found.comparison.verdict is Verdict.UNCHANGED
+    allowed = {metric.name: metric.allowed for metric in found.comparison.metrics if metric.gated}
+    assert allowed == {"macs": 0.02, "params": 0.05}
 
 
 @pytest.mark.parametrize("unknown", ["inputs", "options", "provenance"])

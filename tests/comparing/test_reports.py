@@ -13,6 +13,7 @@ from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.document import ComparisonJson, comparison_to_json, dump_comparison
 from pytest_modelperf.comparing.markdown import render_markdown
@@ -207,7 +208,7 @@ def compared(*cases: CaseComparison) -> Comparison:
 
 
 def text(*cases: CaseComparison, width: int | None = 80) -> str:
-    return render_comparison(compared(*cases), TextStyle(width))
+    return render_comparison(compared(*cases), TextStyle(width), COMMAND_WORDING)
 
 
 def test_a_regression_at_80_columns() -> None:
@@ -447,7 +448,7 @@ note: the same model, engine and options
 
 
 def test_a_comparison_as_markdown() -> None:
-    assert render_markdown(compared(SLOWER, SAME, BROKEN)) == snapshot("""\
+    assert render_markdown(compared(SLOWER, SAME, BROKEN), COMMAND_WORDING) == snapshot("""\
 ### Model performance: regressed, 1 of 3 cases failed
 
 <code>encoder.onnx</code> → <code>encoder2.onnx</code>, on onnxruntime 1.31.1
@@ -595,7 +596,7 @@ def test_the_reasons_that_are_left_out_are_counted() -> None:
 
 def test_a_static_comparison_as_markdown_has_its_verdict_and_table() -> None:
     profile = static_classifier()
-    shown = render_markdown(compare_profiles(profile, profile))
+    shown = render_markdown(compare_profiles(profile, profile), COMMAND_WORDING)
     assert shown.startswith("### Model performance: passed\n")
     assert "| MACs | 442.5 k | 442.5 k | 0 % | passed |" in shown
 
@@ -630,7 +631,7 @@ def with_names(name: str) -> Comparison:
 
 
 def test_a_name_is_shown_as_it_is_and_obeyed_nowhere() -> None:
-    tokens = MARKDOWN.parse(render_markdown(with_names(EVIL)))
+    tokens = MARKDOWN.parse(render_markdown(with_names(EVIL), COMMAND_WORDING))
     inline = [child for token in tokens for child in token.children or ()]
     kinds = {token.type for token in (*tokens, *inline)}
     assert not kinds & {"link_open", "image", "em_open", "code_inline", "fence", "code_block"}
@@ -724,3 +725,17 @@ def test_the_json_of_a_comparison_is_read_back_by_its_type() -> None:
     comparison = compared(*ALL)
     text = dump_comparison(comparison)
     assert msgspec.json.decode(text, type=ComparisonJson) == comparison_to_json(comparison)
+
+
+def test_a_tail_that_lacks_samples_has_a_row_only_where_it_was_asked_for() -> None:
+    unknown = Metric(
+        "latency_p95", None, None, Verdict.INCONCLUSIVE, allowed=0.1, awaited=False,
+        samples_needed=130, rounds_needed=15,
+    )  # fmt: skip
+    limited = replace(unknown, name="latency_p99", awaited=True, limit=5.0)
+    case = replace(OPEN, metrics=(OPEN.metrics[0], unknown, limited, *GRAPH), outputs=())
+    shown = text(case, width=150)
+    assert "p95 latency" not in shown
+    assert re.search(r"^p99 latency +\? .* inconclusive$", shown, re.MULTILINE)
+    passed = replace(case, metrics=(OPEN.metrics[0], unknown))
+    assert "tail: p95 not shown: too few samples, some 15 rounds would tell" in text(passed)

@@ -184,7 +184,7 @@ def test_an_engine_is_written_as_the_page_says(
     assert refused.err == "Error: the engine reference has no option speed.\n"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*filter(commands, PAGES)], ids=lambda page: page.name)
 def test_every_command_that_is_typed_has_these_options(page: Path) -> None:
     for name, *arguments in commands(page):
         command = main.commands[name]
@@ -366,7 +366,7 @@ def test_what_a_page_says_is_missing_is_missing(
 
 def test_no_page_speaks_of_what_is_to_come() -> None:
     """A sentence that something is missing yet outlives what it says: `MISSING` has such."""
-    known = ("nothing is written yet", "cannot be measured yet", "there is no baseline yet")
+    known = ("nothing is written yet", "cannot be measured yet")
     for page in PAGES:
         text = " ".join(page.read_text(encoding="utf-8").split())
         for phrase in known:

@@ -429,10 +429,13 @@ def test_a_plugin_that_loads_something_heavy_is_told() -> None:
             {"run": "with the plugin", "heavy": ["numpy"], "ours": 9},
             {"run": "-p no:modelperf", "heavy": [], "ours": 0},
         ],
+        "commands": [{"static_ms": 150, "imports_ms": 100, "help_ms": 90, "nothing_ms": 10}] * 8,
     }
-    first, second = startup.expectations(result_of(rows))
-    assert (first.found, first.outcome) == ("+1.0 ms (95 % interval +1.0 to +1.0)", "met")
-    assert (second.found, second.outcome) == ("numpy", "missed")
+    added, heavy, static, asked = startup.expectations(result_of(rows))
+    assert (added.found, added.outcome) == ("+1.0 ms (95 % interval +1.0 to +1.0)", "met")
+    assert (heavy.found, heavy.outcome) == ("numpy", "missed")
+    assert (static.found, static.outcome) == ("1.50 (1.50 to 1.50)", "missed")
+    assert (asked.found, asked.outcome) == ("80 ms (80 to 80)", "met")
 
 
 def test_a_session_is_held_against_the_smallest_of_its_kind() -> None:

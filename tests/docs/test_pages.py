@@ -257,23 +257,22 @@ def headings(text: str) -> dict[str, set[str]]:
 # -- files of others
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_block_of_toml_is_one_that_is_read(name: str) -> None:
-    for block in blocks("toml", name):
-        content: dict[str, Any] = tomllib.loads(block)
-        tool = content.pop("tool", {})
-        project = content.pop("project", {})
-        assert not content
-        if project:
-            assert list(project["entry-points"]) == [PROJECT]
-            continue
-        written = tool.pop("pytest", {}).get("ini_options", {})
-        by_ini = {option.ini: option.key for option in OPTIONS if option.is_in_files}
-        ini = {by_ini[key]: value for key, value in written.items()}
-        told = tool.pop("modelperf", None)
-        assert not tool
-        assert ini or told
-        assert isinstance(read_settings(Path("/project"), {}, ini, told), Settings)
+@pytest.mark.parametrize("block", [block for name in NAMES for block in blocks("toml", name)])
+def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
+    content: dict[str, Any] = tomllib.loads(block)
+    tool = content.pop("tool", {})
+    project = content.pop("project", {})
+    assert not content
+    if project:
+        assert list(project["entry-points"]) == [PROJECT]
+        return
+    written = tool.pop("pytest", {}).get("ini_options", {})
+    by_ini = {option.ini: option.key for option in OPTIONS if option.is_in_files}
+    ini = {by_ini[key]: value for key, value in written.items()}
+    told = tool.pop("modelperf", None)
+    assert not tool
+    assert ini or told
+    assert isinstance(read_settings(Path("/project"), {}, ini, told), Settings)
 
 
 def yaml_blocks() -> list[tuple[str, str]]:

@@ -106,7 +106,8 @@ def test_a_device_stays_a_device(folder: Path, arguments: tuple[str, ...]) -> No
 def test_a_model_can_go_to_standard_output(folder: Path, target: str) -> None:
     done = spawn("shapes", "m.onnx", "-o", target)
     assert done.returncode == 0
-    assert done.stderr.decode() == f"{target}: 3 of 3 tensors have a shape\n"
+    name = "the model on standard output" if target == "-" else target
+    assert done.stderr.decode() == f"{name}: 3 of 3 tensors have a shape\n"
     onnx.checker.check_model(onnx.load_model_from_string(done.stdout), full_check=True)
     assert names(folder) == ["m.onnx"]
     assert Path("/dev/stdout").is_symlink() or not Path("/dev/stdout").exists()

@@ -478,7 +478,7 @@ def test_what_the_platform_does_not_tell_is_no_noise() -> None:
         (
             {"throttled_ns": 2 * MS},
             snapshot(
-                "noise: b1-c1: its CPU quota halted it for 2.0 % of the time; give the container more CPU, or measure fewer --cores"
+                "noise: b1-c1: its CPU quota halted it for 2.0 % of the time; give the container more CPU, or measure on fewer cores"
             ),
         ),
         (

@@ -11,6 +11,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.text import render_comparison
 from pytest_modelperf.errors import UsageError
@@ -202,7 +203,7 @@ total                   442.5 k                                            221.3
 def test_a_comparison_in_a_pipe() -> None:
     after = classifier(24, CLASSIFIER.replace("my.ops.Blend", "Exp"))
     comparison = compare_profiles(classifier(), after)
-    assert render_comparison(comparison, PLAIN) == snapshot("""\
+    assert render_comparison(comparison, PLAIN, COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: regressed
 
 metric               before        now     change
@@ -235,7 +236,7 @@ why: 1 my.ops::Blend removed, none left (first: blend)
 def test_a_comparison_at_80_columns() -> None:
     after = classifier(16, CLASSIFIER.replace("my.ops.Blend", "Exp"))
     comparison = compare_profiles(classifier(24, CLASSIFIER), after)
-    assert render_comparison(comparison, TextStyle(80)) == snapshot("""\
+    assert render_comparison(comparison, TextStyle(80), COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: inconclusive
 
 metric               before        now    change
@@ -269,7 +270,7 @@ why: 1 of 1 Relu of another shape (first: stem_relu, output 1x24x32x32 ->
 def test_a_comparison_of_equal_models_says_so_in_few_lines() -> None:
     text = CLASSIFIER.replace("my.ops.Blend", "Exp")
     same = compare_profiles(classifier(16, text), classifier(16, text))
-    assert render_comparison(same, PLAIN) == snapshot("""\
+    assert render_comparison(same, PLAIN, COMMAND_WORDING) == snapshot("""\
 classifier.onnx -> classifier.onnx: passed
 
 metric               before        now  change
@@ -291,9 +292,9 @@ layer type  count  MACs before  MACs now  MACs change  elementwise
 def test_the_operator_that_grew_most_is_marked_and_none_that_shrank() -> None:
     text = CLASSIFIER.replace("my.ops.Blend", "Exp")
     small, large = classifier(16, text), classifier(24, text)
-    grown = render_comparison(compare_profiles(small, large), PLAIN).splitlines()
+    grown = render_comparison(compare_profiles(small, large), PLAIN, COMMAND_WORDING).splitlines()
     assert [line.split()[0] for line in grown if line.endswith("<")] == ["Conv"]
-    shrunk = render_comparison(compare_profiles(large, small), PLAIN).splitlines()
+    shrunk = render_comparison(compare_profiles(large, small), PLAIN, COMMAND_WORDING).splitlines()
     assert not any(line.endswith("<") for line in shrunk)
 
 

@@ -216,6 +216,22 @@ def test_a_warm_up_does_not_eat_the_time_of_a_slow_model() -> None:
 # -- how many inferences a round has
 
 
+def blocks_for(turn_ns: int, *tail_samples: int) -> Sequence[int]:
+    """The lengths of the blocks of a model that is measured until its time is over."""
+    bench = FakeBench(FakeClock(), steady(turn_ns), load_ns=50 * MS, sessions=0.03, jitter=0.02)
+    run(bench, replace(TIRELESS, tail_samples=tail_samples))
+    return bench.timed
+
+
+def test_blocks_are_long_for_a_tail_that_the_time_is_enough_for() -> None:
+    assert sum(blocks_for(MS)) < 6636 <= sum(blocks_for(MS, 662, 6636))
+
+
+def test_no_block_is_longer_for_a_tail_that_the_time_is_too_short_for() -> None:
+    """6,636 inferences of 5 ms take 33 s, and there are 10."""
+    assert blocks_for(5 * MS, 662, 6636) == blocks_for(5 * MS, 662) != blocks_for(5 * MS)
+
+
 def later_blocks(bench: FakeBench) -> float:
     """The mean length of the blocks that are planned by what earlier rounds told."""
     run(bench, replace(TIRELESS, max_rounds=24, max_seconds=1000.0, min_samples=0))

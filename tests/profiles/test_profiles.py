@@ -903,6 +903,26 @@ def test_what_would_show_a_difference_is_said(after: Profile, expected: str) -> 
     assert f"  to know: modelperf {expected}" in compared(timed(5), after)
 
 
+def with_given_dims(**sizes: int) -> Profile:
+    """The classifier at given sizes, which its one case does not name in its id."""
+    profile = timed(5)
+    case = profile.cases[0]
+    given = replace(case, case=replace(case.case, given_dims=tuple(sizes.items())))
+    return replace(profile, cases=(given,))
+
+
+def test_a_sweep_has_the_dimensions_that_an_id_does_not_name() -> None:
+    lines = compared(with_given_dims(seq=64), with_given_dims(seq=128))
+    options = "--batch 1 --cores 1 --dim seq=64,128"
+    assert f"  to know: modelperf sweep classifier.onnx {options}" in lines
+
+
+def test_a_profile_with_a_roofline_is_measured_at_the_given_dimensions() -> None:
+    shown = render_named(named(with_given_dims(seq=64)), VIEW, PLAIN)
+    command = "modelperf profile classifier.onnx --batch 1 --cores 1 --dim seq=64 --roofline"
+    assert command in " ".join(shown.replace("\\\n", " ").split())
+
+
 def test_a_sweep_that_would_show_it_has_the_dimensions_of_both() -> None:
     lines = compared(with_dims(seq=64), with_dims(seq=128))
     assert (

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import pytest_modelperf
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.compare import compare_profiles
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.differences import Differences
@@ -463,7 +464,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
     sweep = sweep_of("new.onnx")
     failed = replace(sweep.sides[0].points[3], latency=None, throughput=None, reason="it <died>")
     side = replace(sweep.sides[0], points=(*sweep.sides[0].points[:3], failed))
-    text = Markup(render_sweep_page(replace(sweep, sides=(side,)))).text
+    text = Markup(render_sweep_page(replace(sweep, sides=(side,)), COMMAND_WORDING)).text
     assert "best within 5 ms is b1-c1-s2, 1.000 k items/s" in text
     assert "b4-c1-s2: failed: it <died>" in text
 
@@ -474,7 +475,7 @@ def test_the_page_of_a_sweep_says_what_is_best_and_what_failed() -> None:
 def test_the_page_of_a_comparison_says_all_that_decides() -> None:
     made = dt.datetime(2026, 5, 6, 7, 8, tzinfo=dt.timezone.utc)
     comparison = compared(SLOWER, OPEN, FASTER, SAME, BROKEN, BUDGET)
-    page = render_comparison_page(comparison, machine=MACHINE, made=made)
+    page = render_comparison_page(comparison, COMMAND_WORDING, machine=MACHINE, made=made)
     text = Markup(page).text
     for told in (
         "encoder.onnx → encoder2.onnx",
@@ -541,19 +542,21 @@ def test_any_text_is_the_same_after_packing_and_unpacking(text: str) -> None:
 @example("\x00\r\n\N{NO-BREAK SPACE}")
 @example("{% raw %}{{ overview }}{# ")
 def test_no_name_becomes_a_part_of_a_page(name: str) -> None:
-    page, plain = (render_comparison_page(with_names(each)) for each in (name, "a"))
+    page, plain = (
+        render_comparison_page(with_names(each), COMMAND_WORDING) for each in (name, "a")
+    )
     assert Markup(page).tags == Markup(plain).tags
     page, plain = (render_run_page(everything_named(each)) for each in (name, "a"))
     assert Markup(page).tags == Markup(plain).tags
 
 
 def test_a_name_that_is_no_unicode_leaves_the_page_one_that_can_be_written() -> None:
-    page = render_comparison_page(with_names("\ud800"))
+    page = render_comparison_page(with_names("\ud800"), COMMAND_WORDING)
     assert "\\ud800" in page.encode("utf-8").decode("utf-8")
 
 
 def test_a_name_is_shown_as_it_is() -> None:
-    page = render_comparison_page(with_names(EVIL))
+    page = render_comparison_page(with_names(EVIL), COMMAND_WORDING)
     assert EVIL not in page
     assert Markup(page).text.count(" ".join(printable(EVIL).split())) >= 8
     assert "\x1b" not in page
@@ -598,7 +601,7 @@ def big(layers: int) -> Comparison:
 
 
 def test_a_page_of_two_models_with_2000_layers_stays_small() -> None:
-    page = render_comparison_page(big(2_000))
+    page = render_comparison_page(big(2_000), COMMAND_WORDING)
     assert len(json.loads(unpacked(page, "data"))["models"][0]["cases"][0]["layers"]) == 2_000
     assert len(page.encode()) < MAX_BYTES
 

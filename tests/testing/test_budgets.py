@@ -6,21 +6,24 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget, read_budgets
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Measurement
 from pytest_modelperf.profiler.records import StaticProfile
+from pytest_modelperf.profiler.sampling import sample
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
 from pytest_modelperf.testing.budgets import (
     LimitedFigures,
     latency_limits,
     static_budget_metrics,
     timed_budget_metrics,
 )
+from tests.support.fake_bench import MS, FakeBench, FakeClock, steady
 from tests.support.profiles import make_measurement, make_round
 from tests.support.small_models import ones, static_of
 
 LEVEL = 0.001
-MS = 1_000_000
 
 
 def budgets(**values: object) -> tuple[Budget, ...]:
@@ -87,6 +90,25 @@ def test_with_enough_samples_the_same_percentile_is_judged() -> None:
     many = rounds_of(10.0, samples=400)
     assert verdict(many, p99_ms=9) is Verdict.OVER_BUDGET
     assert verdict(many, p99_ms=11) is Verdict.PASSED
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_tail_that_lacks_samples_leaves_the_other_percentiles_their_rounds(seed: int) -> None:
+    """10 s have not the 6,636 inferences that p99.9 takes; sessions differ by 3 %."""
+    words = ("p90_ms", "p95_ms", "p97_ms", "p99_ms", "p99_9_ms")
+    limited = budgets(**dict.fromkeys(words, 6.0))
+    gate = Gate(limits=latency_limits(limited, 1))
+    bench = FakeBench(
+        FakeClock(), steady(5 * MS), load_ns=50 * MS, sessions=0.03, jitter=0.02, seed=seed
+    )
+    policy = SamplingPolicy(tail_samples=gate.samples_needed)
+    taken = sample(bench, policy, bench.clock, lambda _: None, gate.fits)
+    measured = make_measurement(rounds=list(taken), half_width=None)
+    held = LimitedFigures(None, None, 1, measured)
+    *others, rarest = timed_budget_metrics(limited, held, gate.limit_level)
+    assert {metric.verdict for metric in others} == {Verdict.PASSED}
+    assert rarest.verdict is Verdict.INCONCLUSIVE
+    assert rarest.samples_needed == 6636
 
 
 # -- throughput: more is better

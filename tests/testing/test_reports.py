@@ -41,7 +41,6 @@ from pytest_modelperf.comparing.records import (
     OutputChange,
     Verdict,
 )
-from pytest_modelperf.comparing.verdict_lines import OF_PYTEST
 from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.commands import fold_command
@@ -53,6 +52,7 @@ from pytest_modelperf.testing.junit import junit_properties
 from pytest_modelperf.testing.markdown import MAX_BYTES, render_run_markdown
 from pytest_modelperf.testing.outcome_names import name_outcomes
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from pytest_modelperf.testing.page import run_overview
 from pytest_modelperf.testing.run_lines import FALSE_ALARMS, describe_place
 from pytest_modelperf.testing.text import (
     MAX_LINES,
@@ -61,6 +61,7 @@ from pytest_modelperf.testing.text import (
     render_summary,
     short_verdict,
 )
+from pytest_modelperf.testing.wording import PYTHON_WORDING
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import display_width
 from tests.comparing.test_reports import (
@@ -372,10 +373,11 @@ def test_more_time_is_a_number_only_where_every_open_figure_tells_it() -> None:
 
 def test_what_is_held_against_stored_times_is_not_told_to_run_for_longer() -> None:
     stored = replace(OPEN, is_duet=False)
-    assert "".join(failure(stored).splitlines(keepends=True)[1:4]) == snapshot("""\
+    assert "".join(failure(stored).splitlines(keepends=True)[1:5]) == snapshot("""\
 this run could see p95 latency +4.1 % or more: stored times tell little: record
-  the baseline again with pytest --modelperf --modelperf-update-baseline when
-  less else runs here, so that its twin is trusted
+  the baseline again with pytest --modelperf --modelperf-update-baseline
+  "models/encoder.onnx::b1-c1" when less else runs here, so that its twin is
+  trusted
 """)
     assert "max-seconds" not in failure(stored)
     step = summary(stored).partition("in at most 5 %.\n")[2]
@@ -387,6 +389,25 @@ inconclusive: stored times tell little: record the baseline again with pytest
     both = summary(stored, OPEN)
     assert step in both
     assert "inconclusive: give more time with --modelperf-max-seconds 16\n" in both
+
+
+def test_recording_again_repeats_the_options_that_were_typed() -> None:
+    typed = ("--modelperf-baseline-dir=perf", "--modelperf-engine=openvino")
+    report = run(outcome(replace(OPEN, is_duet=False)), typed=typed)
+    command = "pytest --modelperf --modelperf-update-baseline " + " ".join(typed)
+    assert f"record the baseline again with {command} when" in render_summary(
+        report, TextStyle(None)
+    )
+
+
+def test_every_report_names_the_options_of_pytest() -> None:
+    """A tail that is not shown says how to wait for it."""
+    tail = replace(OPEN.metrics[1], awaited=False, rounds_needed=40)
+    worse = run(outcome(replace(SLOWER, metrics=(*SLOWER.metrics, tail))))
+    (section,) = run_overview(worse).sections
+    option = "; --modelperf-tolerance p95=0.03 waits for it"
+    assert any(text.endswith(option) for _, text in section.facts)
+    assert option in render_run_markdown(worse)
 
 
 def test_more_rounds_than_usual_are_advised_with_the_time_that_allows_them() -> None:
@@ -403,7 +424,7 @@ def test_the_advice_of_a_case_is_that_of_the_summary() -> None:
     for case in (OPEN, longer, noisy, NEAR):
         advice = advise(case)
         assert advice is not None
-        text = advice.in_words(OF_PYTEST)
+        text = advice.in_words(PYTHON_WORDING)
         assert text in failure(case, width=None)
         assert f"inconclusive: {text}\n" in summary(case, width=None)
     steps = summary(OPEN, longer, noisy, width=None).partition("in at most 5 %.\n")[2]

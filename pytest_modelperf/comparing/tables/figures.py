@@ -63,12 +63,12 @@ def _figures(metric: Metric, *, has_before: bool = True) -> tuple[str, str, str,
 def metric_tables(case: CaseComparison) -> tuple[Table, Table]:
     """All figures before and now, with their verdicts if they are judged; and without intervals.
 
-    Beside times, exact figures that decide nothing are left out where they are the same. Columns
-    without content are left out too.
+    Beside times, exact figures that decide nothing are left out where they are the same, and so is
+    a tail that was not asked for and has too few samples. Columns without content are left out too.
     """
     shown = case.metrics
     if is_measured(case):
-        shown = tuple(m for m in shown if m.gated or m.interval is not None or _has_changed(m))
+        shown = tuple(m for m in shown if _is_shown(m))
     table = _metric_table(case, shown)
     return table, without_intervals(table)
 
@@ -108,8 +108,10 @@ def is_measured(case: CaseComparison) -> bool:
     return is_timed or case.rounds is not None
 
 
-def _has_changed(metric: Metric) -> bool:
-    return metric.before != metric.after
+def _is_shown(metric: Metric) -> bool:
+    if metric.gated:
+        return metric.awaited or metric.after is not None
+    return metric.interval is not None or metric.before != metric.after
 
 
 def _verdict(metric: Metric) -> str:

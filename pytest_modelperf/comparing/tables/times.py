@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.tables.cells import (
     layer_counts,
     without_intervals,
 )
-from pytest_modelperf.comparing.verdict_lines import OF_COMMAND, OptionNames
+from pytest_modelperf.errors import Wording
 from pytest_modelperf.profiler.records import LayerRow, LayerType
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
@@ -134,15 +134,13 @@ def _share_of_all(changes: Sequence[LayerTypeChange]) -> str:
 # -- layer by layer
 
 
-def layer_time_tables(
-    case: CaseComparison, options: OptionNames = OF_COMMAND
-) -> tuple[Table, Table]:
+def layer_time_tables(case: CaseComparison, wording: Wording) -> tuple[Table, Table]:
     """The layers that explain most of the difference; and the same without intervals."""
-    table = _layer_times(case, options)
+    table = _layer_times(case, wording)
     return table, without_intervals(table)
 
 
-def _layer_times(case: CaseComparison, options: OptionNames) -> Table:
+def _layer_times(case: CaseComparison, wording: Wording) -> Table:
     decimals = _decimals(case)
     shown = [change for change in case.layers if _is_cause(change.time, _SHOWN)]
     rows = tuple(
@@ -156,7 +154,7 @@ def _layer_times(case: CaseComparison, options: OptionNames) -> Table:
         for change in shown[:_MAX_LAYERS]
     )
     more = len(shown) - len(rows)
-    caption = f"{more} more layer{'s' if more > 1 else ''}: {options.everything} has them"
+    caption = f"{more} more layer{'s' if more > 1 else ''}: {wording.names['json']} has them"
     return Table(
         "layers that explain most, in ms",
         (

@@ -175,7 +175,7 @@ def test_a_worker_that_is_silent_for_too_long_is_ended(tmp_path: Path) -> None:
     with pytest.raises(MeasureError) as error, working(**options) as worker:
         worker.ask("block", "in round 3", 0.2, sides=["a"], count=5, max_ns=10**12)
     assert str(error.value).startswith("no answer for 0.2 s in round 3")
-    assert "--timeout" in str(error.value)
+    assert "allow more with a longer timeout" in str(error.value)
     assert ends(int(note.read_text()))
 
 

@@ -1,0 +1,91 @@
+"""The options that have a command measure on a cluster."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+
+from pytest_modelperf.cli.options import Command, with_options
+from pytest_modelperf.cli.output import shown_progress
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.cluster.records import ClusterStatus
+    from pytest_modelperf.profiler.records import Profile
+    from pytest_modelperf.profiler.request import ProfileRequest
+    from pytest_modelperf.profiler.rig import Setup
+
+
+class ClusterOptions(Struct, frozen=True):
+    """Which cluster measures, and which of its machines may."""
+
+    cluster: str | None
+    machine: str | None
+
+    @property
+    def is_given(self) -> bool:
+        return self.cluster is not None
+
+    def check(self, *, static: bool, has_roofline: bool) -> None:
+        """UsageError for an option that does not go with a cluster."""
+        if self.cluster is None:
+            if self.machine is not None:
+                raise UsageError("--machine chooses machines of a cluster: give --cluster too.")
+            return
+        if static:
+            raise UsageError("--cluster needs a run of the model: leave out --static or --cluster.")
+        if has_roofline:
+            raise UsageError(
+                "a roofline needs the peaks of this machine: leave out --roofline or --cluster."
+            )
+
+    def measure(
+        self, model: str, request: ProfileRequest, setup: Setup, plugins: Sequence[str]
+    ) -> Profile:
+        """The profile of every case, each measured on one of the machines."""
+        from pytest_modelperf.cluster.cluster import open_cluster
+        from pytest_modelperf.cluster.extra import check_cluster_extra
+        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+        from pytest_modelperf.profiler.worker.gateway import is_local
+
+        check_cluster_extra("--cluster")
+        if setup.engine.name == CALLABLE_ENGINE:
+            raise UsageError("--cluster measures models: leave it out to measure a function.")
+
+        from pytest_modelperf.cluster.profiling import profile_on_cluster
+        from pytest_modelperf.cluster.text import status_line
+
+        machines = [name.strip() for name in (self.machine or "").split(",") if name.strip()]
+        with shown_progress() as line:
+
+            def show(status: ClusterStatus) -> None:
+                line.show(status_line(status, shutil.get_terminal_size().columns - 1))
+
+            with open_cluster(self.cluster or "", show) as cluster:
+                engine = setup.engine.name if is_local(setup.spec) else None
+                cluster.require([tuple(machines)], engine)
+                return profile_on_cluster(
+                    cluster, model, request, setup, plugins=plugins, machines=machines
+                )
+
+
+def cluster_options(command: Command) -> Command:
+    """The options about a cluster."""
+    return with_options(
+        command,
+        click.option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Measure on the machines of a Dask cluster: tcp://host:8786, a scheduler file, or "
+            "local:4. `modelperf worker` starts them.",
+        ),
+        click.option(
+            "--machine",
+            metavar="NAME[,NAME...]",
+            help="Only on machines of the cluster with one of these keys or tags.",
+        ),
+    )

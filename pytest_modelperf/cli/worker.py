@@ -1,0 +1,36 @@
+"""`modelperf worker`: measures on this machine what clients of a cluster ask for."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(short_help="Measure on this machine for a cluster.")
+@click.argument("address")
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="T",
+    help="A name by which runs can choose this machine, as in --tag board; repeatable.",
+)
+def worker(*, address: str, tags: tuple[str, ...]) -> None:
+    """Measure on this machine for the Dask cluster at ADDRESS, until it is interrupted.
+
+    ADDRESS is that of the scheduler, or the path of its scheduler file. A machine measures one
+    case at a time, so start one worker on each machine.
+
+    An open Dask port runs anybody's code: keep it inside a network that you trust, or use tls://
+    with certificates in Dask's configuration.
+
+    \b
+    modelperf worker tcp://scheduler:8786
+    modelperf worker tls://scheduler:8786 --tag board --tag quiet
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.cluster.extra import check_cluster_extra
+
+    check_cluster_extra("modelperf worker")
+
+    from pytest_modelperf.cluster.worker import serve
+
+    serve(address, tags, lambda own: click.echo(f"measuring for {address} at {own}", err=True))

@@ -1,0 +1,1 @@
+"""Cases carried out by other machines, through dask.distributed."""

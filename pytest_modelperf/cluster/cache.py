@@ -1,0 +1,186 @@
+"""Models that came from elsewhere, kept in a folder by their content.
+
+Each model has a folder named by its digest. It arrives in a folder of its own and is renamed when
+it is whole. Whoever uses a model holds a shared lock on a file in its folder; what nobody holds
+may be removed, the least recently used first, to stay within the limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+
+from pytest_modelperf.cluster.records import ModelContent
+from pytest_modelperf.errors import MeasureError, ModelPerfError
+from pytest_modelperf.graph.model_file import open_model
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.units import format_bytes
+
+LIMIT_VARIABLE = "MODELPERF_CACHE_LIMIT"
+DEFAULT_LIMIT_BYTES = 20 << 30
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+# It holds the name that the graph came by.
+_LOCK = ".in-use"
+_INCOMING = "incoming-"
+_REMOVED = "removed-"
+# What a process that was killed had begun to receive is nobody's after a day.
+_ABANDONED_S = 86_400.0
+
+
+class ModelCache(Struct, frozen=True):
+    """A folder of models by their digests, and the bytes that it may hold."""
+
+    folder: Path
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+
+    @contextlib.contextmanager
+    def using(self, content: ModelContent) -> Iterator[Path | None]:
+        """The path of a model that is kept, and stays while the context lasts; None without it."""
+        entry = self._entry(content.digest)
+        with _held(entry / _LOCK, fcntl.LOCK_SH) as is_held:
+            if not is_held:
+                yield None
+                return
+            os.utime(entry)
+            yield _named(entry, content.name)
+
+    def receive(self, content: ModelContent) -> IncomingModel:
+        """Room for a model that is about to arrive; MeasureError where the cache has too little."""
+        if content.size_bytes > self.limit_bytes:
+            raise MeasureError(
+                f"{printable(content.name)} has {format_bytes(content.size_bytes)}, and the cache "
+                f"of models may hold {format_bytes(self.limit_bytes)}: set {LIMIT_VARIABLE} to "
+                "more bytes for this worker."
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_room(content.size_bytes)
+        folder = Path(tempfile.mkdtemp(prefix=_INCOMING, dir=self.folder))
+        return IncomingModel(content, folder, self._entry(content.digest))
+
+    def _entry(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise MeasureError(f"{printable(digest)!r} is no digest of a model.")
+        return self.folder / digest
+
+    def _make_room(self, wanted_bytes: int) -> None:
+        """Remove the least recently used until so much more fits, as far as nobody uses them."""
+        self._remove_abandoned()
+        entries = [path for path in self.folder.iterdir() if _DIGEST.fullmatch(path.name)]
+        entries.sort(key=lambda path: path.stat().st_mtime)
+        sizes = {path: _size_of(path) for path in entries}
+        total = sum(sizes.values())
+        for path in entries:
+            if total + wanted_bytes <= self.limit_bytes:
+                return
+            if self._is_removed(path):
+                total -= sizes[path]
+
+    def _is_removed(self, entry: Path) -> bool:
+        with _held(entry / _LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_held:
+            if not is_held:
+                return False
+            # Renamed first: nobody may find a part of it.
+            aside = Path(tempfile.mkdtemp(prefix=_REMOVED, dir=self.folder))
+            entry.rename(aside / entry.name)
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    def _remove_abandoned(self) -> None:
+        for path in self.folder.iterdir():
+            if path.name.startswith((_INCOMING, _REMOVED)):
+                with contextlib.suppress(OSError):
+                    if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                        shutil.rmtree(path, ignore_errors=True)
+
+
+class IncomingModel(Struct, frozen=True):
+    """A model of which some pieces have arrived."""
+
+    content: ModelContent
+    folder: Path
+    entry: Path
+
+    def write(self, name: str, offset: int, piece: bytes) -> None:
+        """Put a piece of a file in its place; MeasureError for a file that the model has not."""
+        if name not in {part.name for part in self.content.parts} or not _is_inside(name):
+            raise MeasureError(f"{printable(name)!r} is no file of the model that was announced.")
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if path.exists() else "xb") as file:
+            file.seek(offset)
+            file.write(piece)
+
+    def keep(self) -> None:
+        """Keep what arrived under its digest; MeasureError where that is another one."""
+        if not has_content(self.folder / self.content.name, self.content):
+            raise MeasureError(
+                f"{printable(self.content.name)} arrived with other bytes than it was announced "
+                "with. Measure again when nothing writes it."
+            )
+        (self.folder / _LOCK).write_text(self.content.name, encoding="utf-8")
+        try:
+            self.folder.rename(self.entry)
+        except OSError:
+            # Another worker of this machine has received it meanwhile.
+            self.drop()
+
+    def drop(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def has_content(path: Path, content: ModelContent) -> bool:
+    """Whether the model at a path, its external data included, has the same bytes."""
+    try:
+        sizes = [(path.parent / part.name).stat().st_size for part in content.parts[1:]]
+        if [path.stat().st_size, *sizes] != [part.size_bytes for part in content.parts]:
+            return False
+        return open_model(path).sha256() == content.digest
+    except (OSError, ModelPerfError):
+        return False
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and name != _LOCK
+
+
+def _named(entry: Path, name: str) -> Path:
+    """The graph under the name that is asked for: the same model may have come by another."""
+    path = entry / name
+    if not path.exists():
+        first_name = (entry / _LOCK).read_text(encoding="utf-8")
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(entry / first_name)
+    return path
+
+
+def _size_of(entry: Path) -> int:
+    return sum(path.stat().st_size for path in entry.rglob("*") if path.is_file())
+
+
+@contextlib.contextmanager
+def _held(file: Path, kind: int) -> Iterator[bool]:
+    """Whether a lock on a file is held now; not where the file is not there, or was replaced."""
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, kind)
+            is_held = os.path.samestat(os.fstat(descriptor), file.lstat())
+        except OSError:
+            is_held = False
+        yield is_held
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,112 @@
+"""A cluster as the rest of the program sees it: its machines, and jobs given to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pytest_modelperf.cluster.extra import check_cluster_extra
+from pytest_modelperf.cluster.machines import require_equal_versions, require_machines
+from pytest_modelperf.cluster.places import parse_place
+from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, OnChange
+from pytest_modelperf.cluster.turns import PATIENCE_S
+from pytest_modelperf.profiler.machine.describe import describe_machine
+
+if TYPE_CHECKING:
+    from pytest_modelperf.cluster.runner import Runner
+
+
+class Cluster:
+    """A cluster that is connected. Jobs may be given to it from any thread."""
+
+    def __init__(self, name: str, client: Any, runner: Runner) -> None:  # noqa: ANN401  # a Dask client
+        self.name = name
+        self._client = client
+        self._runner = runner
+        self._futures: set[Future[str]] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """Those that there are now."""
+        return self._runner.machines
+
+    @property
+    def status(self) -> ClusterStatus:
+        return self._runner.status
+
+    def require(self, wanted: Iterable[Collection[str]], engine: str | None = None) -> None:
+        """ClusterError where no machine has one of these sets of names, or has other software."""
+        wanted = list(wanted)
+        require_machines(self.machines, wanted, self.name)
+        used = [m for m in self.machines if any(m.is_any_of(names) for names in wanted)]
+        require_equal_versions(used, describe_machine().packages, engine)
+
+    def submit(self, job: Job) -> Future[str]:
+        """The text that the work of a job will return.
+
+        The future raises a ModelPerfError where there is none. To cancel it ends the job, at the
+        latest after the round that it measures.
+        """
+        loop = self._client.loop.asyncio_loop
+        future = asyncio.run_coroutine_threadsafe(self._runner.carry_out(job), loop)
+        with self._lock:
+            self._futures.add(future)
+        future.add_done_callback(self._forget)
+        return future
+
+    def cancel_all(self) -> None:
+        """Cancel whatever has not ended."""
+        with self._lock:
+            futures = list(self._futures)
+        for future in futures:
+            future.cancel()
+
+    def _forget(self, future: Future[str]) -> None:
+        with self._lock:
+            self._futures.discard(future)
+
+
+@contextmanager
+def open_cluster(
+    text: str,
+    on_change: OnChange = lambda _: None,
+    *,
+    timeout_s: float | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[Cluster]:
+    """The cluster at an address, of a scheduler file, or made of `local:4` workers.
+
+    What has not ended with the context is cancelled. `on_change` is called, in another thread,
+    with where the jobs stand. A job whose last machine has gone waits so long for another.
+    """
+    check_cluster_extra("a cluster")
+    place = parse_place(text)
+
+    from pytest_modelperf.cluster.connection import connected
+
+    with connected(place, timeout_s) as client:
+        runner = client.sync(_make_runner, client, text, on_change, patience_s)
+        cluster = Cluster(text, client, runner)
+        try:
+            yield cluster
+        finally:
+            cluster.cancel_all()
+            client.sync(runner.stop)
+
+
+async def _make_runner(
+    client: Any,  # noqa: ANN401  # a Dask client
+    name: str,
+    on_change: OnChange,
+    patience_s: float,
+) -> Runner:
+    from pytest_modelperf.cluster.runner import Runner
+
+    runner = Runner(client, name, on_change, patience_s)
+    await runner.start()
+    return runner

@@ -1,0 +1,107 @@
+"""The way to a scheduler: a Dask client, and beside it the workers of this machine if it has any.
+
+Dask's own configuration holds, that of TLS included.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import distributed
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.versions import VersionMismatchWarning
+
+from pytest_modelperf.cluster.places import Place
+from pytest_modelperf.cluster.station import PRELOAD_MODULE
+from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.text.escaping import printable
+
+_LOCAL_START_S = 60.0
+
+
+@contextmanager
+def connected(place: Place, timeout_s: float | None = None) -> Iterator[Any]:
+    """A Dask client; ClusterError where nobody answers. No process is left behind.
+
+    Without a timeout, Dask's configuration says how long a connection may take.
+    """
+    with ExitStack() as stack:
+        scheduler: dict[str, object] = {"address": place.address}
+        if place.scheduler_file is not None:
+            scheduler = {"scheduler_file": str(place.scheduler_file)}
+        if place.local_workers is not None:
+            scheduler = {"address": stack.enter_context(_local_workers(place.local_workers))}
+        client = stack.enter_context(_client(scheduler, place, timeout_s))
+        if place.local_workers is not None:
+            client.wait_for_workers(place.local_workers, timeout=_LOCAL_START_S)
+        client.register_plugin(_no_second_run())
+        yield client
+
+
+@contextmanager
+def _local_workers(count: int) -> Iterator[Any]:
+    """Workers of this machine. Its lock has them measure in turn."""
+    cluster = distributed.LocalCluster(
+        n_workers=count,
+        threads_per_worker=1,
+        # A model is loaded by a process of its own, which Dask does not watch.
+        memory_limit=None,
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+        preload=[PRELOAD_MODULE],
+        silence_logs=logging.CRITICAL,
+    )
+    with cluster:
+        yield cluster
+
+
+@contextmanager
+def _client(scheduler: dict[str, object], place: Place, timeout_s: float | None) -> Iterator[Any]:
+    try:
+        with warnings.catch_warnings():
+            # The versions that matter are compared by ourselves.
+            warnings.simplefilter("ignore", VersionMismatchWarning)
+            if timeout_s is not None:
+                scheduler = {**scheduler, "timeout": timeout_s}
+            client = distributed.Client(**scheduler, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        raise _no_scheduler(place, error) from error
+    with client:
+        yield client
+
+
+def _no_scheduler(place: Place, error: Exception) -> ClusterError:
+    shown = printable(str(place.address or place.scheduler_file or "local workers"))
+    # Dask raises one error for many tries; their common cause stands in the first.
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    reason = printable(str(cause) or type(cause).__name__)
+    return ClusterError(
+        f"no Dask scheduler answers at {shown}: {reason}. Start one with `dask scheduler` and give "
+        "the address that it prints. For tls:// set distributed.comm.tls.ca-file, client.cert and "
+        "client.key in Dask's configuration."
+    )
+
+
+def _no_second_run() -> SchedulerPlugin:
+    """Has a lost worker end its tasks at once: the client decides where each goes next.
+
+    Dask would try three more workers. The class is defined here, inside of a function, so that it
+    is sent by value: the scheduler need not have this package.
+    """
+
+    class NoSecondRun(SchedulerPlugin):  # type: ignore[misc]  # it has no types
+        name = "modelperf"
+        idempotent = True
+
+        def update_graph(self, scheduler: Any, *, tasks: Any, **_: Any) -> None:  # noqa: ANN401  # Dask's own
+            for key in tasks:
+                if str(key).startswith("modelperf-"):
+                    scheduler.tasks[key].suspicious = scheduler.allowed_failures
+
+    return NoSecondRun()

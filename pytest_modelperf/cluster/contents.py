@@ -1,0 +1,46 @@
+"""A model as it is sent to a cluster: its content, and its bytes piece by piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from pytest_modelperf.cluster.records import ModelContent, ModelPart
+from pytest_modelperf.graph.digests import Tell
+from pytest_modelperf.graph.model_file import open_model
+
+# What lies in the memory of a process at once, of each model that is sent.
+PIECE_BYTES = 8 << 20
+
+
+class Piece(Struct, frozen=True):
+    """Some bytes of a file of a model, and where they stand in it."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+def read_content(path: str | os.PathLike[str], tell: Tell = lambda _: None) -> ModelContent:
+    """The content of a model; ModelError where external data cannot be read."""
+    file = open_model(path)
+    beside = [ModelPart(name, seen.size_bytes) for name, seen in sorted(file.beside().items())]
+    graph = ModelPart(Path(path).name, file.size_bytes)
+    return ModelContent(str(Path(path).resolve()), file.sha256(tell), (graph, *beside))
+
+
+def read_pieces(content: ModelContent, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+    """All bytes of a model, file by file."""
+    folder = Path(content.path).parent
+    names = {content.name: Path(content.path)}
+    for part in content.parts:
+        with names.get(part.name, folder / part.name).open("rb") as file:
+            offset, data = 0, file.read(piece_bytes)
+            # An empty file is one empty piece.
+            yield Piece(part.name, offset, data)
+            while data:
+                offset, data = offset + len(data), file.read(piece_bytes)
+                yield Piece(part.name, offset, data)

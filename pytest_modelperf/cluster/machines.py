@@ -1,0 +1,87 @@
+"""What machines a cluster has, whether a job can run on any, and whether their software is ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.station import station_of
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
+from pytest_modelperf.text.words import shorten_list
+
+_PACKAGE = "pytest-modelperf"
+_MOST_NAMED = 10
+
+
+def describe_station(dask_worker: Any = None) -> str | None:  # noqa: ANN401  # Dask gives its worker
+    """The machine of the Dask worker that runs this, as JSON; None where it is none of ours."""
+    station = station_of(dask_worker)
+    return None if station is None else to_text(station.machine)
+
+
+def read_machines(answers: Mapping[str, object]) -> tuple[Machine, ...]:
+    """The machines among the workers that answered, by their addresses as the scheduler has them.
+
+    A worker without our package answers with an error, and is none of ours.
+    """
+    return tuple(
+        replace(from_text(answer, Machine), address=address)
+        for address, answer in sorted(answers.items())
+        if isinstance(answer, str)
+    )
+
+
+def require_machines(
+    machines: Sequence[Machine], wanted: Iterable[Collection[str]], cluster: str
+) -> None:
+    """ClusterError for the first set of names that no machine answers to."""
+    for names in wanted:
+        if not any(machine.is_any_of(names) for machine in machines):
+            raise ClusterError(no_machine(machines, names, cluster))
+
+
+def no_machine(machines: Sequence[Machine], names: Collection[str], cluster: str) -> str:
+    """Why no machine can run a job, with the list of those that there are."""
+    if not machines:
+        return (
+            f"{printable(cluster)} has no machine that measures. Start one on each machine: "
+            f"modelperf worker {printable(cluster)}"
+        )
+    kinds = Counter(", ".join((machine.key, *machine.tags)) for machine in machines)
+    found = [f"{kind} ({count})" for kind, count in sorted(kinds.items())]
+    return (
+        f"{printable(cluster)} has no machine {printable(' or '.join(sorted(names)))}. It has: "
+        f"{printable(shorten_list(found, _MOST_NAMED))}. Name one of these, or start the other "
+        f"kind: modelperf worker {printable(cluster)}"
+    )
+
+
+def require_equal_versions(
+    machines: Sequence[Machine], ours: Mapping[str, str], engine: str | None = None
+) -> None:
+    """ClusterError where a machine has another version of our package or of the engine.
+
+    An engine is a package by the name of the engine; one that no side has installed under that
+    name is not compared.
+    """
+    packages = {_PACKAGE: __version__}
+    if engine is not None and (engine in ours or any(engine in m.versions for m in machines)):
+        packages[engine] = ours.get(engine, "none")
+    for package, version in packages.items():
+        others = [m for m in machines if m.versions.get(package, "none") != version]
+        if others:
+            theirs = others[0].versions.get(package, "none")
+            labels = shorten_list([printable(machine.label) for machine in others], _MOST_NAMED)
+            wanted = package if version == "none" else f"{package}=={version}"
+            raise ClusterError(
+                f"here {package} is {version}, and on {labels} it is {theirs}: figures of two "
+                f"versions cannot be compared. Install the same on both sides, as in "
+                f"`pip install {wanted}` there."
+            )

@@ -1,0 +1,121 @@
+"""One case of a profile on a machine of a cluster, and the profile of all of them together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.records import Job, JobContext, ModelContent
+from pytest_modelperf.cluster.requests import (
+    CaseRequest,
+    SetupRequest,
+    load_plugins,
+    split_request,
+)
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.profiler.measuring import measure_model
+from pytest_modelperf.profiler.records import CaseProfile, Outcome, Profile
+from pytest_modelperf.profiler.request import ProfileRequest, profile_model
+from pytest_modelperf.profiler.rig import Setup
+
+
+class ProfileOrder(Struct, frozen=True, kw_only=True):
+    """One case to profile. The model is named by its digest, and plugins by their modules."""
+
+    model: str
+    case: CaseRequest
+    setup: SetupRequest
+    plugins: tuple[str, ...] = ()
+
+
+def profile_jobs(
+    content: ModelContent,
+    request: ProfileRequest,
+    setup: Setup,
+    *,
+    plugins: Sequence[str] = (),
+    machines: Sequence[str] = (),
+) -> tuple[Job, ...]:
+    """A job for each case of a request, in the order of its profile."""
+    return tuple(
+        Job(
+            name=f"{content.name} {_label(case)}",
+            work=profile_case,
+            request=to_text(
+                ProfileOrder(
+                    model=content.digest,
+                    case=case,
+                    setup=SetupRequest.of(setup),
+                    plugins=tuple(plugins),
+                )
+            ),
+            models=(content,),
+            machines=tuple(machines),
+        )
+        for case in split_request(request)
+    )
+
+
+def profile_case(request: str, context: JobContext) -> str:
+    """The profile of one case, measured here: the work of a job."""
+    order = from_text(request, ProfileOrder)
+    extensions = load_plugins(order.plugins)
+    profile = measure_model(
+        context.paths[order.model],
+        order.case.to_request(),
+        order.setup.to_setup(extensions),
+        extensions,
+        context.watch,
+    )
+    cases = tuple(_with_machine(case, profile) for case in profile.cases)
+    return to_text(replace(profile, cases=cases))
+
+
+def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measured, and where
+    cluster: Cluster,
+    path: str | os.PathLike[str],
+    request: ProfileRequest,
+    setup: Setup,
+    *,
+    plugins: Sequence[str] = (),
+    machines: Sequence[str] = (),
+) -> Profile:
+    """The profile of every case of a model, each on one of the machines.
+
+    A case that no machine measured says why. What is wrong with the request or the model is raised.
+    """
+    content = read_content(path)
+    counted = profile_model(path, request, load_plugins(plugins).operators)
+    jobs = profile_jobs(content, request, setup, plugins=plugins, machines=machines)
+    futures = [cluster.submit(job) for job in jobs]
+    cases: list[CaseProfile] = []
+    found: MachineFacts | None = None
+    for case, future in zip(counted.cases, futures, strict=True):
+        try:
+            profile = from_text(future.result(), Profile)
+        except MeasureError as error:
+            cases.append(replace(case, outcome=Outcome.FAILED, reason=str(error)))
+            continue
+        cases.extend(profile.cases)
+        found = found or profile.machine
+    return Profile(replace(counted.model, sha256=content.digest), tuple(cases), found)
+
+
+def _with_machine(case: CaseProfile, profile: Profile) -> CaseProfile:
+    """The case with the machine that it ran on: others of the profile may run elsewhere."""
+    if case.measured is None or case.measured.machine is not None:
+        return case
+    return replace(case, measured=replace(case.measured, machine=profile.machine))
+
+
+def _label(case: CaseRequest) -> str:
+    """Near to the id of the case, which needs the model's own batch size."""
+    batch = "" if case.batch_size is None else f"b{case.batch_size}-"
+    return "-".join([f"{batch}c{case.cores}", *(f"{n}{s}" for n, s in case.dims.items())])

@@ -1,0 +1,315 @@
+"""Jobs carried out: each waits for its turn, is given to Dask, and goes once more if it is lost.
+
+All of it runs in the event loop of the Dask client, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from distributed import CancelledError, KilledWorker
+from msgspec import Struct
+
+from pytest_modelperf.cluster.execution import error_of, name_of_work
+from pytest_modelperf.cluster.machines import describe_station, no_machine, read_machines
+from pytest_modelperf.cluster.records import (
+    Answer,
+    ClusterStatus,
+    Job,
+    Machine,
+    Message,
+    OnChange,
+    Order,
+    RunningJob,
+)
+from pytest_modelperf.cluster.sending import Sender
+from pytest_modelperf.cluster.station import RESOURCE
+from pytest_modelperf.cluster.turns import Turns
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.errors import ClusterError, MeasureError, ModelPerfError
+from pytest_modelperf.profiler.measurements import Progress
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
+
+# A job runs on a second machine where the first is lost, and on no third one.
+_MOST_LOSSES = 2
+# A machine may also be lost while a job waits on it, which is not the fault of the job.
+_MOST_TRIES = 6
+# Dask says there which workers come and go.
+_SCHEDULER_TOPIC = "all"
+# What is left to say to machines when all is over.
+_STOP_S = 10.0
+
+
+class _MachineLostError(Exception):
+    """The machine of a job is lost; without an address, its machines have left in order."""
+
+    def __init__(self, address: str | None) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+class _Running(Struct):
+    """A job that Dask has. Without an address it has not begun.
+
+    `allowed` are the addresses that it may run at; None where that is any.
+    """
+
+    job: Job
+    allowed: Sequence[str] | None
+    address: str | None = None
+    progress: Progress | None = None
+    answer: asyncio.Future[str] | None = None
+    is_stranded: bool = False
+
+
+class Runner:
+    """The jobs of one client of a cluster, and the machines that it knows of."""
+
+    def __init__(self, client: Any, cluster: str, on_change: OnChange, patience_s: float) -> None:  # noqa: ANN401  # a Dask client
+        self._client = client
+        self._cluster = cluster
+        self._on_change = on_change
+        self._topic = f"modelperf-{client.id}"
+        self._task = _make_task()
+        self._numbers = itertools.count(1)
+        self._machines: dict[str, Machine] = {}
+        # Those that are gone too: messages name them.
+        self._known: dict[str, Machine] = {}
+        self._running: dict[str, _Running] = {}
+        self._submitted = self._ended = 0
+        self._sender = Sender(client)
+        self._turns = Turns(self._describe_lack, patience_s)
+        self._background: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[Any] | None] = set()
+        self._gone: ClusterError | None = None
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        return tuple(self._machines.values())
+
+    @property
+    def status(self) -> ClusterStatus:
+        running = tuple(
+            RunningJob(each.job.name, self._known[each.address], each.progress)
+            for each in self._running.values()
+            if each.address in self._known
+        )
+        waiting = self._submitted - self._ended - len(running)
+        return ClusterStatus(waiting, self._ended, running)
+
+    async def start(self) -> None:
+        """Learn which machines there are, and hear of those that come and go."""
+        self._client.subscribe_topic(_SCHEDULER_TOPIC, self._on_scheduler_event)
+        self._client.subscribe_topic(self._topic, self._on_message)
+        await self._find_machines(None)
+
+    async def stop(self) -> None:
+        """Wait until jobs that were cancelled have told their machines."""
+        left = [task for task in self._jobs if task is not None]
+        if left:
+            await asyncio.wait(left, timeout=_STOP_S)
+        self._turns.end(ClusterError("the cluster was closed."))
+        for topic in (_SCHEDULER_TOPIC, self._topic):
+            self._client.unsubscribe_topic(topic)
+        for beside in self._background:
+            beside.cancel()
+
+    async def carry_out(self, job: Job) -> str:
+        """The text that the work of a job returns; MeasureError where its machines are lost."""
+        self._submitted += 1
+        task = asyncio.current_task()
+        self._jobs.add(task)
+        try:
+            return await self._carry_out(job)
+        finally:
+            self._jobs.discard(task)
+            self._ended += 1
+            self._tell()
+
+    async def _carry_out(self, job: Job) -> str:
+        lost: list[str] = []
+        for _ in range(_MOST_TRIES):
+            async with self._turns.turn(job.machines):
+                key = f"modelperf-{self._client.id}-{next(self._numbers)}"
+                running = _Running(job, self._allowed(job, lost))
+                self._running[key] = running
+                try:
+                    return await self._run(running, key)
+                except _MachineLostError as error:
+                    if error.address is not None:
+                        self._forget_machine(error.address)
+                        if running.address == error.address:
+                            lost.append(error.address)
+                finally:
+                    del self._running[key]
+            if len(lost) == _MOST_LOSSES:
+                break
+        raise MeasureError(self._describe_loss(job, lost))
+
+    async def _run(self, running: _Running, key: str) -> str:
+        """One try of a job, on whichever of its machines Dask chooses."""
+        if self._gone is not None:
+            raise self._gone
+        job = running.job
+        order = Order(
+            key=key,
+            topic=self._topic,
+            work=name_of_work(job.work),
+            request=job.request,
+            models=job.models,
+            version=__version__,
+        )
+        future = self._client.submit(
+            self._task,
+            to_text(order),
+            key=key,
+            pure=False,
+            resources={RESOURCE: 1},
+            workers=running.allowed,
+        )
+        running.answer = asyncio.ensure_future(_answer_of(future))
+        try:
+            answer = from_text(await running.answer, Answer)
+        except KilledWorker as error:
+            raise _MachineLostError(error.last_worker.address) from error
+        except CancelledError as error:
+            raise self._without_scheduler() from error
+        except asyncio.CancelledError:
+            await _unless_gone(self._cancel(future, key))
+            if running.is_stranded:
+                raise _MachineLostError(None) from None
+            raise
+        finally:
+            future.release()
+        if answer.text is None:
+            raise error_of(answer)
+        return answer.text
+
+    def _allowed(self, job: Job, lost: Sequence[str]) -> list[str] | None:
+        """The addresses that a job may run at; None where these are all that there are.
+
+        After a loss it goes to another machine, or, where there is none, to the same again.
+        """
+        fitting = [m for m in self._machines.values() if m.is_any_of(job.machines)]
+        lost_hosts = {self._known[address].host for address in lost}
+        others = [m for m in fitting if m.host not in lost_hosts]
+        chosen = others or fitting
+        return None if len(chosen) == len(self._machines) else [m.address for m in chosen]
+
+    async def _cancel(self, future: Any, key: str) -> None:  # noqa: ANN401  # a Dask future
+        address = self._running[key].address
+        await future.cancel()
+        if address is not None:
+            # Dask stops no thread: the job itself ends at its next sign of progress.
+            await self._sender.ask(address, "modelperf_cancel", key=key)
+
+    # -- what is heard
+
+    def _on_message(self, event: tuple[float, str]) -> None:
+        message = from_text(event[1], Message)
+        running = self._running.get(message.key)
+        if running is None:
+            # It began while the word that it is cancelled was on its way.
+            self._begin(self._sender.ask(message.address, "modelperf_cancel", key=message.key))
+            return
+        running.address = message.address
+        if message.needs is not None:
+            model = next(m for m in running.job.models if m.digest == message.needs)
+            self._begin(self._sender.send(model, message.address, message.key))
+        elif message.progress is not None:
+            running.progress = message.progress
+        self._tell()
+
+    def _on_scheduler_event(self, event: tuple[float, Any]) -> None:
+        told = event[1]
+        action = told.get("action") if isinstance(told, dict) else None
+        if action == "add-worker":
+            self._begin(self._find_machines([told["worker"]]))
+        elif action == "remove-worker" and "worker" in told:
+            self._forget_machine(told["worker"], has_left=bool(told.get("expected")))
+
+    async def _find_machines(self, addresses: list[str] | None) -> None:
+        answers = await self._client.run(describe_station, workers=addresses, on_error="return")
+        for machine in read_machines(answers):
+            self._machines[machine.address] = self._known[machine.address] = machine
+        self._turns.set_machines(self.machines)
+        self._tell()
+
+    def _forget_machine(self, address: str, *, has_left: bool = False) -> None:
+        """A machine is no more; the jobs of one that has left in order are told by nobody else."""
+        self._machines.pop(address, None)
+        if has_left:
+            for running in self._running.values():
+                self._free_if_stranded(running)
+        self._turns.set_machines(self.machines)
+        self._tell()
+
+    def _free_if_stranded(self, running: _Running) -> None:
+        """Take a job back that Dask would keep until a machine of the same address comes."""
+        allowed = self._machines if running.allowed is None else running.allowed
+        if self._machines.keys().isdisjoint(allowed) and running.answer is not None:
+            running.is_stranded = True
+            running.answer.cancel()
+
+    def _begin(self, coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
+        """Do something beside, and keep it from being collected as garbage meanwhile."""
+        task = asyncio.ensure_future(_unless_gone(coroutine))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- what is told
+
+    def _without_scheduler(self) -> ClusterError:
+        """The error of a job that the scheduler knows no more; all others end where it is gone."""
+        error = ClusterError(
+            f"the scheduler at {printable(self._cluster)} is gone. What ended before is kept; "
+            "start it again and run the rest."
+        )
+        if self._client.status != "running":
+            self._gone = error
+            self._turns.end(error)
+        return error
+
+    def _tell(self) -> None:
+        self._on_change(self.status)
+
+    def _describe_lack(self, names: Sequence[str]) -> ModelPerfError:
+        return ClusterError(no_machine(self.machines, names, self._cluster))
+
+    def _describe_loss(self, job: Job, lost: Sequence[str]) -> str:
+        labels = " and then ".join(printable(self._known[address].label) for address in lost)
+        where = labels or "each machine that it waited on"
+        return (
+            f"{printable(job.name)} was not measured: {where} was lost while it ran. A model that "
+            "takes all memory of a machine can do that; look at the log of the Dask worker there."
+        )
+
+
+def _make_task() -> Callable[[str], str]:
+    """What Dask runs. It is defined in a function, so that it is sent by value.
+
+    A scheduler reads the tasks that pass through it, and need not have this package.
+    """
+
+    def run_modelperf_job(order: str) -> str:
+        from pytest_modelperf.cluster.execution import run_job
+
+        return run_job(order)
+
+    return run_modelperf_job
+
+
+async def _answer_of(future: Any) -> str:  # noqa: ANN401  # a Dask future
+    answer: str = await future
+    return answer
+
+
+async def _unless_gone(coroutine: Any) -> None:  # noqa: ANN401  # a coroutine of any kind
+    """What nobody answers any more needs no answer: the jobs themselves hear of it."""
+    with suppress(OSError):
+        await coroutine

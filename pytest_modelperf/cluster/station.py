@@ -1,0 +1,187 @@
+"""What a Dask worker needs to be a machine of ours: it says what it is, and takes models in.
+
+The messages of the network arrive in the event loop of the worker, and a job runs in its only
+thread; both meet here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from pytest_modelperf.cluster.cache import (
+    DEFAULT_LIMIT_BYTES,
+    LIMIT_VARIABLE,
+    IncomingModel,
+    ModelCache,
+    has_content,
+)
+from pytest_modelperf.cluster.records import Machine, Message, ModelContent
+from pytest_modelperf.cluster.wire import to_text
+from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.profiler.machine.describe import describe_machine
+from pytest_modelperf.roofline.store import FOLDER_VARIABLE, cache_folder
+from pytest_modelperf.text.escaping import printable
+
+# A machine measures one case at a time: each job takes all that its worker has of this.
+RESOURCE = "modelperf"
+# What makes a Dask worker a machine, as its option `--preload` names it.
+PRELOAD_MODULE = f"{__package__}.preload"
+TAGS_VARIABLE = "MODELPERF_TAGS"
+# A model that arrives piece by piece has stopped arriving after this.
+SILENCE_S = 120.0
+_NAME = "modelperf"
+
+
+class _Arrival(Struct):
+    """A model that a job waits for. `error` is what kept it from arriving."""
+
+    model: IncomingModel
+    is_over: threading.Event = field(default_factory=threading.Event)
+    has_moved: threading.Event = field(default_factory=threading.Event)
+    error: str | None = None
+
+
+class Station:
+    """What of ours a Dask worker has: its machine, its cache of models, and what arrives."""
+
+    def __init__(self, worker: Any, machine: Machine, cache: ModelCache) -> None:  # noqa: ANN401  # a Dask worker, which has no types
+        self.machine = machine
+        self._worker = worker
+        self._cache = cache
+        self._arrivals: dict[str, _Arrival] = {}
+        self._cancelled: set[str] = set()
+
+    def install(self) -> None:
+        """Add it to its worker, which from then on takes jobs of ours."""
+        self._worker.extensions[_NAME] = self
+        self._worker.handlers["modelperf_put"] = self.put
+        self._worker.handlers["modelperf_end"] = self.end
+        self._worker.handlers["modelperf_cancel"] = self.cancel
+        for resources in (
+            self._worker.state.total_resources,
+            self._worker.state.available_resources,
+        ):
+            resources[RESOURCE] = 1.0
+
+    def send(self, topic: str, message: Message) -> None:
+        """Tell the client something, by way of the scheduler."""
+        self._worker.log_event(topic, to_text(message))
+
+    def is_cancelled(self, key: str) -> bool:
+        return key in self._cancelled
+
+    def forget(self, key: str) -> None:
+        """The job has ended, so nobody has to cancel it any more."""
+        self._cancelled.discard(key)
+
+    @contextmanager
+    def having(self, content: ModelContent, key: str, topic: str) -> Iterator[Path]:
+        """The path of a model on this machine: where the client has it, or where it is kept."""
+        path = Path(content.path)
+        if has_content(path, content):
+            yield path
+            return
+        with self._cache.using(content) as kept:
+            if kept is not None:
+                yield kept
+                return
+        self._receive(content, key, topic)
+        with self._cache.using(content) as kept:
+            if kept is None:
+                raise MeasureError(
+                    f"{printable(content.name)} was removed from the cache of models of "
+                    f"{self.machine.label} before it was used: set {LIMIT_VARIABLE} to more bytes."
+                )
+            yield kept
+
+    def _receive(self, content: ModelContent, key: str, topic: str) -> None:
+        """Ask the client for a model and wait until it is here."""
+        try:
+            arrival = _Arrival(self._cache.receive(content))
+        except OSError as error:
+            raise MeasureError(
+                f"{self.machine.label} cannot keep models: {printable(str(error))}. Make room "
+                f"there, or set {FOLDER_VARIABLE} to another folder."
+            ) from error
+        self._arrivals[key] = arrival
+        try:
+            address = self.machine.address
+            self.send(topic, Message(key=key, address=address, needs=content.digest))
+            while not arrival.is_over.is_set():
+                if not arrival.has_moved.wait(SILENCE_S):
+                    arrival.error = f"no piece of it came within {SILENCE_S:.0f} s"
+                    break
+                arrival.has_moved.clear()
+            if arrival.error is not None:
+                raise MeasureError(
+                    f"{printable(content.name)} did not arrive at {self.machine.label}: "
+                    f"{arrival.error}."
+                )
+            arrival.model.keep()
+        finally:
+            del self._arrivals[key]
+            arrival.model.drop()
+
+    async def put(self, key: str, name: str, offset: int, data: bytes) -> str | None:
+        """A piece of a model that a job waits for; why it was not taken, if it was not."""
+        arrival = self._arrivals.get(key)
+        if arrival is None:
+            return "nobody waits for it any more"
+        try:
+            await asyncio.to_thread(arrival.model.write, name, offset, data)
+        except (OSError, MeasureError) as error:
+            return str(error)
+        arrival.has_moved.set()
+        return None
+
+    async def end(self, key: str, error: str | None) -> None:
+        """All of a model is here, or `error` says why it will not be."""
+        arrival = self._arrivals.get(key)
+        if arrival is not None:
+            arrival.error = error
+            arrival.is_over.set()
+            arrival.has_moved.set()
+
+    async def cancel(self, key: str) -> None:
+        """Have a job end at its next sign of progress."""
+        self._cancelled.add(key)
+        await self.end(key, "the job was cancelled")
+
+
+def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> Station:  # noqa: ANN401  # a Dask worker
+    """The station of a Dask worker; ClusterError where that runs more than one task at a time."""
+    if worker.state.nthreads != 1:
+        raise ClusterError(
+            f"this Dask worker has {worker.state.nthreads} threads, and a machine measures one "
+            "case at a time: start it with --nthreads 1, once on each machine."
+        )
+    facts = describe_machine()
+    tags = [tag.strip() for tag in environment.get(TAGS_VARIABLE, "").split(",")]
+    machine = Machine(
+        # Behind a router it is known by another address than it listens on.
+        address=worker.contact_address or worker.address,
+        host=platform.node() or worker.address,
+        key=facts.key,
+        tags=tuple(dict.fromkeys(tag for tag in tags if tag)),
+        versions=facts.packages,
+    )
+    limit = environment.get(LIMIT_VARIABLE, "")
+    if limit and not limit.isdecimal():
+        raise ClusterError(f"{LIMIT_VARIABLE} is a number of bytes, not {printable(limit)!r}.")
+    folder = cache_folder(environment).with_name("models")
+    return Station(worker, machine, ModelCache(folder, int(limit or DEFAULT_LIMIT_BYTES)))
+
+
+def station_of(worker: Any) -> Station | None:  # noqa: ANN401  # a Dask worker
+    """The station of a Dask worker; None for a worker that was started without ours."""
+    found = worker.extensions.get(_NAME)
+    return found if isinstance(found, Station) else None

@@ -1,0 +1,105 @@
+"""The cache of models by content: what is kept, what goes, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.cluster.cache import ModelCache
+from pytest_modelperf.cluster.contents import read_content, read_pieces
+from pytest_modelperf.cluster.records import ModelContent
+from pytest_modelperf.errors import MeasureError
+from tests.support.timed_models import write_timed
+
+
+def model(folder: Path, weight: float, name: str = "model.onnx") -> ModelContent:
+    folder.mkdir(exist_ok=True)
+    write_timed(folder / name, weight=weight)
+    return read_content(folder / name)
+
+
+def receive(cache: ModelCache, content: ModelContent) -> None:
+    incoming = cache.receive(content)
+    # Of one byte each, to see that they are put together.
+    for piece in read_pieces(content, piece_bytes=1):
+        incoming.write(piece.name, piece.offset, piece.data)
+    incoming.keep()
+
+
+def is_kept(cache: ModelCache, content: ModelContent) -> bool:
+    with cache.using(content) as path:
+        return path is not None
+
+
+def test_what_was_received_is_there_with_the_same_bytes(tmp_path: Path) -> None:
+    cache, content = ModelCache(tmp_path / "cache"), model(tmp_path / "a", 1.0)
+    assert not is_kept(cache, content)
+    receive(cache, content)
+    with cache.using(content) as path:
+        assert path is not None
+        assert path.name == "model.onnx"
+        assert path.read_bytes() == Path(content.path).read_bytes()
+
+
+def test_the_same_model_by_another_name_is_kept_once(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path / "cache")
+    first, second = model(tmp_path / "a", 1.0), model(tmp_path / "b", 1.0, "renamed.onnx")
+    receive(cache, first)
+    with cache.using(second) as path:
+        assert path is not None
+        assert path.name == "renamed.onnx"
+        assert path.read_bytes() == Path(first.path).read_bytes()
+    assert [each.name for each in cache.folder.iterdir()] == [first.digest]
+
+
+def test_the_least_recently_used_goes_and_what_is_used_stays(tmp_path: Path) -> None:
+    contents = [model(tmp_path / name, weight) for weight, name in enumerate("abcd", 1)]
+    # Room for two, and the little that is stored beside each.
+    cache = ModelCache(tmp_path / "cache", int(2.5 * contents[0].size_bytes))
+    for age, content in enumerate(contents[:2]):
+        receive(cache, content)
+        os.utime(cache.folder / content.digest, (age, age))
+    with cache.using(contents[0]):
+        os.utime(cache.folder / contents[0].digest, (0, 0))
+        receive(cache, contents[2])
+    assert [is_kept(cache, content) for content in contents] == [True, False, True, False]
+    os.utime(cache.folder / contents[2].digest, (0, 0))
+    receive(cache, contents[3])
+    assert [is_kept(cache, content) for content in contents] == [True, False, False, True]
+    assert len(list(cache.folder.iterdir())) == 2
+
+
+def test_a_model_that_is_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
+    content = model(tmp_path / "a", 1.0)
+    with pytest.raises(MeasureError, match="set MODELPERF_CACHE_LIMIT to more bytes"):
+        ModelCache(tmp_path / "cache", content.size_bytes - 1).receive(content)
+
+
+def test_other_bytes_than_were_announced_are_not_kept(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path / "cache")
+    content, other = model(tmp_path / "a", 1.0), model(tmp_path / "b", 2.0)
+    with pytest.raises(MeasureError, match="arrived with other bytes"):
+        receive(cache, replace(content, digest=other.digest))
+    assert not is_kept(cache, other)
+
+
+@pytest.mark.parametrize("name", ["../outside.bin", "/outside.bin", "weights/../../x", ".in-use"])
+def test_a_file_outside_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    content = model(tmp_path / "a", 1.0)
+    part = replace(content.parts[0], name=name)
+    incoming = ModelCache(tmp_path / "cache").receive(
+        replace(content, parts=(*content.parts, part))
+    )
+    with pytest.raises(MeasureError, match="is no file of the model"):
+        incoming.write(name, 0, b"x")
+    with pytest.raises(MeasureError, match="is no file of the model"):
+        incoming.write("unannounced", 0, b"x")
+
+
+def test_a_digest_names_no_other_folder(tmp_path: Path) -> None:
+    content = replace(model(tmp_path / "a", 1.0), digest="../../outside")
+    with pytest.raises(MeasureError, match="is no digest"):
+        ModelCache(tmp_path / "cache").receive(content)

@@ -1,0 +1,45 @@
+"""`modelperf worker`, as far as no scheduler is needed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+from tests.support.command import run
+
+
+@pytest.mark.skipif(find_spec("distributed") is None, reason="the extra is not installed")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("local:2",), "local:2 starts its own workers: give the address of a scheduler."),
+        (("host:8786",), "type tcp://host:8786"),
+        (("tcp://host:8786", "--tag", "a,b"), "a tag is a word without a comma, not 'a,b'."),
+    ],
+)
+def test_wrong_usage_is_one_message(arguments: tuple[str, ...], told: str) -> None:
+    result = run("worker", *arguments)
+    assert result.exit_code == 2
+    assert told in result.err
+
+
+@pytest.mark.skipif(find_spec("distributed") is not None, reason="the extra is installed")
+def test_without_the_extra_it_says_what_to_install() -> None:
+    result = run("worker", "tcp://host:8786")
+    assert result.exit_code == 2
+    assert "pip install 'pytest-modelperf[cluster]'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--machine", "board"), "give --cluster too"),
+        (("--cluster", "local:2", "--static"), "leave out --static or --cluster"),
+        (("--cluster", "local:2", "--roofline"), "leave out --roofline or --cluster"),
+    ],
+)
+def test_options_that_do_not_go_with_a_cluster(options: tuple[str, ...], told: str) -> None:
+    result = run("profile", "model.onnx", *options)
+    assert result.exit_code == 2
+    assert told in result.err

@@ -1,0 +1,36 @@
+"""How a user says where a cluster is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.cluster.places import Place, parse_place
+from pytest_modelperf.errors import UsageError
+
+
+def test_a_cluster_is_an_address_a_file_or_local(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    file.write_text("{}")
+    assert parse_place("tcp://host:8786") == Place(address="tcp://host:8786")
+    assert parse_place("tls://10.0.0.1:8786") == Place(address="tls://10.0.0.1:8786")
+    assert parse_place(str(file)) == Place(scheduler_file=file)
+    assert parse_place("local:4") == Place(local_workers=4)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("host:8786", "type tcp://host:8786, or tls://host:8786"),
+        ("local:0", "local:4 for four workers"),
+        ("local:", "local:4 for four workers"),
+        ("missing.json", "there is no cluster 'missing.json'"),
+        ("", "there is no cluster ''"),
+        ("tcp://", "there is no cluster"),
+    ],
+)
+def test_anything_else_is_an_error_that_says_what_to_type(text: str, told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_place(text)
+    assert told in str(caught.value)

@@ -1,0 +1,162 @@
+"""What becomes of jobs when machines and schedulers of a real cluster are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import pytest
+
+from pytest_modelperf.cluster.cluster import open_cluster
+from pytest_modelperf.errors import ClusterError, MeasureError
+from tests.cluster.test_real_jobs import Held, job, result
+from tests.support import cluster_work
+from tests.support.clusters import ClusterProcesses, joined, kill_group, wait_until
+from tests.support.processes import children, ends, on_linux
+
+
+def test_a_job_whose_worker_is_killed_runs_once_more(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    own_processes.start_scheduler()
+    own_processes.start_worker("one")
+    own_processes.start_worker("two")
+    with joined(own_processes.file, machines=2) as (cluster, _):
+        held = Held(cluster, tmp_path)
+        (first,) = held.wait_until_begun()
+        others = [cluster.submit(job(cluster_work.tell_process)) for _ in range(5)]
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: len(held.wait_until_begun()) == 2)
+        assert held.wait_until_begun()[1] != first
+        assert held.let_go() == "done"
+        assert all(map(result, others))
+
+
+def test_a_job_that_ends_two_machines_fails_and_the_others_go_on(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    own_processes.start_scheduler()
+    for _ in range(3):
+        own_processes.start_worker()
+    with joined(own_processes.file, machines=3) as (cluster, _):
+        note = tmp_path / "note"
+        deadly = cluster.submit(job(cluster_work.end_process, str(note)))
+        others = [cluster.submit(job(cluster_work.tell_process)) for _ in range(9)]
+        with pytest.raises(MeasureError, match=r"job was not measured: .* and then .* was lost"):
+            result(deadly)
+        assert len(note.read_text().splitlines()) == 2
+        assert all(map(result, others))
+
+
+def test_a_job_whose_machine_leaves_in_order_is_taken_back(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    own_processes.start_scheduler()
+    machine = own_processes.start_worker("board")
+    own_processes.start_worker("other")
+    with joined(own_processes.file, machines=2) as (cluster, watched):
+        held = Held(cluster, tmp_path, "board")
+        held.wait_until_begun()
+        machine.send_signal(signal.SIGTERM)
+        machine.wait()
+        watched.wait_for(lambda: len(cluster.machines) == 1)
+        own_processes.start_worker("board")
+        wait_until(lambda: len(held.wait_until_begun()) == 2)
+        assert held.let_go() == "done"
+
+
+def test_jobs_whose_last_machine_is_gone_end_with_what_there_is(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    own_processes.start_scheduler()
+    machine = own_processes.start_worker("board")
+    own_processes.start_worker("other")
+    with joined(own_processes.file, machines=2, patience_s=0.5) as (cluster, _):
+        held = Held(cluster, tmp_path, "board")
+        waiting = cluster.submit(job(cluster_work.tell_process, "", "board"))
+        held.wait_until_begun()
+        kill_group(machine)
+        for future in (held.future, waiting):
+            with pytest.raises(ClusterError, match=r"has no machine board\. It has: .*other"):
+                result(future)
+        assert result(cluster.submit(job(cluster_work.tell_process)))
+
+
+def test_a_scheduler_that_vanishes_ends_the_jobs_that_are_left(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    scheduler = own_processes.start_scheduler()
+    own_processes.start_worker()
+    with joined(own_processes.file, machines=1, timeout_s=5.0) as (cluster, _):
+        ended = cluster.submit(job(cluster_work.tell_process))
+        assert result(ended)
+        held = Held(cluster, tmp_path)
+        waiting = [cluster.submit(job(cluster_work.tell_process)) for _ in range(5)]
+        held.wait_until_begun()
+        kill_group(scheduler)
+        for future in (held.future, *waiting):
+            with pytest.raises(ClusterError, match=r"the scheduler at .* is gone"):
+                result(future)
+        assert result(ended)
+        with pytest.raises(ClusterError, match=r"the scheduler at .* is gone"):
+            result(cluster.submit(job(cluster_work.tell_process)))
+
+
+def test_a_machine_with_another_engine_is_one_error(
+    own_processes: ClusterProcesses, tmp_path: Path
+) -> None:
+    fake = tmp_path / "packages" / "onnxruntime-0.0.1.dist-info"
+    fake.mkdir(parents=True)
+    (fake / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 0.0.1\n")
+    own_processes.start_scheduler()
+    own_processes.start_worker("same")
+    paths = os.pathsep.join([str(fake.parent), str(Path(__file__).parents[2])])
+    own_processes.start_worker("old", environment={"PYTHONPATH": paths})
+    with joined(own_processes.file, machines=2) as (cluster, _):
+        cluster.require([("same",)], "onnxruntime")
+        cluster.require([("old",)], "timed")
+        told = r"here onnxruntime is \d+\.\d.*, and on .*old.* it is 0\.0\.1"
+        with pytest.raises(ClusterError, match=told):
+            cluster.require([()], "onnxruntime")
+
+
+@on_linux
+def test_local_workers_leave_no_process_behind() -> None:
+    before = children()
+    with joined("local:2", machines=2) as (cluster, _):
+        processes = {int(result(cluster.submit(job(cluster_work.tell_process)))) for _ in range(4)}
+        assert processes
+    assert all(map(ends, processes))
+    # Python's own, which a process that starts others keeps to its end.
+    tracker = {resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]  # its own
+    assert not [pid for pid in children() - before - tracker if not ends(pid)]
+
+
+def test_the_command_ends_in_order(own_processes: ClusterProcesses) -> None:
+    own_processes.start_scheduler()
+    machine = own_processes.start_worker()
+    with joined(own_processes.file, machines=1) as (cluster, watched):
+        process = int(result(cluster.submit(job(cluster_work.tell_process))))
+        machine.send_signal(signal.SIGTERM)
+        assert machine.wait() == 0
+        assert ends(process)
+        watched.wait_for(lambda: not cluster.machines)
+
+
+def test_nobody_at_an_address_is_one_error() -> None:
+    with (
+        pytest.raises(ClusterError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
+        open_cluster("tcp://127.0.0.1:9", timeout_s=1.0),
+    ):
+        pass
+
+
+def test_a_cluster_without_machines_says_how_to_start_one(own_processes: ClusterProcesses) -> None:
+    own_processes.start_scheduler()
+    with (
+        joined(own_processes.file, machines=0) as (cluster, _),
+        pytest.raises(ClusterError, match=r"Start one on each machine: modelperf worker"),
+    ):
+        cluster.require([()])

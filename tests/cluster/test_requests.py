@@ -1,0 +1,78 @@
+"""What is asked of a case, as JSON and back."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pytest_modelperf.cluster.requests import CaseRequest, SetupRequest, load_plugins, split_request
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.graph.binding import InputSpec
+from pytest_modelperf.profiler.given_inputs import read_given
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+
+
+def sent(request: ProfileRequest) -> list[ProfileRequest]:
+    texts = [to_text(case) for case in split_request(request)]
+    return [from_text(text, CaseRequest).to_request() for text in texts]
+
+
+def test_each_case_is_one_request_with_the_name_that_it_has_among_all() -> None:
+    inputs = (InputSpec("ids", "int64", (1, 5), (7.0,)),)
+    request = ProfileRequest(
+        batch_sizes=(1, 8), cores=(1, 2), dims={"seq": (64, 128), "x": (3,)}, inputs=inputs, seed=5
+    )
+    cases = sent(request)
+    assert len(cases) == 8
+    assert {(c.batch_sizes, c.cores, tuple(c.dims.values())) for c in cases} == {
+        ((batch,), (cores,), ((seq,), (3,)))
+        for batch in (1, 8)
+        for cores in (1, 2)
+        for seq in (64, 128)
+    }
+    for case in cases:
+        (binding,) = case.bindings()
+        assert case.varying(binding) == (("seq", binding.dims["seq"]),)
+        assert (case.inputs, case.seed) == (inputs, 5)
+
+
+def test_arrays_arrive_as_a_model_takes_them() -> None:
+    given = read_given(
+        {
+            "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
+            "halves": np.array([1.5, -2.0], dtype=ml_dtypes.bfloat16),
+            "texts": np.array(["a", "longer"], dtype=object),
+        }
+    )
+    (case,) = sent(ProfileRequest(given=given))
+    assert case.given is not None
+    arrays = case.given.arrays
+    assert arrays["floats"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert arrays["halves"].view(ml_dtypes.bfloat16).tolist() == [1.5, -2.0]
+    assert arrays["texts"].tolist() == ["a", "longer"]
+    assert case.given.source == given.source
+
+
+def test_a_function_that_makes_inputs_does_not_travel() -> None:
+    with pytest.raises(UsageError, match=r"numpy\.savez"):
+        split_request(ProfileRequest(given=read_given(lambda types: types)))
+
+
+def test_a_setup_comes_back_with_the_engine_of_the_machine() -> None:
+    setup = Setup(options={"a": "b"}, limit_s=7.0, stretch_seconds=3.0)
+    request = from_text(to_text(SetupRequest.of(setup)), SetupRequest)
+    assert request.to_setup(Extensions()) == setup
+
+
+def test_an_engine_of_a_plugin_is_found_by_the_plugin() -> None:
+    request = SetupRequest.of(
+        Setup(engine=load_plugins(["tests.support.faulty_plugin"]).engines.find("timed"))
+    )
+    with pytest.raises(UsageError, match="there is no engine 'timed'"):
+        request.to_setup(Extensions())
+    found = request.to_setup(load_plugins(["tests.support.faulty_plugin"]))
+    assert found.engine.module == "tests.support.timed"

@@ -1,0 +1,84 @@
+"""What a Dask worker becomes by our preload module, and which one is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_modelperf.cluster.machines import (
+    describe_station,
+    read_machines,
+    require_equal_versions,
+    require_machines,
+)
+from pytest_modelperf.cluster.records import Machine
+from pytest_modelperf.cluster.station import make_station
+from pytest_modelperf.errors import ClusterError
+from pytest_modelperf.text.version import __version__
+
+OURS = {"pytest-modelperf": __version__, "onnxruntime": "1.32.0"}
+
+
+def dask_worker(threads: int = 1) -> SimpleNamespace:
+    state = SimpleNamespace(nthreads=threads, total_resources={}, available_resources={})
+    return SimpleNamespace(
+        state=state, address="tcp://a:1", contact_address=None, extensions={}, handlers={}
+    )
+
+
+def machine(name: str, **versions: str) -> Machine:
+    known = {**OURS, **{key.replace("_", "-"): value for key, value in versions.items()}}
+    return Machine(address=f"tcp://{name}", host=name, key="linux-4c", tags=(name,), versions=known)
+
+
+def test_an_installed_station_offers_itself() -> None:
+    worker = dask_worker()
+    assert describe_station(worker) is None
+    make_station(worker, {"MODELPERF_TAGS": "board, quiet,,board"}).install()
+    assert worker.state.available_resources == worker.state.total_resources == {"modelperf": 1.0}
+    (found,) = read_machines({"tcp://outside:2": describe_station(worker), "tcp://other": None})
+    assert found.address == "tcp://outside:2"
+    assert found.tags == ("board", "quiet")
+    assert found.versions["pytest-modelperf"] == __version__
+
+
+def test_a_worker_of_several_threads_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"has 4 threads.*--nthreads 1"):
+        make_station(dask_worker(threads=4))
+
+
+def test_a_limit_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ClusterError, match="MODELPERF_CACHE_LIMIT is a number of bytes"):
+        make_station(dask_worker(), {"MODELPERF_CACHE_LIMIT": "20 GB"})
+
+
+def test_a_worker_without_our_package_is_no_machine() -> None:
+    assert read_machines({"tcp://other": ImportError("no module named pytest_modelperf")}) == ()
+
+
+def test_one_name_of_a_set_is_enough() -> None:
+    machines = [machine("a"), machine("b")]
+    require_machines(machines, [(), ("a",), ("c", "b"), ("linux-4c",)], "tcp://s")
+    with pytest.raises(ClusterError, match=r"no machine c or d\. It has: linux-4c, a \(1\), linux"):
+        require_machines(machines, [("c", "d")], "tcp://s")
+
+
+@pytest.mark.parametrize(
+    ("versions", "told"),
+    [
+        ({"pytest_modelperf": "9.9"}, rf"here pytest-modelperf is {__version__}.*it is 9\.9"),
+        ({"onnxruntime": "1.0"}, r"here onnxruntime is 1\.32\.0, and on old \(.*it is 1\.0"),
+    ],
+)
+def test_a_difference_of_versions_names_both_sides(versions: dict[str, str], told: str) -> None:
+    machines = [machine("same"), machine("old", **versions)]
+    require_equal_versions(machines[:1], OURS, "onnxruntime")
+    with pytest.raises(ClusterError, match=told):
+        require_equal_versions(machines, OURS, "onnxruntime")
+
+
+def test_an_engine_that_one_side_lacks_is_a_difference() -> None:
+    with pytest.raises(ClusterError, match=r"here openvino is none, and on new .* it is 2026\.1"):
+        require_equal_versions([machine("new", openvino="2026.1")], OURS, "openvino")
+    require_equal_versions([machine("old", onnxruntime="1.0")], OURS, "an_engine_of_a_plugin")

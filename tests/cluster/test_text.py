@@ -1,0 +1,17 @@
+"""The line that shows where the jobs of a cluster stand."""
+
+from __future__ import annotations
+
+from pytest_modelperf.cluster.records import ClusterStatus, Machine, RunningJob
+from pytest_modelperf.cluster.text import status_line
+
+MACHINE = Machine(address="tcp://a", host="board-1", key="k", versions={})
+STATUS = ClusterStatus(waiting=7, ended=2, running=(RunningJob("model.onnx b1", MACHINE),))
+
+
+def test_the_line_has_what_there_is_room_for() -> None:
+    whole = "2 ended, 1 running, 7 waiting: model.onnx b1 on board-1"
+    assert status_line(STATUS, len(whole)) == whole
+    assert status_line(STATUS, len(whole) - 1) == "2 ended, 1 running, 7 waiting"
+    assert status_line(STATUS, 7) == "2 ended"
+    assert status_line(ClusterStatus(1, 0, ()), 80) == "0 ended, 0 running, 1 waiting"

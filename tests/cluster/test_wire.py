@@ -1,0 +1,39 @@
+"""Records as JSON: whatever they hold comes back."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_modelperf.cluster.wire import from_text, to_text
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.profiler.measurements import Progress
+
+
+@given(st.floats(allow_nan=False), st.none() | st.floats(allow_nan=False), st.text())
+def test_a_record_comes_back(before: float, after: float | None, name: str) -> None:
+    metric = Metric(name, before, after, Verdict.INCONCLUSIVE, interval=(before, math.inf))
+    assert from_text(to_text(metric), Metric) == metric
+
+
+def test_default_rules_come_back() -> None:
+    assert from_text(to_text(Gate()), Gate) == Gate()
+
+
+def test_the_text_is_json_and_holds_numbers_of_numpy() -> None:
+    progress = Progress(
+        case_id="b1-c1", case_number=1, cases=1, step="timing", estimate_ns=np.float64(2.5)
+    )
+    assert json.loads(to_text(progress))["estimate_ns"] == 2.5
+    assert from_text(to_text(progress), Progress) == progress
+
+
+def test_what_has_no_form_as_json_is_no_record() -> None:
+    with pytest.raises(TypeError, match="a complex has no form as JSON"):
+        to_text(1j)
