@@ -22,7 +22,7 @@ from pytest_modelperf.history.records import (
 )
 
 
-class Level(Struct, frozen=True):
+class ModelLevel(Struct, frozen=True):
     """The logarithm of the cost of a model relative to the start of a chain, with its variance."""
 
     value: float
@@ -36,7 +36,7 @@ class ChainOfCase(Struct):
     points: list[HistoryPoint] = field(default_factory=list)
     earlier_points: int = 0
     # The levels of the models that were measured in this chain, by their digests.
-    levels: dict[str, Level] = field(default_factory=dict)
+    levels: dict[str, ModelLevel] = field(default_factory=dict)
 
     def add(self, line: HistoryLine) -> None:
         if self.metric.is_exact:
@@ -59,15 +59,15 @@ class ChainOfCase(Struct):
             base = self.levels[line.baseline]
         value, variance = base.value + math.log(ratio.ratio), variance_of(ratio)
         self.points.append(_point(line, value, variance, base.variance))
-        self._learn(line.digest, Level(value, base.variance + variance))
+        self._learn(line.digest, ModelLevel(value, base.variance + variance))
 
     def _begin(self, baseline: str) -> None:
         """Begins a new chain at a baseline that nothing links to the points so far."""
         self.earlier_points += len(self.points)
         self.points.clear()
-        self.levels = {baseline: Level(0.0, 0.0)}
+        self.levels = {baseline: ModelLevel(0.0, 0.0)}
 
-    def _learn(self, digest: str | None, level: Level) -> None:
+    def _learn(self, digest: str | None, level: ModelLevel) -> None:
         """Keeps the most certain level of each model; the choice does not look at its value."""
         if digest is None:
             return

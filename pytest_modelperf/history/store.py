@@ -84,7 +84,7 @@ class HistoryFile(Struct):
             else:
                 (newer if line.schema > LINE_SCHEMA else broken).append(f"{number}")
         self.notes = [
-            *self._skipped(broken, "no whole line of a history"),
+            *self._skipped(broken, "incomplete, or no line of a history"),
             *self._skipped(newer, "written by a newer version: upgrade pytest-modelperf"),
         ]
 

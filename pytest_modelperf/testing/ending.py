@@ -254,11 +254,12 @@ class RunEnding(Struct):
                     found.append((stored, gone))
         return _Unused(found)
 
-    # -- reports
+    # -- history and reports
 
     def _write_history(
         self, outcomes: Sequence[CaseOutcome], plans: Iterable[UpdatePlan], started: dt.datetime
     ) -> None:
+        """Add the cases to the history; `plans` are the updates of this run, written or not."""
         folder = self.run.settings.history_folder
         if folder is not None:
             from pytest_modelperf.testing.history_lines import write_history

@@ -15,7 +15,7 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from pytest_modelperf.history.document import HistoryJson, dump_history
-from pytest_modelperf.history.records import HistoryLine
+from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.history.summary import HistoryQuery, read_history
 from pytest_modelperf.history.text import render_history, sparkline
@@ -122,6 +122,12 @@ def test_a_metric_without_points_lists_nothing() -> None:
     assert run("history", "--metric", "p95").exit_code == 0
 
 
+@pytest.mark.parametrize("metric", HistoryMetric)
+def test_every_metric_can_be_listed(metric: HistoryMetric) -> None:
+    write_lines([make_line()])
+    assert document("--metric", metric.value)["metric"] == metric.value
+
+
 def test_the_json_is_of_its_type() -> None:
     write_lines(stepping([1.0, 1.1]))
     found = msgspec.json.decode(run("history", "--json", "-").out, type=HistoryJson)
@@ -213,7 +219,7 @@ def test_what_was_skipped_is_told() -> None:
     (path,) = Path("history").rglob("*.jsonl")
     with path.open("ab") as file:
         file.write(b'{"schema": 1, "da')
-    assert "line 2 skipped, no whole line of a history" in run("history").out
+    assert "line 2 skipped, incomplete, or no line of a history" in run("history").out
 
 
 def refused(*arguments: str) -> Result:
