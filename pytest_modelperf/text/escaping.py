@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 # Commands that a CI runner takes from its log: GitHub's obeys `::error::` at the start of a line,
 # where a name may stand; it and Azure Pipelines obey `##[group]` and `##vso[...]` anywhere.
-_RUNNER_COMMAND = re.compile(
+_RUNNER_COMMAND = (
     r":(?=:(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|notice|"
     r"remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))"
-    r"|(?<=#)#(?=\w*\[)",
-    re.IGNORECASE,
+    r"|(?<=#)#(?=\w*\[)"
 )
 
 
@@ -23,13 +23,19 @@ def printable(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         text = "".join(char if char.isprintable() else _escaped(char) for char in text)
     if "::" in text or "##" in text:
-        return _RUNNER_COMMAND.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+        return _runner_command().sub(lambda found: f"\\x{ord(found[0]):02x}", text)
     return text
 
 
 def printable_lines(text: str) -> str:
     """The same for each line of a text."""
     return "\n".join(map(printable, text.splitlines()))
+
+
+@cache
+def _runner_command() -> re.Pattern[str]:
+    """Compiled when it is first needed, for every pytest run imports this module."""
+    return re.compile(_RUNNER_COMMAND, re.IGNORECASE)
 
 
 def _escaped(char: str) -> str:

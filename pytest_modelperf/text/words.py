@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_modelperf.text.escaping import printable
@@ -20,6 +19,9 @@ def display_width(text: str) -> int:
     """The columns that a terminal needs: two for wide characters, none for combining ones."""
     if text.isascii():
         return len(text)
+    # Imported here: few texts need it, and every pytest run loads this module.
+    import unicodedata
+
     return sum(
         0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         for char in text
