@@ -26,13 +26,20 @@ _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _DAY_LENGTH = 10
 _NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
+_NO_POINT = (
+    "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
+    "run counts"
+)
 _UNKNOWN = "-"
 
 
 def render_history(history: History, style: TextStyle) -> str:
     page = style.page()
     page.line(f"history of {_title(history.metric)}", "bold")
-    page.table(_table(history))
+    if history.cases:
+        page.table(_table(history))
+    else:
+        page.sentence(_NO_POINT.format(metric=_title(history.metric)))
     for case in history.cases:
         for step in case.steps or ():
             page.line("")

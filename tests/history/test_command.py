@@ -116,10 +116,13 @@ def test_exact_figures_step_wherever_they_change() -> None:
     assert step["shift"] == pytest.approx({"change": 0.03, "low": 0.03, "high": 0.03})
 
 
-def test_a_metric_without_points_lists_nothing() -> None:
+def test_a_metric_without_points_says_what_can_be_listed() -> None:
     write_lines([make_line()])
     assert document("--metric", "p95")["cases"] == []
-    assert run("history", "--metric", "p95").exit_code == 0
+    listed = run("history", "--metric", "p95")
+    assert listed.exit_code == 0
+    assert "no point has a latency p95" in listed.out
+    assert "--metric macs" in listed.out
 
 
 @pytest.mark.parametrize("metric", HistoryMetric)
