@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pytest_modelperf.cluster.places import is_local
 from pytest_modelperf.cluster.records import Machine
 from pytest_modelperf.cluster.station import station_of
 from pytest_modelperf.cluster.wire import from_text, to_text
@@ -56,10 +57,14 @@ def no_machine(machines: Sequence[Machine], names: Collection[str], cluster: str
         )
     kinds = Counter(", ".join((machine.key, *machine.tags)) for machine in machines)
     found = [f"{kind} ({count})" for kind, count in sorted(kinds.items())]
+    other = (
+        "give the address of a cluster that has the other kind"
+        if is_local(cluster)
+        else f"start the other kind: modelperf worker {printable(cluster)}"
+    )
     return (
         f"{printable(cluster)} has no machine {printable(' or '.join(sorted(names)))}. It has: "
-        f"{printable(shorten_list(found, _MOST_NAMED))}. Name one of these, or start the other "
-        f"kind: modelperf worker {printable(cluster)}"
+        f"{printable(shorten_list(found, _MOST_NAMED))}. Name one of these, or {other}"
     )
 
 

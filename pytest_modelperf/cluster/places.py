@@ -23,6 +23,11 @@ class Place(Struct, frozen=True):
     local_workers: int | None = None
 
 
+def is_local(text: str) -> bool:
+    """Whether it is workers on this machine, which are all of its kind."""
+    return _LOCAL.fullmatch(text) is not None
+
+
 def parse_place(text: str) -> Place:
     """UsageError where it is none of the three, or the file is not there."""
     local = _LOCAL.fullmatch(text)

@@ -62,6 +62,14 @@ def test_one_name_of_a_set_is_enough() -> None:
     require_machines(machines, [(), ("a",), ("c", "b"), ("linux-4c",)], "tcp://s")
     with pytest.raises(ClusterError, match=r"no machine c or d\. It has: linux-4c, a \(1\), linux"):
         require_machines(machines, [("c", "d")], "tcp://s")
+    with pytest.raises(ClusterError, match="modelperf worker tcp://s"):
+        require_machines(machines, [("c",)], "tcp://s")
+
+
+def test_local_workers_are_all_of_this_kind() -> None:
+    with pytest.raises(ClusterError, match="address of a cluster that has the other kind") as error:
+        require_machines([machine("a")], [("c",)], "local:4")
+    assert "modelperf worker" not in str(error.value)
 
 
 @pytest.mark.parametrize(
