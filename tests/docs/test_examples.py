@@ -158,10 +158,11 @@ def test_the_demo_ends_with_the_report_of_a_failing_build(examples: Path, type_i
         r"^=+ 1 passed ",
         r"^\$ python make_models\.py models --act HardSwish$",
         r"^=+ FAILURES =+$",
-        # By latency; where the machine is too busy to show that, by the constants that it adds.
-        r"^regressed: ",
-        r"^why: 4 \w+ added",
-        r"^accept: pytest --modelperf --modelperf-update-baseline ",
+        # A machine may be too busy to show by how much it is slower.
+        (
+            r"^(?:inconclusive: |regressed: (?s:.*?)^why: 4 \w+ added(?s:.*?)"
+            r"^accept: pytest --modelperf --modelperf-update-baseline )"
+        ),
         r"^=+ 1 failed ",
         r"^# That was the demo\.",
     ]
