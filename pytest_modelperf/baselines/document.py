@@ -109,7 +109,7 @@ class LayerTypePart(_Part):
 
 
 class CountsPart(_Part):
-    """What was counted; both are null where nothing was."""
+    """The counts of a case. Both are null if nothing was counted."""
 
     static: StaticPart | None
     layer_types: Mapping[str, LayerTypePart] | None

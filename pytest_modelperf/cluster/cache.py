@@ -1,8 +1,8 @@
 """Models that came from elsewhere, kept in a folder by their content.
 
 Each model has a folder named by its digest. It arrives in a folder of its own and is renamed when
-it is whole. Whoever uses a model holds a shared lock on a file in its folder; what nobody holds
-may be removed, the least recently used first, to stay within the limit.
+it is whole. A job holds a shared lock on a file in the folder of its model. Unlocked models are
+removed to stay within the limit, the least recently used first.
 """
 
 from __future__ import annotations

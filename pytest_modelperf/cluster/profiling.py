@@ -89,7 +89,7 @@ def profile_on_cluster(  # noqa: PLR0913  # a model, what of it, how it is measu
 ) -> Profile:
     """The profile of every case of a model, each on one of the machines.
 
-    A case that no machine measured says why. What is wrong with the request or the model is raised.
+    A case that no machine measured has its reason. A wrong request or model raises an error.
     """
     content = read_content(path)
     counted = profile_model(path, request, load_plugins(plugins).operators)

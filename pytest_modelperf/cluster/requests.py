@@ -1,4 +1,4 @@
-"""What is asked of one case, as JSON can hold it: the request, the setup, and arrays."""
+"""The request for one case as JSON: what to profile, the setup, and arrays."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _MOST_LOSSES = 2
 _MOST_TRIES = 6
 # Dask says there which workers come and go.
 _SCHEDULER_TOPIC = "all"
-# What is left to say to machines when all is over.
+# The last messages to machines.
 _STOP_S = 10.0
 
 

@@ -49,7 +49,7 @@ def written_text(target: Target) -> Iterator[TextIO]:
             with suppress(OSError):
                 text.detach()
             raise
-        # Whoever opened the file closes it.
+        # The caller opened the file, and closes it.
         text.detach()
 
 

@@ -108,7 +108,7 @@ class _Schema(Struct, frozen=True):
     kinds: Mapping[str, int]
 
     def problem_of(self, call: Call) -> str | None:
-        """What is wrong with a call, in words that follow "calls NODE"; None if nothing is."""
+        """The fault of a call, in words that follow "calls NODE"; None if it has none."""
         given = len(call.inputs)
         if not self.inputs[0] <= given <= self.inputs[1]:
             return f"with {given} inputs; it takes {_span(self.inputs)}"

@@ -153,7 +153,7 @@ def looks_worse(pairs: Sequence[PairedTurns], rule: DuetRule, percent: float) ->
 
 
 def judge_sequence(differences: Floats, schedule: Schedule, margin: float) -> EndedSequences:
-    """What is shown for each row of differences, and by which look first."""
+    """The answer for each row of differences, and the look that gave it first."""
     count = len(differences)
     ended = EndedSequences(
         answer=np.zeros(count, dtype=np.int_),

@@ -236,7 +236,7 @@ class Profiling:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is missing from the recording, and why."""
+        """The parts that the recording lacks, each with its reason."""
         return tuple(note.text for note in self._ended().found)
 
     def events(self) -> Iterator[Event]:

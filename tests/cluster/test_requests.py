@@ -1,4 +1,4 @@
-"""What is asked of a case, as JSON and back."""
+"""Requests for a case as JSON, and read back."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class _Reading:
         return ()
 
     def finish(self) -> Iterator[Event]:
-        """What was incomplete at the end of the file, and the session."""
+        """The parts that the end of the file cut off, and the session."""
         for running in (*self._running.values(), self._without):
             operators = _placed(running, _FIRST_NS, _FOREVER_NS)
             self._without_count += len(operators)
