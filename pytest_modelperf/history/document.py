@@ -51,7 +51,10 @@ class StepJson(Struct, frozen=True, kw_only=True):
 
 
 class CaseHistoryJson(Struct, frozen=True, kw_only=True):
-    """The history of one case on one kind of machine."""
+    """The history of one case on one kind of machine.
+
+    `unlinked` says why nothing links the chain to the earlier points; null if that is not known.
+    """
 
     model: str
     machine: str
@@ -60,6 +63,7 @@ class CaseHistoryJson(Struct, frozen=True, kw_only=True):
     since_first: ShiftJson
     since_tag: ShiftJson | None
     earlier_points: int
+    unlinked: str | None
     steps: tuple[StepJson, ...] | None
     points: tuple[HistoryPointJson, ...]
 
@@ -96,6 +100,7 @@ def _case(case: CaseHistory) -> CaseHistoryJson:
         since_first=_shift(case.since_first),
         since_tag=None if case.since_tag is None else _shift(case.since_tag),
         earlier_points=case.earlier_points,
+        unlinked=case.unlinked,
         steps=None if case.steps is None else tuple(map(_step, case.steps)),
         points=tuple(_point(first, point) for point in case.points),
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import NormalDist
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.records import (
@@ -36,56 +37,65 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True):
-    """A case that is shown to cost more than allowed since a point in its history."""
+    """How much more a case costs than at a point in its history, which `since` names."""
 
     case: CaseHistory
     since: str
+    start: HistoryPoint
     shift: Shift
+
+
+class PastRuns(Struct, frozen=True):
+    """The chains of the latency in one file, by case and engine; `notes` say what was skipped."""
+
+    file: HistoryFile
+    chains: Mapping[tuple[str, str | None], ChainOfCase]
+    notes: tuple[str, ...] = ()
+
+
+def read_past_runs(file: HistoryFile) -> PastRuns:
+    """The runs so far; a file that nobody wrote yet has none."""
+    if not file.path.exists():
+        return PastRuns(file, {})
+    chains = chain_cases(file.read(), HistoryMetric.P50)
+    return PastRuns(file, chains, tuple(file.notes))
 
 
 def read_history(store: HistoryStore, query: HistoryQuery) -> History:
     cases: list[CaseHistory] = []
     notes: list[str] = []
     for file in store.files(query.model):
-        cases += _read_file(file, query)
+        chains = chain_cases(file.read(), query.metric)
+        made = (
+            summarize_case(file, case, engine, chain, query)
+            for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
+        )
+        cases += [with_steps(history, query.metric) for history in made if history is not None]
         notes += file.notes
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
 
 
 def find_drifts(history: History, allowed: float) -> list[Drift]:
     """The cases that are shown to cost more than allowed; the level is divided among all checks."""
-    checks = [
-        Drift(case, since, shift)
-        for case in history.cases
-        for since, shift in _shifts(case, history.tag)
-    ]
+    checks = [drift for case in history.cases for drift in list_drifts(case, history.tag)]
     if not checks:
         return []
     quantile = NormalDist().inv_cdf(1.0 - _DRIFT_LEVEL / len(checks))
     return [check for check in checks if check.shift.bounds(quantile)[0] > allowed]
 
 
-def _shifts(case: CaseHistory, tag: Tag | None) -> list[tuple[str, Shift]]:
-    """The changes that a drift is looked for in, each with the name of where it begins."""
-    found = [("its first point", case.since_first)]
-    if tag is not None and case.since_tag is not None:
-        found.append((tag.name, case.since_tag))
+def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
+    """The changes of a case since its first point, and since the tag if that has a point."""
+    found = [Drift(case, "its first point", case.points[0], case.since_first)]
+    if tag is not None and case.tagged is not None and case.since_tag is not None:
+        found.append(Drift(case, tag.name, case.tagged, case.since_tag))
     return found
 
 
-def _read_file(file: HistoryFile, query: HistoryQuery) -> list[CaseHistory]:
-    chains = chain_cases(file.read(), query.metric)
-    made = (
-        _summarize(file, case, engine, chain, query)
-        for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
-    )
-    return [history for history in made if history is not None]
-
-
-def _summarize(
+def summarize_case(
     file: HistoryFile, case: str, engine: str | None, chain: ChainOfCase, query: HistoryQuery
 ) -> CaseHistory | None:
-    """The history of one case; None if it has no point in the time that is asked for."""
+    """The history of one case, without its steps; None if it has no point since the first day."""
     points = [p for p in chain.points if query.since is None or p.date >= query.since]
     if not points:
         return None
@@ -97,8 +107,8 @@ def _summarize(
         engine=engine,
         points=tuple(points),
         earlier_points=chain.earlier_points,
-        steps=_find_steps(points, query.metric),
-        since_tag=None if tagged is None else shift_between(tagged, points[-1]),
+        unlinked=chain.unlinked,
+        tagged=tagged,
     )
 
 
@@ -108,6 +118,10 @@ def _point_of(tag: Tag, points: Sequence[HistoryPoint]) -> HistoryPoint | None:
     older = [point for point in points if point.date <= tag.date]
     found = own or older
     return found[-1] if found else None
+
+
+def with_steps(case: CaseHistory, metric: HistoryMetric) -> CaseHistory:
+    return replace(case, steps=_find_steps(case.points, metric))
 
 
 def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...] | None:

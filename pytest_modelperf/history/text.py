@@ -25,7 +25,7 @@ _MOST_BARS = 24
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _DAY_LENGTH = 10
-_NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
+NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
 _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
     "run counts"
@@ -65,7 +65,8 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
 
 def describe_step(step: Step) -> str:
     return (
-        f"{format_shift(step.shift)} between {_place(step.before)} and {_place(step.after)}, "
+        f"{format_shift(step.shift)} between {name_place(step.before)} and "
+        f"{name_place(step.after)}, "
         f"whose verdict was {printable(step.after.verdict)}"
     )
 
@@ -124,14 +125,19 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
 
 def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
     if any(case.steps is None for case in cases):
-        yield _NEEDS_EXTRA
+        yield NEEDS_EXTRA
     for case in cases:
         if case.earlier_points:
-            yield (
-                f"{_name(case)}: the chain begins at {case.points[0].date.date()}, because its "
-                "baseline was not measured against the one before; earlier points are left out: "
-                f"{case.earlier_points:,}"
-            )
+            yield f"{_name(case)}: {describe_beginning(case)}"
+
+
+def describe_beginning(case: CaseHistory) -> str:
+    """Why the chain does not begin with the first point of all."""
+    problem = "" if case.unlinked is None else f" ({printable(case.unlinked)})"
+    return (
+        f"the chain begins at {case.points[0].date.date()}, because its baseline was not measured "
+        f"against the one before{problem}; earlier points are left out: {case.earlier_points:,}"
+    )
 
 
 def _title(metric: HistoryMetric) -> str:
@@ -152,7 +158,7 @@ def _name(case: CaseHistory) -> str:
     return f"{model_name(case.model)} {_case_name(case)}"
 
 
-def _place(point: HistoryPoint) -> str:
+def name_place(point: HistoryPoint) -> str:
     """`1a2b3c4d5 (2026-01-31)`; the day alone without a commit."""
     day = f"{point.date.date()}"
     return day if point.commit is None else f"{printable(point.commit[:_COMMIT_LENGTH])} ({day})"

@@ -132,6 +132,7 @@ class RunEnding(Struct):
             outcomes = self._without_lost(outcomes, lost)
             self._write_history(outcomes, plans, started)
             notes += _untrusted(outcomes)
+            notes += _unlinked(outcomes)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
             outcomes = [outcome.without_recording() for outcome in outcomes]
@@ -331,6 +332,17 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
                     "stored times: record it again with more --modelperf-max-seconds, or when less "
                     "else runs here"
                 )
+
+
+def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
+    """A note of each recorded case whose history may begin anew."""
+    for outcome in outcomes:
+        problem = None if outcome.link is None else outcome.link.problem
+        if problem is not None and outcome.is_recorded:
+            yield (
+                f"{outcome.test}: the history has no ratio of this model to the baseline before "
+                f"({problem}), so its curve begins anew, unless an earlier run measured it"
+            )
 
 
 class _Unused(Struct, frozen=True):
