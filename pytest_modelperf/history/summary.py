@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import NormalDist
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.records import (
     CaseHistory,
@@ -22,16 +23,22 @@ from pytest_modelperf.history.records import (
     shift_between,
 )
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
 
+# An error names at most so many cases.
+_MOST_NAMED = 8
 # The chance that any drift is reported where there is none.
 _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which part of a history is listed; `since` leaves out older points."""
+    """Which part of a history is listed: None is all; `since` leaves out older points."""
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None
+    case: str | None = None
+    machine: str | None = None
     since: dt.datetime | None = None
     tag: Tag | None = None
 
@@ -64,15 +71,33 @@ def read_past_runs(file: HistoryFile) -> PastRuns:
 def read_history(store: HistoryStore, query: HistoryQuery) -> History:
     cases: list[CaseHistory] = []
     notes: list[str] = []
-    for file in store.files(query.model):
+    files = store.files(query.model)
+    _require("kind of machine", query.machine, {file.machine for file in files})
+    known: set[str] = set()
+    for file in files:
+        if query.machine not in {None, file.machine}:
+            continue
         chains = chain_cases(file.read(), query.metric)
+        known |= {case for case, _ in chains}
         made = (
             summarize_case(file, case, engine, chain, query)
             for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
+            if query.case in {None, case}
         )
         cases += [with_steps(history, query.metric) for history in made if history is not None]
         notes += file.notes
+    _require("case", query.case, known)
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
+
+
+def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
+    """UsageError for a name that no file has."""
+    if name is not None and name not in known:
+        named = shorten_list([*map(printable, sorted(known))], _MOST_NAMED)
+        raise UsageError(
+            f"the history has no {kind} {printable(name)}. There {'are' if named else 'is none'}"
+            f"{f': {named}' if named else ''}."
+        )
 
 
 def find_drifts(history: History, allowed: float) -> list[Drift]:

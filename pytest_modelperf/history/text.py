@@ -43,7 +43,7 @@ def render_history(history: History, style: TextStyle) -> str:
     for case in history.cases:
         for step in case.steps or ():
             page.line("")
-            page.sentence(f"{_name(case)}: {describe_step(step)}")
+            page.sentence(f"{name_case(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
                 page.item(f"  {printable(reason)}", indent=4)
     notes = [*map(printable, history.notes), *_remarks(history.cases)]
@@ -56,7 +56,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
     page = style.page()
     for drift in drifts:
         page.sentence(
-            f"drift: {_name(drift.case)} is {format_shift(drift.shift)} since "
+            f"drift: {name_case(drift.case)} is {format_shift(drift.shift)} since "
             f"{printable(drift.since)}, and {100 * allowed:g} % is allowed",
             style="red",
         )
@@ -128,7 +128,7 @@ def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
         yield NEEDS_EXTRA
     for case in cases:
         if case.earlier_points:
-            yield f"{_name(case)}: {describe_beginning(case)}"
+            yield f"{name_case(case)}: {describe_beginning(case)}"
 
 
 def describe_beginning(case: CaseHistory) -> str:
@@ -154,7 +154,7 @@ def _case_name(case: CaseHistory) -> str:
     return printable(f"{case.case}{engine}")
 
 
-def _name(case: CaseHistory) -> str:
+def name_case(case: CaseHistory) -> str:
     return f"{model_name(case.model)} {_case_name(case)}"
 
 

@@ -292,6 +292,10 @@ class RunEnding(Struct):
             from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 
             self._write_text(folder / settings.benchmark_json, dump_benchmarks(report, __version__))
+        if settings.bencher_json is not None:
+            from pytest_modelperf.testing.bencher_json import dump_bencher_run
+
+            self._write_text(folder / settings.bencher_json, dump_bencher_run(report))
 
     def _write_text(self, path: Path, text: str) -> None:
         with self._noting_problems(), written_text(path) as file:
@@ -365,7 +369,7 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
 
         HistoryStore(settings.history_folder).check_writable()
     targets = {}
-    for key in ("json", "markdown", "html", "benchmark_json"):
+    for key in ("json", "markdown", "html", "benchmark_json", "bencher_json"):
         target = getattr(settings, key)
         option = f"--modelperf-{key.replace('_', '-')}"
         if target is None:
