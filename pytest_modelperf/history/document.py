@@ -64,7 +64,7 @@ class CaseHistoryJson(Struct, frozen=True, kw_only=True):
     since_tag: ShiftJson | None
     earlier_points: int
     unlinked: str | None
-    steps: tuple[StepJson, ...] | None
+    steps: tuple[StepJson, ...]
     points: tuple[HistoryPointJson, ...]
 
 
@@ -101,7 +101,7 @@ def _case(case: CaseHistory) -> CaseHistoryJson:
         since_tag=None if case.since_tag is None else _shift(case.since_tag),
         earlier_points=case.earlier_points,
         unlinked=case.unlinked,
-        steps=None if case.steps is None else tuple(map(_step, case.steps)),
+        steps=tuple(map(_step, case.steps or ())),
         points=tuple(_point(first, point) for point in case.points),
     )
 

@@ -149,16 +149,13 @@ def with_steps(case: CaseHistory, metric: HistoryMetric) -> CaseHistory:
     return replace(case, steps=_find_steps(case.points, metric))
 
 
-def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...] | None:
-    """The steps of a series; None if the package that finds them is missing."""
+def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...]:
     if metric.is_exact:
         pairs = pairwise(points)
         changed = [(old, new) for old, new in pairs if old.level != new.level]
         return tuple(Step(old, new, shift_between(old, new)) for old, new in changed)
-    from pytest_modelperf.stats.change_points import can_find_changes, find_changes
+    from pytest_modelperf.stats.change_points import find_changes
 
-    if not can_find_changes():
-        return None
     changes = find_changes(
         [point.level for point in points],
         [point.variance for point in points],

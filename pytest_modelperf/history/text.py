@@ -25,7 +25,6 @@ _MOST_BARS = 24
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _DAY_LENGTH = 10
-NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
 _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
     "run counts"
@@ -124,8 +123,6 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
 
 
 def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
-    if any(case.steps is None for case in cases):
-        yield NEEDS_EXTRA
     for case in cases:
         if case.earlier_points:
             yield f"{name_case(case)}: {describe_beginning(case)}"

@@ -28,7 +28,6 @@ from pytest_modelperf.history.summary import (
     with_steps,
 )
 from pytest_modelperf.history.text import (
-    NEEDS_EXTRA,
     describe_beginning,
     describe_step,
     format_shift,
@@ -153,10 +152,7 @@ def _notes(history: CaseHistory, drift: Drift) -> Iterator[str]:
         f"{format_shift(drift.shift)} in {runs} runs"
     )
     found = with_steps(history, _METRIC)
-    if found.steps is None:
-        yield NEEDS_EXTRA
-        return
-    steps = [step for step in found.steps if step.after.date > drift.start.date]
+    steps = [step for step in found.steps or () if step.after.date > drift.start.date]
     for step in steps:
         yield f"drift step: {describe_step(step)}"
         for reason in step.after.reasons:

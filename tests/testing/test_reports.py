@@ -1444,7 +1444,9 @@ def test_cases_of_one_test_are_benchmarks_of_their_own() -> None:
 
 def test_a_run_in_the_format_of_bencher() -> None:
     latency = summarize([list(each) * 20 for each in TIMES], 8)
-    measured = outcome(SLOWER, latency=latency, load_ms=3.5, peak_rss_bytes=1000)
+    metrics = tuple(replace(metric, confidence=0.99) for metric in SLOWER.metrics)
+    slower = replace(SLOWER, metrics=metrics)
+    measured = outcome(slower, latency=latency, load_ms=3.5, peak_rss_bytes=1000)
     failed = outcome(replace(SAME, failure="it crashed"))
     document = json.loads(dump_bencher_run(run(measured, failed)))
     assert_is_bencher(document)
