@@ -14,6 +14,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.history.index import HistoryIndex
     from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
@@ -106,7 +107,9 @@ def history(  # noqa: PLR0913  # one parameter per option
         since=first_day,
         tag=find_last_tag(root),
     )
-    found = read_history(HistoryStore(_history_folder(folder, root)), query)
+    store = HistoryStore(_history_folder(folder, root))
+    needs_points = other_format == "otava" or (outputs.json_file or outputs.csv_file) is not None
+    found = read_history(store, query, None if needs_points else _index())
     if other_format is not None:
         from pytest_modelperf.history.exchange import FORMATS
 
@@ -134,6 +137,13 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
         from pytest_modelperf.history.csv import render_history_csv
 
         write(outputs.csv_file, render_history_csv(found))
+
+
+def _index() -> HistoryIndex:
+    from pytest_modelperf.history.index import HistoryIndex
+    from pytest_modelperf.roofline.store import cache_folder
+
+    return HistoryIndex(cache_folder().with_name("history"))
 
 
 def _project_root() -> Path:

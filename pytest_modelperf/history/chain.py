@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from statistics import NormalDist
 
 from msgspec import Struct, field
@@ -117,8 +118,14 @@ def variance_of(ratio: StoredRatio) -> float:
     The intervals hold after all interim looks, so they are wider than this many standard errors:
     the variance is rather too large than too small.
     """
-    quantile = NormalDist().inv_cdf((1.0 + ratio.confidence) / 2.0)
-    return ((math.log(ratio.high) - math.log(ratio.low)) / (2.0 * quantile)) ** 2
+    width = math.log(ratio.high) - math.log(ratio.low)
+    return (width / (2.0 * _quantile_of(ratio.confidence))) ** 2
+
+
+@lru_cache
+def _quantile_of(confidence: float) -> float:
+    """Of a normal distribution; the runs of a history have few different confidences."""
+    return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
 
 
 def _point(

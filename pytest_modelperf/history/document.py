@@ -91,7 +91,7 @@ def dump_history(history: History) -> str:
 
 
 def _case(case: CaseHistory) -> CaseHistoryJson:
-    first = case.points[0]
+    first = case.first
     return CaseHistoryJson(
         model=case.model,
         machine=case.machine,

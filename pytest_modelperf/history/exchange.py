@@ -119,14 +119,14 @@ def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
     if found.low is not None and found.high is not None:
         width = f"± {max(found.high - found.value, found.value - found.low):.4f}"
     commit = "" if last.commit is None else f"\ncommit {printable(last.commit)}"
-    extra = f"since {case.points[0].date.date()}\nverdict {printable(last.verdict)}{commit}"
+    extra = f"since {case.first.date.date()}\nverdict {printable(last.verdict)}{commit}"
     return ActionEntry(name=name, unit=_UNITS[metric], value=found.value, range=width, extra=extra)
 
 
 def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Value:
     if metric.is_exact:
         return _Value(round(math.exp(point.level)))
-    shift = shift_between(case.points[0], point)
+    shift = shift_between(case.first, point)
     low, high = shift.bounds(INTERVAL_QUANTILE)
     return _Value(math.exp(shift.log_ratio), 1.0 + low, 1.0 + high)
 

@@ -14,6 +14,9 @@ LINE_SCHEMA = 1
 # The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
 INTERVAL_QUANTILE = 2.576
 
+# A listing shows the last points of each case.
+LISTED_POINTS = 24
+
 # More than any model changes, and far from what a logarithm or a square of it cannot hold.
 MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
@@ -151,9 +154,10 @@ class Tag(Struct, frozen=True):
 class CaseHistory(Struct, frozen=True, kw_only=True):
     """The history of one case of one model on one kind of machine, by one engine.
 
-    `points` is the latest chain, and `earlier_points` counts those of chains before it that
-    nothing links to it; `unlinked` says why, if that is known. `steps` is None if nobody looked for
-    steps. `tagged` is the point of the last tag; None if there is none.
+    `points` is the latest chain, or the last points of it in a listing; `first` is its first point
+    and `count` the number of all. `earlier_points` counts those of chains before it that nothing
+    links to it; `unlinked` says why, if that is known. `steps` is None if nobody looked for steps.
+    `tagged` is the point of the last tag; None if there is none.
     """
 
     model: str
@@ -161,6 +165,8 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     case: str
     engine: str | None
     points: tuple[HistoryPoint, ...]
+    first: HistoryPoint
+    count: int
     earlier_points: int = 0
     unlinked: str | None = None
     steps: tuple[Step, ...] | None = None
@@ -168,7 +174,7 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
 
     @property
     def since_first(self) -> Shift:
-        return shift_between(self.points[0], self.points[-1])
+        return shift_between(self.first, self.points[-1])
 
     @property
     def since_tag(self) -> Shift | None:
@@ -186,7 +192,7 @@ class History(Struct, frozen=True, kw_only=True):
 
 def shift_between(before: HistoryPoint, after: HistoryPoint) -> Shift:
     """The change from one point of a chain to a later one."""
-    if before is after:
+    if before == after:
         return Shift(0.0)
     links = abs(after.shared_variance - before.shared_variance)
     variance = before.variance + after.variance + links

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
 
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
+from pytest_modelperf.history.index import FoundCases, HistoryIndex
 from pytest_modelperf.history.records import (
+    LISTED_POINTS,
     CaseHistory,
     History,
     HistoryMetric,
@@ -68,7 +71,10 @@ def read_past_runs(file: HistoryFile) -> PastRuns:
     return PastRuns(file, chains, tuple(file.notes))
 
 
-def read_history(store: HistoryStore, query: HistoryQuery) -> History:
+def read_history(
+    store: HistoryStore, query: HistoryQuery, index: HistoryIndex | None = None
+) -> History:
+    """The histories that the query asks for; with an index, a listing with the last points."""
     cases: list[CaseHistory] = []
     notes: list[str] = []
     files = store.files(query.model)
@@ -77,17 +83,37 @@ def read_history(store: HistoryStore, query: HistoryQuery) -> History:
     for file in files:
         if query.machine not in {None, file.machine}:
             continue
-        chains = chain_cases(file.read(), query.metric)
-        known |= {case for case, _ in chains}
-        made = (
-            summarize_case(file, case, engine, chain, query)
-            for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
-            if query.case in {None, case}
-        )
-        cases += [with_steps(history, query.metric) for history in made if history is not None]
-        notes += file.notes
+        if index is None:
+            found = _read_file(file, query)
+        else:
+            found = index.look_up(file, query, partial(_list_file, file, query))
+        cases += found.cases
+        known.update(found.ids)
+        notes += found.notes
     _require("case", query.case, known)
+    if index is not None:
+        notes += index.problems
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
+
+
+def _read_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
+    chains = chain_cases(file.read(), query.metric)
+    made = (
+        summarize_case(file, case, engine, chain, query)
+        for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
+        if query.case in {None, case}
+    )
+    return FoundCases(
+        ids=tuple(sorted({case for case, _ in chains})),
+        cases=tuple(with_steps(each, query.metric) for each in made if each is not None),
+        notes=tuple(file.notes),
+    )
+
+
+def _list_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
+    found = _read_file(file, query)
+    listed = tuple(replace(case, points=case.points[-LISTED_POINTS:]) for case in found.cases)
+    return replace(found, cases=listed)
 
 
 def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
@@ -111,7 +137,7 @@ def find_drifts(history: History, allowed: float) -> list[Drift]:
 
 def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
     """The changes of a case since its first point, and since the tag if that has a point."""
-    found = [Drift(case, "its first point", case.points[0], case.since_first)]
+    found = [Drift(case, "its first point", case.first, case.since_first)]
     if tag is not None and case.tagged is not None and case.since_tag is not None:
         found.append(Drift(case, tag.name, case.tagged, case.since_tag))
     return found
@@ -131,6 +157,8 @@ def summarize_case(
         case=case,
         engine=engine,
         points=tuple(points),
+        first=points[0],
+        count=len(points),
         earlier_points=chain.earlier_points,
         unlinked=chain.unlinked,
         tagged=tagged,

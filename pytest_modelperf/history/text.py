@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_modelperf.files.names import model_path
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
+    LISTED_POINTS,
     CaseHistory,
     History,
     HistoryMetric,
@@ -20,8 +21,7 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 
 _BARS = "▁▂▃▄▅▆▇█"
-# The points of a sparkline, and the least range of its height.
-_MOST_BARS = 24
+# The least range of the height of a sparkline.
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _DAY_LENGTH = 10
@@ -83,7 +83,7 @@ def format_shift(shift: Shift | None) -> str:
 
 def sparkline(levels: Sequence[float]) -> str:
     """The last levels as bars of eight heights; a range within 2 % does not fill the height."""
-    shown = levels[-_MOST_BARS:]
+    shown = levels[-LISTED_POINTS:]
     low, high = min(shown), max(shown)
     whole = max(high - low, _LEAST_RANGE)
     start = (low + high - whole) / 2
@@ -95,7 +95,7 @@ def _table(history: History) -> Table:
     columns = [
         Column("model", is_text=True, is_name=True),
         Column("case", is_text=True, is_name=True),
-        Column("history", is_text=True, least=_MOST_BARS),
+        Column("history", is_text=True, least=LISTED_POINTS),
         Column("points"),
         Column("since", is_text=True, least=_DAY_LENGTH),
         Column("change"),
@@ -112,9 +112,9 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     return (
         model_name(case.model),
         _case_name(case),
-        sparkline([point.level for point in case.points[-_MOST_BARS:]]),
-        f"{len(case.points):,}",
-        f"{case.points[0].date.date()}",
+        sparkline([point.level for point in case.points[-LISTED_POINTS:]]),
+        f"{case.count:,}",
+        f"{case.first.date.date()}",
         format_shift(case.since_first),
         _UNKNOWN if case.steps is None else f"{len(case.steps)}",
         *([format_shift(case.since_tag)] if has_tag else []),
@@ -132,7 +132,7 @@ def describe_beginning(case: CaseHistory) -> str:
     """Why the chain does not begin with the first point of all."""
     problem = "" if case.unlinked is None else f" ({printable(case.unlinked)})"
     return (
-        f"the chain begins at {case.points[0].date.date()}, because its baseline was not measured "
+        f"the chain begins at {case.first.date.date()}, because its baseline was not measured "
         f"against the one before{problem}; earlier points are left out: {case.earlier_points:,}"
     )
 

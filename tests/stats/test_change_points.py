@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_modelperf.stats.change_points import change_penalty, find_changes, find_starts
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def changes(levels: list[float], error: float, shared: list[float] | None = None) -> list[int]:
@@ -87,13 +91,11 @@ def test_the_penalty_grows_with_the_places_where_a_step_could_be() -> None:
     assert penalties[0] == pytest.approx(6.6349, abs=1e-4)
 
 
-def total_cost(
-    values: Sequence[float], weights: Sequence[float], starts: Sequence[int], penalty: float
-) -> float:
+def total_cost(values: Floats, weights: Floats, starts: Sequence[int], penalty: float) -> float:
     """The cost of a segmentation, segment by segment."""
     total = penalty * len(starts)
     for begin, end in itertools.pairwise([0, *starts, len(values)]):
-        own, weight = np.asarray(values[begin:end]), np.asarray(weights[begin:end])
+        own, weight = values[begin:end], weights[begin:end]
         total += float((weight * (own - np.average(own, weights=weight)) ** 2).sum())
     return total
 
