@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers format bench evidence schemas fuzz wheel wheel-check clean
+.PHONY: help demo test lint style types layers format bench evidence schemas fuzz wheel dist wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +57,10 @@ wheel: $(STAMP) ## Build the wheel into dist/
 	@rm -rf dist
 	@$(PIP) wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+dist: $(STAMP)-release ## Build what is published into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
 
 # The wheel is for each Python that the project supports, so any of these may test it.
 WHEEL_PYTHON := $(BIN)/python

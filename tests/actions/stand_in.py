@@ -82,6 +82,8 @@ class StandIn:
                 comment = self.comments[int(number) - 1]
                 comment["body"] = data["body"]
                 return comment
+            case ["GET", "git", "ref", "tags", name]:
+                return {"ref": f"refs/tags/{name}"} if name in self.tags else None
             case ["PATCH", "git", "refs", "tags", name] if name in self.tags and data["force"]:
                 self.tags[name] = data["sha"]
                 return {"ref": f"refs/tags/{name}"}
