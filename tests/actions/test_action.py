@@ -233,6 +233,29 @@ def test_git_sends_the_token_in_place_of_the_one_of_a_checkout(
 # -- the files themselves
 
 
+@pytest.mark.parametrize(
+    ("path", "first"), [("action.yml", "arguments"), ("comment/action.yml", "artifact")]
+)
+def test_the_page_lists_every_input_with_its_default(path: str, first: str) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    _, _, below = page.partition(
+        f"| input | default | meaning |\n| --- | --- | --- |\n| `{first}` "
+    )
+    rows = [row.split(" |") for row in f"| `{first}` {below}".partition("\n\n")[0].splitlines()]
+    listed = {name.strip("| `"): default.strip(" `") for name, default, *_ in rows}
+    inputs = {name: each["default"] for name, each in read_action(path)["inputs"].items()}
+    assert listed == {**inputs, "token": "that of the job"}
+
+
+def test_the_page_lists_every_output() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text("utf-8")
+    table = page.partition("| output | meaning |\n| --- | --- |\n")[2].partition("\n\n")[0]
+    assert [row.split("`")[1] for row in table.splitlines()] == [
+        *read_action("action.yml")["outputs"]
+    ]
+    assert "`comment-url`" in page
+
+
 @pytest.mark.parametrize("path", ["action.yml", "comment/action.yml"])
 def test_no_expression_stands_in_a_shell_line(path: str) -> None:
     scripts = [step["run"] for step in read_action(path)["runs"]["steps"] if "run" in step]
