@@ -152,12 +152,12 @@ def test_a_wrong_input_is_named(runner: Runner, inputs: dict[str, str], message:
 
 def test_the_release_of_the_action_is_installed(runner: Runner) -> None:
     ran = runner.run(
-        "action.yml", arguments=STATIC, packages="onnxruntime==1.24.1 'a b'", page="false"
+        "action.yml", arguments=STATIC, packages="onnxruntime==1.31.1 'a b'", page="false"
     )
     assert read_version() == __version__
     assert ran.calls[1] == (
         "-m pip --disable-pip-version-check install "
-        f"pytest-modelperf=={__version__} onnxruntime==1.24.1 a b"
+        f"pytest-modelperf=={__version__} onnxruntime==1.31.1 a b"
     )
 
 

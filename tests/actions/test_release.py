@@ -133,5 +133,6 @@ def test_only_what_writes_may_write() -> None:
 
 def test_the_tag_of_the_actions_starts_no_release() -> None:
     # YAML reads the key `on` as true.
-    (pattern,) = workflow("release")[True]["push"]["tags"]
+    triggers = next(each for key, each in workflow("release").items() if str(key) == "True")
+    (pattern,) = triggers["push"]["tags"]
     assert pattern == "v[0-9]+.[0-9]+.[0-9]+"

@@ -25,7 +25,7 @@ PAGES = {path.name for path in (ROOT / "docs").glob("*.md")} | set(OUTSIDE.value
 REPOSITORY = "https://github.com/owner/project"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
     """Reads settings without the functions of Python that they name."""
 
 
