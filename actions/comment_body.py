@@ -15,7 +15,7 @@ from workflow import StepError
 
 from pytest_modelperf.comparing.tables import metric_tables
 from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
-from pytest_modelperf.history.records import CaseHistory
+from pytest_modelperf.history.records import HistoryPoint, shift_between
 from pytest_modelperf.history.text import format_shift, model_name, sparkline
 from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
 from pytest_modelperf.report.tables import Column, Table
@@ -40,6 +40,15 @@ class RunLink(Struct, frozen=True):
     commit: str
 
 
+class Curve(Struct, frozen=True):
+    """The history of one case on one kind of machine."""
+
+    model: str
+    machine: str
+    case: str
+    points: tuple[HistoryPoint, ...]
+
+
 def hidden_mark(title: str) -> str:
     """The line that the comment is found by. One title has one comment on each pull request."""
     if not _TITLE.fullmatch(title):
@@ -50,7 +59,7 @@ def hidden_mark(title: str) -> str:
 
 
 def render_comment(
-    title: str, cases: Sequence[ReadCase], histories: Sequence[CaseHistory], link: RunLink
+    title: str, cases: Sequence[ReadCase], curves: Sequence[Curve], link: RunLink
 ) -> str:
     """The whole comment; explanations that do not fit are left to the page of the run."""
     outcomes = [case.outcome for case in cases]
@@ -61,7 +70,7 @@ def render_comment(
         f"Commit {code(link.commit[:_COMMIT_LENGTH])}, [all reports of the run]({link.url})",
         *_table(ranked),
     ]
-    ends = ["\n\n".join(folded(*_curves(ranked, histories)))] if histories else []
+    ends = ["\n\n".join(folded(*_curves(ranked, curves)))] if curves else []
     room = MAX_CHARACTERS - sum(len(block) + 2 for block in (*blocks, *ends))
     bad = [case for case in ranked if not is_quiet(case.outcome.comparison)]
     for number, case in enumerate(bad):
@@ -72,6 +81,11 @@ def render_comment(
             break
         blocks.append(explanation)
     return "\n\n".join([*blocks, *filter(None, ends)]) + "\n"
+
+
+def _is_of(curve: Curve, path: str | None) -> bool:
+    """Whether it is of the model at this path, which begins with the folder of the checkout."""
+    return path is not None and f"/{path}".endswith(f"/{model_name(curve.model)}")
 
 
 def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
@@ -98,25 +112,25 @@ def _explanation(case: ReadCase) -> Iterator[str]:
         yield "\n".join(f"- {escape_markdown(reason)}" for reason in comparison.reasons)
 
 
-def _curves(ranked: Sequence[ReadCase], histories: Sequence[CaseHistory]) -> tuple[str, list[str]]:
+def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, list[str]]:
     """The title of the curves, and their table: the cases of this run, the worst first."""
     found = [
-        history
+        curve
         for case in ranked
-        for history in histories
-        if history.case == case.id and model_name(history.model) == case.outcome.model.path
+        for curve in curves
+        if curve.case == case.id and _is_of(curve, case.outcome.model.path)
     ]
     rows = tuple(
         (
-            model_name(history.model),
-            history.case,
-            sparkline([point.level for point in history.points], LAST_POINTS),
-            f"{history.points[-LAST_POINTS:][0].date.date()}",
-            f"{history.points[-1].date.date()}",
-            format_shift(history.since_first),
-            history.machine,
+            model_name(curve.model),
+            curve.case,
+            sparkline([point.level for point in curve.points], LAST_POINTS),
+            f"{curve.points[-LAST_POINTS:][0].date.date()}",
+            f"{curve.points[-1].date.date()}",
+            format_shift(shift_between(curve.points[0], curve.points[-1])),
+            curve.machine,
         )
-        for history in found[:_MAX_CURVES]
+        for curve in found[:_MAX_CURVES]
     )
     columns = (
         Column("model", is_text=True, is_name=True),

@@ -15,15 +15,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote
 
-from comment_body import RunLink, hidden_mark, render_comment
+from comment_body import Curve, RunLink, hidden_mark, render_comment
 from github_api import GitHub, NotFoundError
 from run_reader import MAX_ZIP_BYTES, Artifact
 from workflow import StepError, read_event, read_input, require, run_step, say, write_outputs
 
 from pytest_modelperf.errors import UsageError
-from pytest_modelperf.history.records import CaseHistory
+from pytest_modelperf.history.chain import chain_cases
+from pytest_modelperf.history.records import HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.summary import HistoryQuery, read_history
 
 _MAX_HISTORY_BYTES = 256 << 20
 # Runs that end so may not have written a report.
@@ -45,7 +45,7 @@ def post_comment() -> int:
     body = render_comment(
         title,
         artifact.read_cases(),
-        _read_histories(github, read_input("history-branch")),
+        _read_curves(github, read_input("history-branch")),
         RunLink(str(run["html_url"]), str(run["head_sha"])),
     )
     write_outputs({"comment-url": _put(github, number, mark, body)})
@@ -113,8 +113,8 @@ def _sources(pull: Mapping[str, Any], run: Mapping[str, Any]) -> tuple[Any, Any]
     return pull["head"]["repo"], run["head_repository"]
 
 
-def _read_histories(github: GitHub, branch: str) -> tuple[CaseHistory, ...]:
-    """The history on a branch of this repository; empty, with a notice, if it is not there yet."""
+def _read_curves(github: GitHub, branch: str) -> tuple[Curve, ...]:
+    """The histories on a branch of this repository; empty, with a notice, if there are none yet."""
     if not branch:
         return ()
     try:
@@ -130,13 +130,19 @@ def _read_histories(github: GitHub, branch: str) -> tuple[CaseHistory, ...]:
                 f"the branch {branch} could not be read: {error}. Try again."
             ) from error
         try:
-            history = read_history(HistoryStore(Path(folder)), HistoryQuery())
+            files = HistoryStore(Path(folder)).files()
         except UsageError:
             say("notice", f"no curves: the branch {branch} has no history")
             return ()
-    for note in history.notes:
+        curves = tuple(
+            Curve(file.model, file.machine, case, tuple(chain.points))
+            for file in files
+            for (case, _), chain in chain_cases(file.read(), HistoryMetric.P50).items()
+            if chain.points
+        )
+    for note in (note for file in files for note in file.notes):
         say("warning", f"history on {branch}: {note}")
-    return history.cases
+    return curves
 
 
 def _unpack(content: bytes, folder: Path) -> None:

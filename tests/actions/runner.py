@@ -30,7 +30,7 @@ printf '%s\\n' "$*" >>"$PYTHON_LOG"
 case "$*" in
 *'-m pip '*) exit 0 ;;
 esac
-exec "{python}" "$@"
+PYTHONPATH="$PYTHONPATH:$BLOCKED" exec "{python}" "$@"
 """
 
 
@@ -63,6 +63,8 @@ class Runner:
         self.folder = folder
         self.project = project
         self.token = "secret of the job"  # noqa: S105  # of nobody
+        # Packages that cannot be imported.
+        self.blocked: tuple[str, ...] = ()
         self.event: Mapping[str, Any] = {}
         self.variables = {
             "GITHUB_REPOSITORY": "owner/project",
@@ -124,6 +126,10 @@ class Runner:
         python = programs / "python"
         python.write_text(PYTHON.format(python=sys.executable))
         python.chmod(0o755)
+        blocked = self.folder / "blocked"
+        blocked.mkdir(exist_ok=True)
+        for name in self.blocked:
+            (blocked / f"{name}.py").write_text(f"raise ImportError({name!r})\n")
         event = self.folder / "event.json"
         event.write_text(json.dumps(self.event))
         log = self.folder / "calls"
@@ -133,6 +139,7 @@ class Runner:
             "PATH": os.pathsep.join([str(programs), str(git), "/usr/bin", "/bin"]),
             "PYTHONPATH": str(ROOT),
             "PYTHON_LOG": str(log),
+            "BLOCKED": str(blocked),
             "HOME": str(self.folder),
             "RUNNER_TEMP": str(self.folder),
             "GITHUB_ACTIONS": "true",
