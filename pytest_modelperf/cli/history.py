@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pytest_modelperf.cli.history_branch import ACTIONS
+from pytest_modelperf.cli.history_folder import (
+    find_project_root,
+    history_dir_option,
+    open_history,
+)
 from pytest_modelperf.cli.options import OutputOptions, csv_option, json_option, takes_records
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.errors import UsageError
@@ -17,20 +23,38 @@ if TYPE_CHECKING:
     from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
-_FOLDER = "history"
-_TABLE_KEY = "history"
 _DRIFTED = 1
 
 
-@click.command(short_help="List how the cost of models changed over time.")
+class _HistoryCommand(click.Command):
+    """Lists a history, unless its first word is an action: then that is the command."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401  # click's own signature
+    ) -> click.Context:
+        action = ACTIONS.get(args[0]) if args else None
+        if action is None:
+            return super().make_context(info_name, args, parent, **extra)
+        return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(context, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str()) for name, each in ACTIONS.items()]
+            )
+
+    def collect_usage_pieces(self, _: click.Context) -> list[str]:
+        return ["[OPTIONS] [MODEL]", "| push | pull"]
+
+
+@click.command(cls=_HistoryCommand, short_help="List how the cost of models changed over time.")
 @click.argument("model", type=click.Path(), required=False)
-@click.option(
-    "--dir",
-    "folder",
-    metavar="DIR",
-    help="Folder of the history.  [default: history of [tool.modelperf], or history in the "
-    "project's root, which is the nearest folder upward with [tool.modelperf] or .git]",
-)
+@history_dir_option
 @click.option("--since", metavar="DATE", help="Leave out points before this day, as in 2026-01-31.")
 @click.option(
     "--metric",
@@ -68,24 +92,25 @@ def history(  # noqa: PLR0913  # one parameter per option
     modelperf history models/encoder.onnx --since 2026-01-01
     modelperf history --metric macs --csv -
     modelperf history --fail-on-drift 10%
+
+    push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.history.records import HistoryMetric
     from pytest_modelperf.history.repository import find_last_tag
-    from pytest_modelperf.history.store import HistoryStore
     from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
     from pytest_modelperf.history.text import render_drifts
 
     allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
     first_day = None if since is None else _parse_day(since)
     is_shown = outputs.check()
-    root = _project_root()
+    root = find_project_root()
     query = HistoryQuery(
         metric=HistoryMetric(metric),
         model=None if model is None else _model_folder(model, root),
         since=first_day,
         tag=find_last_tag(root),
     )
-    found = read_history(HistoryStore(_history_folder(folder, root)), query)
+    found = read_history(open_history(folder, root), query)
     _put(found, outputs, is_shown=is_shown)
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
@@ -110,25 +135,15 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
         write(outputs.csv_file, render_history_csv(found))
 
 
-def _project_root() -> Path:
-    from pytest_modelperf.profiles.place import project_root
-
-    return project_root(Path.cwd())
-
-
 def _model_folder(model: str, root: Path) -> str:
+    if model in ACTIONS:
+        raise UsageError(
+            f"{model} is a command: write it first, as in modelperf history {model} --dir DIR. A "
+            f"model of this name is ./{model}."
+        )
     from pytest_modelperf.profiles.place import model_folder
 
     return model_folder(str(Path(model).absolute()), root)
-
-
-def _history_folder(given: str | None, root: Path) -> Path:
-    if given is not None:
-        return Path(given)
-    from pytest_modelperf.files.settings_table import read_table
-
-    table = read_table(root / "pyproject.toml") or {}
-    return root / str(table.get(_TABLE_KEY, _FOLDER))
 
 
 def _parse_drift(text: str) -> float:
