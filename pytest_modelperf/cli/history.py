@@ -14,7 +14,13 @@ from pytest_modelperf.cli.history_folder import (
     history_dir_option,
     open_history,
 )
-from pytest_modelperf.cli.options import OutputOptions, csv_option, json_option, takes_records
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    csv_option,
+    html_option,
+    json_option,
+    takes_records,
+)
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -72,6 +78,14 @@ class _HistoryCommand(click.Command):
 )
 @json_option
 @csv_option("Write a row for each point as CSV")
+@html_option("Write a page with the curves")
+@click.option(
+    "--commit-url",
+    metavar="TEMPLATE",
+    help="Address of a commit for the links of the page, as in "
+    "https://git.example.org/c/{commit}.  [default: on GitHub, GitLab and the like, that of the "
+    "remote origin]",
+)
 @takes_records(outputs=OutputOptions)
 def history(  # noqa: PLR0913  # one parameter per option
     *,
@@ -80,6 +94,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     since: str | None,
     metric: str,
     allowed_drift: str | None,
+    commit_url: str | None,
     outputs: OutputOptions,
 ) -> None:
     """List the history of MODEL, or of all models, that test runs wrote.
@@ -91,6 +106,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     modelperf history
     modelperf history models/encoder.onnx --since 2026-01-01
     modelperf history --metric macs --csv -
+    modelperf history --html history.html
     modelperf history --fail-on-drift 10%
 
     push and pull keep the lines on a branch. A model of such a name is ./push.
@@ -102,6 +118,8 @@ def history(  # noqa: PLR0913  # one parameter per option
 
     allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
     first_day = None if since is None else _parse_day(since)
+    if commit_url is not None:
+        _check_commit_url(commit_url, outputs)
     is_shown = outputs.check()
     root = find_project_root()
     query = HistoryQuery(
@@ -112,6 +130,8 @@ def history(  # noqa: PLR0913  # one parameter per option
     )
     found = read_history(open_history(folder, root), query)
     _put(found, outputs, is_shown=is_shown)
+    if outputs.html_file is not None:
+        _put_page(found, outputs.html_file, commit_url, root)
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
         text = render_drifts(drifts, allowed, terminal_style())
@@ -133,6 +153,26 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
         from pytest_modelperf.history.csv import render_history_csv
 
         write(outputs.csv_file, render_history_csv(found))
+
+
+def _put_page(found: History, target: str, commit_url: str | None, root: Path) -> None:
+    from pytest_modelperf.history.page import render_history_page
+    from pytest_modelperf.history.repository import find_commit_url
+
+    made = dt.datetime.now(dt.timezone.utc)
+    write(target, render_history_page(found, commit_url or find_commit_url(root), made=made))
+
+
+def _check_commit_url(template: str, outputs: OutputOptions) -> None:
+    from pytest_modelperf.history.repository import COMMIT
+
+    if outputs.html_file is None:
+        raise UsageError("--commit-url is for the links of a page: add --html F.")
+    if not template.startswith(("https://", "http://")) or COMMIT not in template:
+        raise UsageError(
+            f"--commit-url takes an address with {COMMIT} in it, as in "
+            f"https://git.example.org/c/{COMMIT}, not {printable(template)!r}."
+        )
 
 
 def _model_folder(model: str, root: Path) -> str:

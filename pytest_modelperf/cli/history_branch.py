@@ -53,7 +53,8 @@ def push(folder: str | None, branch: str, remote: str) -> None:
     modelperf history push
     modelperf history push --branch modelperf-history --remote origin
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.syncing import count_of, push_history
+    from pytest_modelperf.history.syncing import push_history
+    from pytest_modelperf.text.words import count_of
 
     store, there = _open(folder, branch, remote)
     done = push_history(store, there)
@@ -74,8 +75,9 @@ def pull(folder: str | None, branch: str, remote: str) -> None:
     modelperf history pull
     modelperf history pull --dir /tmp/history
     """  # noqa: D301  # click: keep the lines of the paragraph
-    from pytest_modelperf.history.syncing import count_of, pull_history
+    from pytest_modelperf.history.syncing import pull_history
     from pytest_modelperf.text.escaping import printable
+    from pytest_modelperf.text.words import count_of
 
     store, there = _open(folder, branch, remote)
     done = pull_history(store, there)

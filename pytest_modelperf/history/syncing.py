@@ -16,6 +16,7 @@ from msgspec import Struct
 from pytest_modelperf.history.branch import HistoryBranch, RefusedError
 from pytest_modelperf.history.store import MAX_LINE_BYTES, SUFFIX, HistoryFile, HistoryStore
 from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import count_of
 
 _LINE_BREAK = b"\n"
 _LINE_ENDS = b"\r\n"
@@ -158,8 +159,3 @@ def _joined(content: bytes, lines: Iterable[bytes]) -> bytes:
     """The content, and after it the lines; the last line may have no line break."""
     start = content if not content or content.endswith(_LINE_BREAK) else content + _LINE_BREAK
     return start + b"".join(line + _LINE_BREAK for line in lines)
-
-
-def count_of(number: int, noun: str) -> str:
-    """`1 line`, `1,000 lines`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

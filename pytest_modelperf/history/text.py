@@ -35,18 +35,18 @@ _UNKNOWN = "-"
 
 def render_history(history: History, style: TextStyle) -> str:
     page = style.page()
-    page.line(f"history of {_title(history.metric)}", "bold")
+    page.line(f"history of {metric_title(history.metric)}", "bold")
     if history.cases:
         page.table(_table(history))
     else:
-        page.sentence(_NO_POINT.format(metric=_title(history.metric)))
+        page.sentence(no_point(history.metric))
     for case in history.cases:
         for step in case.steps or ():
             page.line("")
-            page.sentence(f"{_name(case)}: {describe_step(step)}")
+            page.sentence(f"{case_title(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
                 page.item(f"  {printable(reason)}", indent=4)
-    notes = [*map(printable, history.notes), *_remarks(history.cases)]
+    notes = [*map(printable, history.notes), *remarks(history.cases)]
     write_items(page, [f"note: {note}" for note in notes], "dim")
     return page.text()
 
@@ -56,7 +56,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
     page = style.page()
     for drift in drifts:
         page.sentence(
-            f"drift: {_name(drift.case)} is {format_shift(drift.shift)} since "
+            f"drift: {case_title(drift.case)} is {format_shift(drift.shift)} since "
             f"{printable(drift.since)}, and {100 * allowed:g} % is allowed",
             style="red",
         )
@@ -122,19 +122,25 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     )
 
 
-def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
+def no_point(metric: HistoryMetric) -> str:
+    """Why a history has no cases."""
+    return _NO_POINT.format(metric=metric_title(metric))
+
+
+def remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
     if any(case.steps is None for case in cases):
         yield _NEEDS_EXTRA
     for case in cases:
         if case.earlier_points:
+            day = case.points[0].date.date()
             yield (
-                f"{_name(case)}: the chain begins at {case.points[0].date.date()}, because its "
-                "baseline was not measured against the one before; earlier points are left out: "
+                f"{case_title(case)}: the chain begins at {day}, because its baseline was not "
+                "measured against the one before; earlier points are left out: "
                 f"{case.earlier_points:,}"
             )
 
 
-def _title(metric: HistoryMetric) -> str:
+def metric_title(metric: HistoryMetric) -> str:
     return metric.value if metric.is_exact else f"latency {metric.value}"
 
 
@@ -148,7 +154,7 @@ def _case_name(case: CaseHistory) -> str:
     return printable(f"{case.case}{engine}")
 
 
-def _name(case: CaseHistory) -> str:
+def case_title(case: CaseHistory) -> str:
     return f"{model_name(case.model)} {_case_name(case)}"
 
 
