@@ -25,7 +25,7 @@ class Part(Struct, frozen=True):
 class Drawings(Struct, frozen=True):
     """The parts of a page, and the files that draw them: each may use what those before define.
 
-    A page that does not need plotly is opened two seconds sooner.
+    A page without charts of plotly is smaller and opens sooner.
     """
 
     parts: tuple[Part, ...] = ()
