@@ -9,11 +9,11 @@ from pathlib import Path
 from pytest_modelperf.history.page_data import history_data
 from pytest_modelperf.history.records import CaseHistory, History
 from pytest_modelperf.history.text import (
-    case_title,
     describe_step,
     format_shift,
     metric_title,
     model_name,
+    name_case,
     no_point,
     remarks,
 )
@@ -106,7 +106,7 @@ def _step_facts(history: History) -> Iterator[tuple[str, str]]:
         for step in case.steps or ():
             reasons = "; ".join(step.after.reasons)
             sentence = f"{describe_step(step)}{reasons and f': {reasons}'}"
-            yield case_title(case), f"on {case.machine}: {sentence}"
+            yield name_case(case), f"on {case.machine}: {sentence}"
 
 
 def _cases_table(history: History) -> Table:

@@ -43,7 +43,7 @@ def render_history(history: History, style: TextStyle) -> str:
     for case in history.cases:
         for step in case.steps or ():
             page.line("")
-            page.sentence(f"{case_title(case)}: {describe_step(step)}")
+            page.sentence(f"{name_case(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
                 page.item(f"  {printable(reason)}", indent=4)
     notes = [*map(printable, history.notes), *remarks(history.cases)]
@@ -56,7 +56,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
     page = style.page()
     for drift in drifts:
         page.sentence(
-            f"drift: {case_title(drift.case)} is {format_shift(drift.shift)} since "
+            f"drift: {name_case(drift.case)} is {format_shift(drift.shift)} since "
             f"{printable(drift.since)}, and {100 * allowed:g} % is allowed",
             style="red",
         )
@@ -134,7 +134,7 @@ def remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
         if case.earlier_points:
             day = case.points[0].date.date()
             yield (
-                f"{case_title(case)}: the chain begins at {day}, because its baseline was not "
+                f"{name_case(case)}: the chain begins at {day}, because its baseline was not "
                 "measured against the one before; earlier points are left out: "
                 f"{case.earlier_points:,}"
             )
@@ -154,7 +154,7 @@ def _case_name(case: CaseHistory) -> str:
     return printable(f"{case.case}{engine}")
 
 
-def case_title(case: CaseHistory) -> str:
+def name_case(case: CaseHistory) -> str:
     return f"{model_name(case.model)} {_case_name(case)}"
 
 

@@ -3,6 +3,7 @@
   "use strict";
 
   const { choose, chosen, el, hide, picker, section, toggle } = modelperf;
+  const { wholeText } = modelperf.figures;
   const { nameText, numberCell, note, scrollBox, sortableHead, sortedBy } = modelperf.tables;
   const { shiftRange, shiftText } = modelperf.historyPoints;
   const { Card } = modelperf.historyCard;
@@ -43,15 +44,13 @@
   }));
 
   function fill({ read, shift, isText }, entry, unit) {
-    if (!shift) return isText ? el("td", {}, nameText(read(entry))) : numberCell(text(read(entry)));
+    if (!shift) return isText ? el("td", {}, nameText(read(entry))) : numberCell(wholeText(read(entry)));
     const cell = numberCell("", { class: "number change" });
     const range = shiftRange(shift(entry), unit);
     cell.append(el("span", { text: shiftText(shift(entry), unit) }));
     if (range) cell.append(el("small", { text: range }));
     return cell;
   }
-
-  const text = (value) => (value === null ? modelperf.UNKNOWN : value.toLocaleString("en"));
 
   class Curves {
     #shared;
@@ -112,7 +111,7 @@
       });
       const isCut = isOnPaper() && cards.length > PRINTED_CARDS;
       this.#printNote.textContent = isCut
-        ? `The first ${PRINTED_CARDS} of ${text(cards.length)} curves.`
+        ? `The first ${PRINTED_CARDS} of ${wholeText(cards.length)} curves.`
         : "";
       if (!isOnPaper()) this.#redraw();
     }
@@ -151,7 +150,7 @@
       const shown = this.#shown();
       this.#rows.replaceChildren(...shown.map((entry) => this.#row(entry)));
       this.#count.textContent =
-        `${text(shown.length)} of ${text(this.#shared.cases.length)} cases`;
+        `${wholeText(shown.length)} of ${wholeText(this.#shared.cases.length)} cases`;
       this.#none.hidden = shown.length > 0;
       for (const card of this.#inView) card.hide();
       this.#inView.clear();

@@ -4,6 +4,7 @@ modelperf.historyCard = (() => {
 
   const { el } = modelperf;
   const { interval, percent } = modelperf.format;
+  const { wholeText } = modelperf.figures;
   const { nameText } = modelperf.tables;
   const { commitAddress, minuteText, pointsOf, shiftRange, shiftText, shortCommit } =
     modelperf.historyPoints;
@@ -67,8 +68,8 @@ modelperf.historyCard = (() => {
       return [
         el("b", { text: shiftText(change, this.#shared.log_unit) }),
         range && ` (${range})`,
-        ` since ${since}, ${count} ${count === 1 ? "run" : "runs"}`,
-        earlier ? `; ${earlier} earlier ones are not linked to them` : "",
+        ` since ${since}, ${wholeText(count)} ${count === 1 ? "run" : "runs"}`,
+        earlier ? `; ${wholeText(earlier)} earlier ones are not linked to them` : "",
       ];
     }
 
