@@ -2,7 +2,7 @@
 modelperf.historyCurve = (() => {
   "use strict";
 
-  const { dayText } = modelperf.historyPoints;
+  const { dayText, minuteText } = modelperf.historyPoints;
   const { percent } = modelperf.format;
 
   const SVG = "http://www.w3.org/2000/svg";
@@ -10,9 +10,13 @@ modelperf.historyCurve = (() => {
   const MARGIN = { left: 58, right: 10, top: 20, bottom: 22 };
   // A range of changes that is smaller does not fill the height.
   const LEAST_RANGE = 0.02;
-  // Wide intervals are cut, so that they do not flatten the curve: parts of the range of the curve.
-  const MOST_BEYOND = 0.6;
+  // The widest intervals are cut, so that a few of them do not flatten the curve.
+  const WHOLE_INTERVALS = 0.95;
+  const LEAST_LEVELS = 2.5;
   const DAY_LABEL = 100;
+  // In less time the labels need the hour; without the year they take as much room.
+  const FEW_SECONDS = 4 * 24 * 3600;
+  const YEAR_LENGTH = "2026-".length;
   const STEP_LABEL = 64;
   // More dots than these could not be told apart.
   const MOST_DOTS = 150;
@@ -109,20 +113,16 @@ modelperf.historyCurve = (() => {
     }
 
     #scale() {
-      const { count } = this.#points;
-      let [low, high, least, most] = [Infinity, -Infinity, Infinity, -Infinity];
-      for (let index = 0; index < count; index++) {
-        const change = this.#points.change(index);
-        const [from, to] = this.#points.bounds(index);
-        low = Math.min(low, change);
-        high = Math.max(high, change);
-        least = Math.min(least, from);
-        most = Math.max(most, to);
-      }
-      const range = Math.max(high - low, LEAST_RANGE);
-      const middle = (low + high) / 2;
-      this.low = Math.max(Math.min(least, middle - range / 2), low - MOST_BEYOND * range);
-      this.high = Math.min(Math.max(most, middle + range / 2), high + MOST_BEYOND * range);
+      const points = this.#points;
+      const changes = this.#order.map((index) => points.change(index));
+      const bounds = this.#order.map((index) => points.bounds(index));
+      const last = Math.ceil(WHOLE_INTERVALS * (points.count - 1));
+      const least = -Float64Array.from(bounds, ([low]) => -low).sort()[last];
+      const most = Float64Array.from(bounds, ([, high]) => high).sort()[last];
+      const [low, high] = [Math.min(...changes), Math.max(...changes)];
+      const missing = Math.max(0, LEAST_RANGE - (high - low)) / 2;
+      this.low = Math.min(low - missing, least);
+      this.high = Math.max(high + missing, most);
       const room = HEIGHT - MARGIN.top - MARGIN.bottom;
       const whole = this.high - this.low;
       this.#y = (change) => {
@@ -147,9 +147,9 @@ modelperf.historyCurve = (() => {
 
     // Lines at round changes, with their texts.
     #levels() {
-      const rough = (this.high - this.low) / 4;
-      const power = 10 ** Math.floor(Math.log10(rough));
-      const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+      const most = (this.high - this.low) / LEAST_LEVELS;
+      const power = 10 ** Math.floor(Math.log10(most));
+      const step = power * [5, 2, 1].find((factor) => factor * power <= most);
       const lines = [];
       for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) {
         const y = round(this.#y(at * step));
@@ -171,7 +171,13 @@ modelperf.historyCurve = (() => {
       const shown = this.#points.count > 1 ? places : places.slice(0, 1);
       return shown.map((left, at) => draw("text",
         { x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
-        dayText(this.#dateAt(left))));
+        this.#dayText(this.#dateAt(left))));
+    }
+
+    #dayText(seconds) {
+      const { dates } = this.#points;
+      const isLong = dates[this.#order.at(-1)] - dates[this.#order[0]] > FEW_SECONDS;
+      return isLong ? dayText(seconds) : minuteText(seconds).slice(YEAR_LENGTH);
     }
 
     // Between two runs, the date is in between, too.

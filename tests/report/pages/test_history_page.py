@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_modelperf.history.page import render_history_page
 from pytest_modelperf.history.records import History, Shift, Tag
@@ -187,6 +188,23 @@ def test_runs_stand_side_by_side_or_by_their_dates(open_history: OpenHistory) ->
 def test_curves_of_any_length_are_drawn(open_history: OpenHistory, count: int) -> None:
     page = open_history(make_history(make_case([0.0] * count, steps=())))
     assert len(points_of(page, 0, ".history-line")) == count
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-4, 0.013, 0.3, 5.0])
+def test_every_range_has_some_lines_with_changes(open_history: OpenHistory, size: float) -> None:
+    page = open_history(make_history(make_case([0.0, size, -size / 3], steps=())))
+    assert 2 <= card(page, 0).locator(":is(.history-grid, .history-zero)").count() <= 6
+    assert card(page, 0).locator(".history-zero").count() == 1
+
+
+def test_a_wide_interval_among_many_does_not_flatten_the_curve(open_history: OpenHistory) -> None:
+    case = make_case([0.0, 0.02] * 50, steps=())
+    wide = replace(case.points[50], variance=1.0)
+    points = (*case.points[:50], wide, *case.points[51:])
+    page = open_history(make_history(replace(case, points=points)))
+    heights = [y for _, y in points_of(page, 0, ".history-line")]
+    assert max(heights) - min(heights) > 50
+    assert all(0 <= y <= 190 for _, y in points_of(page, 0, ".history-band"))
 
 
 def test_only_curves_near_the_view_are_in_the_document(open_history: OpenHistory) -> None:
