@@ -26,6 +26,9 @@ DEFAULT_REMOTE = "origin"
 _NO_SUCH_BRANCH = 2
 _REGULAR = "100644"
 _REFUSALS = ("! [remote rejected]", "! [rejected]", "remote: error: ", "remote: fatal: ")
+# A file is a few lines more than the one before it: to look for a better base takes git five times
+# as long, and saves 4 %.
+_ONE_BASE = ("-c", "pack.window=1")
 _FALLBACK_IDENTITY = {"user.name": "pytest-modelperf", "user.email": "pytest-modelperf@localhost"}
 
 
@@ -145,8 +148,9 @@ class HistoryBranch(Struct, frozen=True):
     def push(self, commit: str) -> None:
         """Makes the commit the last one of the branch; RefusedError if the remote refuses it."""
         answer = self._ask(
-            "push", "--quiet", "--no-verify", "--no-follow-tags", "--recurse-submodules=no",
-            "--no-signed", "--", self.remote, f"{commit}:{self._ref}", seconds=FETCH_SECONDS,
+            *_ONE_BASE, "push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed",
+            "--recurse-submodules=no", "--", self.remote, f"{commit}:{self._ref}",
+            seconds=FETCH_SECONDS,
         )  # fmt: skip
         if answer.code:
             raise RefusedError(
