@@ -26,9 +26,12 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.history.index import HistoryIndex
     from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
+# Those of `history.exchange`, which a help text does not import.
+_FORMATS = ("otava", "github-action-benchmark", "bencher")
 _DRIFTED = 1
 
 
@@ -69,12 +72,20 @@ class _HistoryCommand(click.Command):
     show_default=True,
     help="The figure: a percentile of the latency, or a count.",
 )
+@click.option("--case", "case_id", metavar="ID", help="List this case alone, as in b1-c1.")
+@click.option("--machine", metavar="NAME", help="List this kind of machine alone.")
 @click.option(
     "--fail-on-drift",
     "allowed_drift",
     metavar="SHARE",
     help="Exit with 1 if a case is shown to cost more than this above its first point or the last "
     "tag, as in 10% or 0.1.",
+)
+@click.option(
+    "--format",
+    "other_format",
+    type=click.Choice(_FORMATS),
+    help="Print what another tool reads: one series as CSV for otava, or the last point of each.",
 )
 @json_option
 @csv_option("Write a row for each point as CSV")
@@ -93,7 +104,10 @@ def history(  # noqa: PLR0913  # one parameter per option
     folder: str | None,
     since: str | None,
     metric: str,
+    case_id: str | None,
+    machine: str | None,
     allowed_drift: str | None,
+    other_format: str | None,
     commit_url: str | None,
     outputs: OutputOptions,
 ) -> None:
@@ -108,6 +122,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     modelperf history --metric macs --csv -
     modelperf history --html history.html
     modelperf history --fail-on-drift 10%
+    modelperf history --format github-action-benchmark
 
     push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
@@ -121,14 +136,29 @@ def history(  # noqa: PLR0913  # one parameter per option
     if commit_url is not None:
         _check_commit_url(commit_url, outputs)
     is_shown = outputs.check()
+    if other_format is not None and not is_shown:
+        raise UsageError(
+            "--format prints to standard output, and so does another option with -: give that one "
+            "a file."
+        )
     root = find_project_root()
     query = HistoryQuery(
         metric=HistoryMetric(metric),
         model=None if model is None else _model_folder(model, root),
+        case=case_id,
+        machine=machine,
         since=first_day,
         tag=find_last_tag(root),
     )
-    found = read_history(open_history(folder, root), query)
+    store = open_history(folder, root)
+    files = (outputs.json_file, outputs.csv_file, outputs.html_file)
+    needs_points = other_format == "otava" or any(file is not None for file in files)
+    found = read_history(store, query, None if needs_points else _index())
+    if other_format is not None:
+        from pytest_modelperf.history.exchange import FORMATS
+
+        click.echo(FORMATS[other_format](found), nl=False)
+        is_shown = False
     _put(found, outputs, is_shown=is_shown)
     if outputs.html_file is not None:
         _put_page(found, outputs.html_file, commit_url, root)
@@ -153,6 +183,13 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
         from pytest_modelperf.history.csv import render_history_csv
 
         write(outputs.csv_file, render_history_csv(found))
+
+
+def _index() -> HistoryIndex:
+    from pytest_modelperf.history.index import HistoryIndex
+    from pytest_modelperf.roofline.store import cache_folder
+
+    return HistoryIndex(cache_folder().with_name("history"))
 
 
 def _put_page(found: History, target: str, commit_url: str | None, root: Path) -> None:

@@ -64,8 +64,8 @@ def history_overview(history: History, made: dt.datetime | None = None) -> Overv
 
 
 def _headline(history: History) -> str:
-    """`3 steps in 2 of 300 cases`; empty if nobody looked for steps."""
-    if not history.cases or any(case.steps is None for case in history.cases):
+    """`3 steps in 2 of 300 cases`; empty without cases."""
+    if not history.cases:
         return ""
     steps = [len(case.steps or ()) for case in history.cases]
     where = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
@@ -128,11 +128,11 @@ def _cases_table(history: History) -> Table:
 
 def _case_cells(case: CaseHistory) -> tuple[str, ...]:
     return (
-        f"{len(case.points):,}",
-        f"{case.points[0].date.date()}",
+        f"{case.count:,}",
+        f"{case.first.date.date()}",
         format_shift(case.since_first),
         "" if case.since_tag is None else format_shift(case.since_tag),
-        "" if case.steps is None else f"{len(case.steps)}",
+        f"{len(case.steps or ())}",
     )
 
 

@@ -72,8 +72,7 @@ def history_data(history: History, commit_url: str | None = None) -> Entry:
 
 
 def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
-    first = case.points[0]
-    shifts = [shift_between(first, point) for point in case.points]
+    shifts = [shift_between(case.first, point) for point in case.points]
     places = {id(point): index for index, point in enumerate(case.points)}
     commits = (_number(shared.commits, point.commit) for point in case.points)
     baselines = (_number(shared.baselines, point.baseline) for point in case.points)
@@ -83,16 +82,14 @@ def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
         "case": case.case,
         "engine": case.engine or "",
         "earlier": case.earlier_points,
-        "count": len(case.points),
-        "since": f"{first.date.date()}",
+        "count": case.count,
+        "since": f"{case.first.date.date()}",
         "verdict": case.points[-1].verdict,
         "change": _shift_entry(case.since_first),
         "since_tag": None if case.since_tag is None else _shift_entry(case.since_tag),
-        "steps": None
-        if case.steps is None
-        else [
+        "steps": [
             [places[id(step.before)], places[id(step.after)], *_shift_entry(step.shift)]
-            for step in case.steps
+            for step in case.steps or ()
         ],
         # Differences of neighbours are small, so they are shorter when they are packed.
         "dates": _joined(_differences(int(point.date.timestamp()) for point in case.points)),

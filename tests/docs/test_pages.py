@@ -396,6 +396,7 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
             assert figure.is_count == (row[2] == "a count")
             assert (row[2] == "MB") == (figure.scale > 1)
             assert figure.is_least == ("least" in row[1])
+            assert figure.is_change == (row[2] == "a share")
     assert "1 MB is 1,000,000 bytes" in plain("budgets")
     (size,) = read_budgets({"size_mb": 1}, "here")
     assert size.limit == 1_000_000

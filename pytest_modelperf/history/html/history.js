@@ -35,7 +35,7 @@
     ...(tag === null ? [] : [
       { id: "tag", title: `since ${tag}`, shift: (entry) => entry.since_tag },
     ]),
-    { id: "steps", title: "steps", read: (entry) => entry.steps?.length ?? null },
+    { id: "steps", title: "steps", read: (entry) => entry.steps.length },
     { id: "verdict", title: "last verdict", isText: true, read: (entry) => entry.verdict },
   ].map((column) => ({
     read: (entry) => column.shift(entry)?.[0] ?? null,
@@ -140,7 +140,7 @@
         return value === null || !cases.some((each) => each[key] === value) || entry[key] === value;
       });
       const shown = cases.filter(
-        (entry) => fits(entry) && (amount() === "all" || entry.steps?.length));
+        (entry) => fits(entry) && (amount() === "all" || entry.steps.length));
       const column = this.#columns.find(({ id }) => id === this.#sort.id);
       return column ? sortedBy(shown, column.read, this.#sort.isDescending) : shown;
     }

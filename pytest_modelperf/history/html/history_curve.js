@@ -203,7 +203,7 @@ modelperf.historyCurve = (() => {
 
     // Steps upward and downward differ in their colour and in the direction of their mark.
     #steps() {
-      const steps = (this.#entry.steps ?? []).map(([before, after, log]) => ({
+      const steps = this.#entry.steps.map(([before, after, log]) => ({
         x: round((this.#x[before] + this.#x[after]) / 2),
         line: this.#upright(before, after),
         tone: `tone-${log > 0 ? "bad" : "good"}`,

@@ -38,7 +38,7 @@ modelperf.historyPoints = (() => {
       this.commits = sums(numbers(entry.commits));
       this.baselines = sums(numbers(entry.baselines));
       this.verdicts = numbers(entry.verdicts);
-      this.steps = new Map((entry.steps ?? []).map(([, after, ...shift]) => [after, shift]));
+      this.steps = new Map(entry.steps.map(([, after, ...shift]) => [after, shift]));
     }
 
     change(index) {

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.history.page import render_history_page
-from pytest_modelperf.history.records import History, Shift, Tag
+from pytest_modelperf.history.records import History, Tag
 from tests.report.pages.browser import OpenPage
 from tests.report.pages.sample_data import HOSTILE_NAMES
 from tests.support.histories import FIRST_DAY, REASON, commit_of, make_case, make_history
@@ -23,7 +23,8 @@ COMMIT_URL = "https://git.example.org/c/{commit}"
 UNKNOWN = "\u2013"
 CARDS = ".history-card"
 ROWS = ".history-cases tbody tr"
-SLOWER = make_case(since_tag=Shift(0.05, 0.002))
+SLOWER = make_case()
+SLOWER = replace(SLOWER, tagged=SLOWER.points[1])
 FASTER = make_case([0.0, 0.0, 0.0, -0.2, -0.2], steps=(3,), model="detector", case="b8-c2")
 SAME = make_case([0.0] * 3, steps=(), machine="linux-aarch64-4c", engine="openvino")
 HISTORY = make_history(SLOWER, FASTER, SAME, tag=Tag("v1.0", commit_of(1), FIRST_DAY))
@@ -167,7 +168,7 @@ def test_the_table_sorts_itself_and_the_curves(open_history: OpenHistory) -> Non
     page.locator("[data-column=tag]").click()
     since_tag = [text.split() for text in page.locator(f"{ROWS} td:nth-child(8)").all_inner_texts()]
     # Unknown changes stand last.
-    assert since_tag == [["+5.1", "%", "+4.6", "…", "+5.7", "%"], [UNKNOWN], [UNKNOWN]]
+    assert since_tag == [["+10.5", "%", "+9.7", "…", "+11.3", "%"], [UNKNOWN], [UNKNOWN]]
 
 
 def test_a_name_in_the_table_leads_to_its_curve(open_history: OpenHistory) -> None:
