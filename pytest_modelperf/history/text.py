@@ -81,14 +81,14 @@ def format_shift(shift: Shift | None) -> str:
     return f"{text} ({100 * low:+.1f} … {100 * high:+.1f} %)"
 
 
-def sparkline(levels: Sequence[float]) -> str:
+def sparkline(levels: Sequence[float], most: int = LISTED_POINTS) -> str:
     """The last levels as bars of eight heights; a range within 2 % does not fill the height."""
-    shown = levels[-LISTED_POINTS:]
+    shown = levels[-most:]
     low, high = min(shown), max(shown)
     whole = max(high - low, _LEAST_RANGE)
     start = (low + high - whole) / 2
-    most = len(_BARS) - 1
-    return "".join(_BARS[round(most * (level - start) / whole)] for level in shown)
+    top = len(_BARS) - 1
+    return "".join(_BARS[round(top * (level - start) / whole)] for level in shown)
 
 
 def _table(history: History) -> Table:
