@@ -48,6 +48,7 @@ class _HistoryCommand(click.Command):
         action = ACTIONS.get(args[0]) if args else None
         if action is None:
             return super().make_context(info_name, args, parent, **extra)
+        action.epilog = self.epilog
         return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:

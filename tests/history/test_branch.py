@@ -439,7 +439,9 @@ def test_a_model_with_the_name_of_an_action_can_be_listed(
 
 @pytest.mark.parametrize("action", ["push", "pull"])
 def test_the_actions_have_help_and_refuse_options_of_others(action: str) -> None:
-    assert f"modelperf history {action}" in run("history", action, "--help").out
+    text = run("history", action, "--help").out
+    assert f"modelperf history {action}" in text
+    assert "Guide: " in text
     told = run("history", action, "--since", "2026-01-01")
     assert told.exit_code == 2
     assert "It is one of modelperf history." in told.err
