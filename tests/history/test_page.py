@@ -203,6 +203,17 @@ def test_the_command_writes_a_page_with_links_to_the_remote(project: Path) -> No
 
 
 @pytest.mark.usefixtures("project")
+def test_a_page_has_all_points_of_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing keeps only the last points of a large file."""
+    monkeypatch.setenv("MODELPERF_CACHE_DIR", "cache")
+    write_lines(make_line(3 + day) for day in range(600))
+    run("history")
+    page = run("history", "--html", "-").out
+    (entry,) = json.loads(unpacked(page, "data"))["history"]["cases"]
+    assert len(numbers(entry["levels"])) == entry["count"] == 603
+
+
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
