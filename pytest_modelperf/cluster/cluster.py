@@ -39,6 +39,11 @@ class Cluster:
     def status(self) -> ClusterStatus:
         return self._runner.status
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the scheduler has vanished, so that no job can end any more."""
+        return self._runner.is_gone
+
     def require(self, wanted: Iterable[Collection[str]], engine: str | None = None) -> None:
         """ClusterError where no machine has one of these sets of names, or has other software."""
         wanted = list(wanted)
