@@ -49,5 +49,5 @@ def require_this_machine(machine: str) -> None:
         raise UsageError(
             f"this machine is {', '.join((key, *here.tags))}, and not {printable(machine)}: name a "
             "cluster that has one, as in --modelperf-cluster tcp://host:8786, or leave its cases "
-            f"out, as in -k 'not @{printable(machine)}'."
+            f"out, as in -k 'not {printable(machine)}'."
         )
