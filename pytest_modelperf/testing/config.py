@@ -289,12 +289,7 @@ def _check_together(settings: Settings) -> None:
 
 
 def _check_cluster(settings: Settings) -> None:
-    """UsageError for a setting that a cluster cannot follow, or that needs one."""
-    if settings.cluster is None and options.MACHINE.key in settings.typed:
-        raise UsageError(
-            f"{options.MACHINE.flag} chooses machines of a cluster: give "
-            f"{options.CLUSTER.flag} ADDRESS too."
-        )
+    """UsageError for a setting that a cluster cannot follow."""
     if not settings.uses_cluster:
         return
     for option, what in (

@@ -34,7 +34,7 @@ from pytest_modelperf.testing.markers import (
     read_mark_budgets,
 )
 from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
-from pytest_modelperf.testing.options import BASELINE_PYTHON
+from pytest_modelperf.testing.options import BASELINE_PYTHON, CLUSTER, MACHINE
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed, runs_tests
@@ -79,6 +79,10 @@ def start(config: pytest.Config) -> None:
             from pytest_modelperf.testing.on_cluster import check_cluster
 
             check_cluster(config, str(settings.cluster))
+        elif settings.cluster is None and MACHINE.key in settings.typed:
+            raise UsageError(
+                f"{MACHINE.flag} chooses machines of a cluster: give {CLUSTER.flag} ADDRESS too."
+            )
         hooks = RunHooks(config, settings)
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
