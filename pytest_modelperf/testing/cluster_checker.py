@@ -71,7 +71,7 @@ class ClusterChecker(Struct, frozen=True):
                 by_engine.setdefault(check.setup.engine.name, set()).add(self._allowed(check))
         # A run whose tests name models only while they run needs a machine too.
         for engine, wanted in (by_engine or {None: {self.terms.machines}}).items():
-            self.cluster.require(sorted(wanted), engine)
+            self.cluster.require(sorted(wanted), engine, self.terms.plugins)
 
     def submit(self, checks: Iterable[CaseCheck]) -> None:
         """Have these checked, in this order; what is wrong with one is told by its test."""

@@ -49,7 +49,13 @@ class FakeCluster:
         self.required: list[tuple[tuple[Collection[str], ...], str | None]] = []
         self._at_once = at_once
 
-    def require(self, wanted: Iterable[Collection[str]], engine: str | None = None) -> None:
+    def require(
+        self,
+        wanted: Iterable[Collection[str]],
+        engine: str | None,
+        modules: tuple[str, ...],
+    ) -> None:
+        assert modules == ("tests.support.faulty_plugin",)
         self.required.append((tuple(wanted), engine))
 
     def submit(self, job: Job) -> Future[str]:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("distributed", reason="needs the extra `cluster`")
 
+from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.stats.looks import share_level
 from tests.support.clusters import ClusterProcesses, joined
@@ -300,6 +303,23 @@ def test_an_engine_that_only_a_conftest_has_is_an_error_before_anything_runs(
     result.stderr.fnmatch_lines([told])
 
 
+def test_a_plugin_that_a_machine_lacks_is_an_error_before_anything_runs(
+    processes: ClusterProcesses, models: pytest.Pytester
+) -> None:
+    models.makepyfile(
+        only_here="""
+        def modelperf_register_engines(engines):
+            engines.register("own", module="tests.support.timed")
+        """
+    )
+    models.makepyfile(TWO)
+    place = f"--modelperf-cluster={processes.file}"
+    models.syspathinsert()
+    result = models.runpytest_subprocess("-p", "only_here", place, *TIMED)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: * cannot import only_here, whose hooks this run uses: *"])
+
+
 def test_arrays_travel_with_their_case(
     processes: ClusterProcesses, models: pytest.Pytester
 ) -> None:
@@ -441,3 +461,47 @@ def test_options_that_do_not_go_together_are_errors(
     result = models.runpytest_inprocess(*TIMED, *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {told}"])
+
+
+ANOTHER_KIND = """
+    import pytest
+    from msgspec.structs import replace
+    from pytest_modelperf.testing.packing import pack, unpack
+    from tests.support.faulty_plugin import modelperf_register_engines
+
+    def moved(outcome):
+        machine = replace(outcome.machine, microarchitecture="other")
+        recorded = replace(outcome.recording.machine, key=machine.key, machine=machine)
+        recording = replace(outcome.recording, machine=recorded)
+        return replace(outcome, machine=machine, recording=recording)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        if call.when == "call" and "@other" in item.nodeid:
+            report.modelperf_outcomes = pack(map(moved, unpack(report.modelperf_outcomes)))
+        return report
+"""
+
+
+def test_each_kind_of_machine_has_its_own_baseline_and_history(
+    models: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models.makeconftest(ANOTHER_KIND)
+    models.makepyprojecttoml(
+        """
+        [tool.modelperf.models."base.onnx"]
+        machines = ["here", "other"]
+        """
+    )
+    monkeypatch.setenv("MODELPERF_TAGS", "here,other")
+    result = models.runpytest_inprocess(*TIMED, UPDATE, "--modelperf-history=kept")
+    result.assert_outcomes(passed=2)
+    facts = describe_machine()
+    keys = {facts.key, replace(facts, microarchitecture="other").key}
+    stored = BaselineStore(models.path / "baselines").read("base")
+    assert stored is not None
+    assert {machine.key for machine in stored.machines} == keys
+    files = HistoryStore(models.path / "kept").files()
+    assert {line.machine for file in files for line in file.read()} == keys
+    result.stdout.fnmatch_lines(["wrote the baselines of base", "2 recorded."])
