@@ -77,8 +77,8 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
 class CheckContext(Struct, frozen=True, dict=True):
     """Settings and tools that all checks of a run share.
 
-    `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
-    interpreter that the side before runs in.
+    `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
+    it was sent along; `baseline_python` is the interpreter that the side before runs in.
     """
 
     store: ReadsBaselines
@@ -88,6 +88,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     update: UpdateMode | None = None
     is_static: bool = False
     against: str | None = None
+    older: Path | None = None
     baseline_python: str | None = None
     keeps_samples: bool = False
     watch: Watch = lambda _: None

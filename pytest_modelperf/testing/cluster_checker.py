@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -24,6 +24,7 @@ from pytest_modelperf.graph.model_file import ModelSource, open_model
 from pytest_modelperf.profiler.records import CaseProfile, Profile
 from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
 from pytest_modelperf.testing.checking import Checked, Checker
+from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
 from pytest_modelperf.testing.measuring import require_measured
 from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
@@ -37,11 +38,12 @@ class ClusterTerms(Struct, frozen=True, kw_only=True):
     """How a run uses a cluster.
 
     `machines` are the keys and tags of those that it may use; none of them mean all. `plugins` are
-    the modules of extensions. `folder` is for models that are no files. `show` is called while a
-    test waits.
+    the modules of extensions. `folder` is for models that are no files, and `kept` for older
+    models, until the run ends. `show` is called while a test waits.
     """
 
     folder: Path
+    kept: ExitStack
     machines: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     takes_layers: bool = False
@@ -55,6 +57,7 @@ class ClusterChecker(Struct, frozen=True):
     cluster: Cluster
     terms: ClusterTerms
     _futures: dict[str, Future[str]] = field(default_factory=dict)
+    _older: dict[Path, Path] = field(default_factory=dict)
     _contents: dict[tuple[object, ...], ModelContent] = field(default_factory=dict)
 
     @property
@@ -152,10 +155,22 @@ class ClusterChecker(Struct, frozen=True):
             self._content(check.graph),
             self.context,
             stored,
+            older=None if check.baseline is None else self._older_content(check),
             machines=names,
             plugins=self.terms.plugins,
             takes_layers=self.terms.takes_layers,
         )
+
+    def _older_content(self, check: CaseCheck) -> ModelContent | None:
+        """The older model that the case is held against; None where its baseline is."""
+        against = self.context.against
+        if against is None:
+            return None
+        path = self._path_of(check.graph)
+        if path not in self._older:
+            found = older_model(self.context, against, open_model(check.graph))
+            self._older[path] = self.terms.kept.enter_context(found)
+        return self._content(self._older[path])
 
     def _stored(self, check: CaseCheck) -> Baseline | None:
         """The baseline with what was measured on every kind of machine."""

@@ -285,22 +285,11 @@ def _check_together(settings: Settings) -> None:
             f"{options.UPDATE_BASELINE.flag}=new or =improved."
         )
         _refuse(idle, settings, options.UPDATE_BASELINE, reason, remedy)
-    _check_cluster(settings)
-
-
-def _check_cluster(settings: Settings) -> None:
-    """UsageError for a setting that a cluster cannot follow."""
-    if not settings.uses_cluster:
-        return
-    for option, what in (
-        (options.AGAINST, "an older model that lies here"),
-        (options.BASELINE_PYTHON, "a Python of this machine"),
-    ):
-        if getattr(settings, option.key) is not None:
-            raise UsageError(
-                f"{option.flag} names {what}, which the machines of {options.CLUSTER.flag} do not "
-                "have. Leave one of them out."
-            )
+    if settings.uses_cluster and settings.baseline_python is not None:
+        raise UsageError(
+            f"{options.BASELINE_PYTHON.flag} names a Python of this machine, and with "
+            f"{options.CLUSTER.flag} others measure. Leave one of them out."
+        )
 
 
 def _check_seconds(settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -97,10 +97,12 @@ def measuring_on_cluster(
 
     with (
         working_folder("models") as folder,
+        ExitStack() as kept,
         open_cluster(str(settings.cluster), note) as cluster,
     ):
         terms = ClusterTerms(
             folder=folder,
+            kept=kept,
             machines=settings.machine,
             plugins=plugins,
             takes_layers=settings.trace is not None,

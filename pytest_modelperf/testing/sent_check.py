@@ -37,8 +37,9 @@ from pytest_modelperf.testing.wording import PYTHON_WORDING
 class CheckOrder(Struct, frozen=True, kw_only=True):
     """A `CaseCheck` as a machine is told of it, with the settings of its run.
 
-    The model is named by its digest, and plugins by their modules. `stored` is the baseline of the
-    case, packed. With `takes_layers`, the profile has times of layers.
+    The model and its `older` version are named by their digests, and plugins by their modules.
+    `stored` is the baseline of the case, packed. With `takes_layers`, the profile has times of
+    layers.
     """
 
     test: str
@@ -53,6 +54,8 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     accept: str | None
     keeps_profile: bool
     stored: bytes | None
+    against: str | None
+    older: str | None
     today: dt.date
     update: UpdateMode | None
     keeps_samples: bool
@@ -87,6 +90,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
     context: CheckContext,
     stored: Baseline | None,
     *,
+    older: ModelContent | None,
     machines: Sequence[str],
     plugins: Sequence[str],
     takes_layers: bool,
@@ -106,6 +110,8 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         accept=check.accept,
         keeps_profile=check.keeps_profile,
         stored=None if stored is None else _pack(stored, check.case_id),
+        against=context.against,
+        older=None if older is None else older.digest,
         today=context.today,
         update=context.update,
         keeps_samples=context.keeps_samples,
@@ -116,7 +122,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         name=check.test.rpartition("/")[2],
         work=check_sent_case,
         request=to_text(order),
-        models=(content,),
+        models=(content,) if older is None or older.digest == content.digest else (content, older),
         machines=tuple(machines),
     )
 
@@ -132,6 +138,8 @@ def check_sent_case(request: str, context: JobContext) -> str:
             extensions=extensions,
             today=order.today,
             update=order.update,
+            against=order.against,
+            older=None if order.older is None else context.paths[order.older],
             keeps_samples=order.keeps_samples,
             watch=context.watch,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,7 @@ def on_cluster(
 ) -> ClusterChecker:
     terms = ClusterTerms(
         folder=own.root,
+        kept=ExitStack(),
         machines=machines,
         plugins=("tests.support.faulty_plugin",),
         takes_layers=takes_layers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -237,6 +238,30 @@ def test_more_cores_than_its_machine_has_skip_a_test(
     run_on(processes, models, *TIMED).assert_outcomes(skipped=1)
 
 
+def test_the_older_model_itself_travels_with_its_case(
+    processes: ClusterProcesses, models: pytest.Pytester
+) -> None:
+    against = "--modelperf-against=slow_400us.onnx"
+    result = run_on(processes, models, *TIMED, JSON, against, "base.onnx", "fast_100us.onnx")
+    result.assert_outcomes(passed=2)
+    cases = cases_of(models)
+    assert [case["verdict"] for case in cases] == ["improved", "improved"]
+    assert [round(case["metrics"][0]["ratio"], 2) for case in cases] == [0.5, 0.25]
+    models.makepyfile(
+        """
+        import onnx
+        import pytest
+
+        @pytest.mark.perf_case(model=onnx.load("base.onnx"), baseline="base.onnx")
+        def test_in_memory():
+            pass
+        """
+    )
+    result = run_on(processes, models, *TIMED, against)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*is no file, so --modelperf-against cannot name an older one*"])
+
+
 # -- machines
 
 
@@ -446,8 +471,8 @@ def test_a_case_of_another_machine_names_the_option_that_helps(
         (("--modelperf-machine=board",), "--modelperf-machine chooses machines of a cluster: *"),
         (("--modelperf-cluster=host:8786",), "host:8786 does not say how to reach *"),
         (
-            ("--modelperf-cluster=local:2", "--modelperf-against=old.onnx"),
-            "--modelperf-against names an older model that lies here, which *",
+            ("--modelperf-cluster=local:2", f"--modelperf-baseline-python={sys.executable}"),
+            "--modelperf-baseline-python names a Python of this machine, and *",
         ),
         (
             ("--modelperf-cluster=local:2", "--modelperf-static-only"),
