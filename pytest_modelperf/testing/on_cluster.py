@@ -68,8 +68,8 @@ class ClusterRun:
         self._checker.finish(item.nodeid)
         if self._cluster.is_gone and not item.session.shouldfail:
             item.session.shouldfail = (
-                f"the scheduler at {printable(self._cluster.name)} is gone: start it again, and "
-                "run the rest, as with --lf or --sw"
+                f"the scheduler at {printable(self._cluster.name)} is gone: start it again and "
+                "run the rest"
             )
 
 

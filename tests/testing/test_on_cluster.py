@@ -438,7 +438,7 @@ def test_a_scheduler_that_vanishes_ends_the_run_with_what_is_known(
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*the scheduler at * is gone. What ended before is kept;*"])
     result.stdout.fnmatch_lines(["wrote the baselines of base"])
-    result.stdout.fnmatch_lines(["*the scheduler at * is gone: start it again, and run the rest*"])
+    result.stdout.fnmatch_lines(["*the scheduler at * is gone: start it again and run the rest*"])
     assert [path.name for path in (models.path / "baselines").iterdir()] == ["base"]
 
 
