@@ -27,6 +27,7 @@ from pytest_modelperf.testing.checking import Checked, Checker
 from pytest_modelperf.testing.judging import older_model
 from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
 from pytest_modelperf.testing.measuring import require_measured
+from pytest_modelperf.testing.options import CLUSTER
 from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
 from pytest_modelperf.testing.sent_check import check_job, read_answer
 
@@ -144,6 +145,12 @@ class ClusterChecker(Struct, frozen=True):
             future.cancel()
 
     def _check_job(self, check: CaseCheck) -> Job:
+        if any(budget.figure.is_change for budget in check.budgets):
+            raise UsageError(
+                "the budget drift needs the history, which the machines of a cluster do not have: "
+                f"run this test without {CLUSTER.flag}, or leave drift out and type `modelperf "
+                "history --fail-on-drift` after the run."
+            )
         stored = self._stored(check)
         names = self._names(check, stored)
         if stored is not None:

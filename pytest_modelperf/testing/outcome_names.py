@@ -65,3 +65,11 @@ def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]
 def _names_case(name: str, case_id: str) -> bool:
     found = re.escape(case_id)
     return re.search(rf"::{found}(@|$)|[\[-]{found}(?=[\]@-])", name) is not None
+
+
+def name_with_case(outcome: CaseOutcome) -> str:
+    """The id of the test, which ends with the case also if several cases are of one test."""
+    case_id = outcome.comparison.id
+    parts = (f"::{case_id}", f"[{case_id}]", f"[{case_id}@")
+    has_case = any(part in outcome.test for part in parts)
+    return outcome.test if has_case else f"{outcome.test}[{case_id}]"

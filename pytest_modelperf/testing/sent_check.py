@@ -59,6 +59,7 @@ class CheckOrder(Struct, frozen=True, kw_only=True):
     today: dt.date
     update: UpdateMode | None
     keeps_samples: bool
+    keeps_history: bool
     takes_layers: bool
     plugins: tuple[str, ...]
 
@@ -115,6 +116,7 @@ def check_job(  # noqa: PLR0913  # a case, what it needs, where, and how the run
         today=context.today,
         update=context.update,
         keeps_samples=context.keeps_samples,
+        keeps_history=context.history is not None,
         takes_layers=takes_layers,
         plugins=tuple(plugins),
     )
@@ -141,6 +143,8 @@ def check_sent_case(request: str, context: JobContext) -> str:
             against=order.against,
             older=None if order.older is None else context.paths[order.older],
             keeps_samples=order.keeps_samples,
+            # Nothing is read there: a recorded case is compared with the baseline before.
+            history=Path() if order.keeps_history else None,
             watch=context.watch,
         )
     )
