@@ -15,6 +15,7 @@ from pytest_modelperf.baselines.plan import plan_update
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.cluster.records import Job, JobContext, Machine
 from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import read_budgets
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import BaselineError, MeasureError, ModelPerfError, UsageError
 from pytest_modelperf.graph.model_file import ModelSource
@@ -281,3 +282,25 @@ def test_a_case_that_its_machine_cannot_measure_alone_says_why(folder: Path) -> 
     checker = on_cluster(FakeCluster(machine(HERE)), context(folder))
     with pytest.raises(MeasureError, match="it does not load"):
         checker.measure(check_of(folder / "crash.onnx"))
+
+
+def test_a_recorded_case_is_compared_with_the_baseline_before_for_the_history(
+    folder: Path,
+) -> None:
+    settings = {"update": UpdateMode.ALL, "history": folder / "history"}
+    checker = on_cluster(FakeCluster(machine(HERE)), context(folder, **settings))
+    link = checker.check(check_of(folder / "slow_400us.onnx")).outcome.link
+    assert link is not None
+    assert link.comparison is not None
+    (median,) = [m for m in link.comparison.metrics if m.name == "latency_p50"]
+    assert median.ratio == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_budget_of_the_drift_says_how_to_judge_it(folder: Path) -> None:
+    cluster = FakeCluster(machine(HERE))
+    checker = on_cluster(cluster, context(folder, history=folder / "history"))
+    check = check_of(folder / "base.onnx", budgets=read_budgets({"drift": "10 %"}, "here"))
+    checker.submit([check])
+    with pytest.raises(UsageError, match="modelperf history --fail-on-drift"):
+        checker.check(check)
+    assert not cluster.jobs
