@@ -208,7 +208,7 @@ def _compare_measured(
     from pytest_modelperf.baselines.recorded_request import request_as_recorded
     from pytest_modelperf.comparing.by_duet import compare_models
     from pytest_modelperf.comparing.sides import Side, baseline_side
-    from pytest_modelperf.profiler.machine.describe import describe_machine
+    from pytest_modelperf.profiler.preparation import machine_of
 
     before, after = map(Side, models, setups)
     with ExitStack() as stack:
@@ -216,7 +216,7 @@ def _compare_measured(
         if Path(models[0]).is_dir():
             stored = _read_baseline(Path(models[0]))
             request = request_as_recorded(request, stored.model, models[1])
-            key = describe_machine().key
+            key = machine_of(after.setup).key
             side = baseline_side(stored, key, after, request, extensions)
             before = replace(stack.enter_context(side), setup=before.setup)
         gate = _gate(tolerance, after.setup)

@@ -30,7 +30,7 @@ from pytest_modelperf.graph.twin import write_twin_bytes
 from pytest_modelperf.profiler.conditions import describe_machine_line
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.profiler.preparation import Model, machine_of
 from pytest_modelperf.profiler.request import ProfileRequest, profile_both, profile_model
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import is_local
@@ -111,9 +111,9 @@ def compare_case_models(request: str, context: JobContext) -> str:
         Side(context.paths[side.model], side.setup.to_setup(extensions))
         for side in (order.before, order.after)
     )
-    key = describe_machine().key
     with ExitStack() as stack:
         if order.baseline is not None:
+            key = machine_of(after.setup).key
             stored = baseline_side(order.baseline, key, after, case, extensions)
             before = replace(stack.enter_context(stored), setup=before.setup)
         comparison = compare_models(
