@@ -48,7 +48,8 @@ class ModelPerf:
         `batch_size` and `cores` are numbers; `dims` gives sizes to named dimensions, `inputs`
         whole inputs as `name:dtype:shape`, `input_file` arrays; `engine`, `engine_options`,
         `gateway`, `max_seconds`, `warmup_seconds` and `min_seconds` say how it is run. With
-        `sparsity` the weights are read. The model runs when a figure is asked for that only a run tells.
+        `sparsity` the weights are read. The model runs when a figure is asked for that only a run
+        tells.
         """
         __tracebackhide__ = True
         return _or_fail(lambda: self._profile({"model": model, **words}, sparsity=sparsity))
