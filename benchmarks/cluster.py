@@ -41,6 +41,9 @@ SECONDS_PER_CASE = 0.05
 MAX_OVERHEAD_MS = 10.0
 MAX_CLIENT_BYTES = 1_000_000_000
 MIN_EFFICIENCY = 0.9
+# A cluster that is told from the figures, in docs/cluster.md.
+LARGE_MACHINES = 1_000
+LARGE_CASES = 100_000
 _PROCESSES = 4
 # A worker watches itself dozens of times a second, alone in its process on a real machine. Here
 # many share a process, and would need more processor time for it than all cases.
@@ -179,7 +182,29 @@ def tables(result: Result) -> dict[str, str]:
         )
         for row in result.rows["runs"]
     ]
-    return {"cluster": markdown(header, lines)}
+    return {"cluster": markdown(header, lines), "cluster outlook": _outlook(result.rows["runs"])}
+
+
+def _outlook(rows: Sequence[Row]) -> str:
+    """What the figures of the worst run mean for a cluster that was not measured."""
+    lines = []
+    for who in ("scheduler", "client"):
+        seconds = max(float(row[f"{who}_cpu_seconds"]) / int(row["cases"]) for row in rows)
+        peak = max(float(row[f"{who}_peak_bytes"]) / int(row["cases"]) for row in rows)
+        lines.append(
+            (
+                f"the {who}",
+                f"{1 / seconds:.0f} a second",
+                f"{LARGE_MACHINES * seconds:.1f} s",
+                f"{LARGE_CASES * seconds / 60:.1f} min",
+                f"{LARGE_CASES * peak / 1e9:.1f} GB",
+            )
+        )
+    header = (
+        "", "carries so many cases", f"{LARGE_MACHINES:,} machines are busy if a case takes",
+        f"{LARGE_CASES:,} cases need so much of its time", "and at most so much of its memory",
+    )  # fmt: skip
+    return markdown(header, lines)
 
 
 def expectations(result: Result) -> tuple[Expectation, ...]:

@@ -40,9 +40,9 @@ SHOWS_SETTINGS = """
         told = run_of(session.config).settings
         print("told:", told.tolerances.of(50.0), told.max_seconds, told.warmup_seconds,
               told.min_seconds, told.timeout, told.engine,
-              dict(told.engine_options), told.gateway, told.static_only, told.against, told.baseline_python,
-              told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
-              told.benchmark_json, told.history, told.trace)
+              dict(told.engine_options), told.gateway, told.static_only, told.against,
+              told.baseline_python, told.baseline_dir.name, told.strict, told.json,
+              told.markdown, told.html, told.benchmark_json, told.history, told.trace)
 """
 
 
