@@ -24,6 +24,7 @@ class KeptEnvironment(Struct, frozen=True, kw_only=True):
     """An environment in the cache.
 
     `requirements` are the exact ones that name it. `requests` are the ranges that resolved to them.
+    `nbytes` is None until somebody adds it up.
     """
 
     environment: Environment
@@ -33,6 +34,7 @@ class KeptEnvironment(Struct, frozen=True, kw_only=True):
     installer: str
     made: dt.datetime
     used: dt.datetime
+    nbytes: int | None = None
 
 
 class Unreadable(Struct, frozen=True):

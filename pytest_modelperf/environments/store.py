@@ -26,7 +26,7 @@ from pytest_modelperf.environments.document import STORED_SCHEMA, StoredEnvironm
 from pytest_modelperf.environments.installing import python_in
 from pytest_modelperf.environments.records import Environment, Kept, KeptEnvironment, Unreadable
 from pytest_modelperf.environments.requirements import Wanted, read_requirements
-from pytest_modelperf.errors import BaselineError, EnvironmentMakingError
+from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
 from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, FileAdvice, Schema
 from pytest_modelperf.files.writing import read_file, sync_folder, write_file
@@ -121,6 +121,14 @@ def list_environments(folder: Path) -> Kept:
     return Kept(folder, tuple(found), tuple(unreadable))
 
 
+def with_sizes(kept: Kept) -> Kept:
+    """The same with the size of each environment on the disk."""
+    measured = (
+        replace(each, nbytes=_folder_bytes(each.environment.folder)) for each in kept.environments
+    )
+    return replace(kept, environments=tuple(measured))
+
+
 def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
     """Remove environments that were not used since then, or all; returns those that were removed.
 
@@ -130,16 +138,23 @@ def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
         return Kept(folder)
     with locked_environments(folder):
         remove_unfinished(folder)
-        kept = list_environments(folder)
+        kept = with_sizes(list_environments(folder))
         old = [
             each for each in kept.environments if unused_since is None or each.used < unused_since
         ]
         places = [each.environment.folder for each in old] + [u.folder for u in kept.unreadable]
-        for place in places:
-            # Renamed first, so that nobody finds half of it.
-            doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
-            place.rename(doomed)
-            shutil.rmtree(doomed)
+        try:
+            for place in places:
+                # Renamed first, so that nobody finds half of it.
+                doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+                place.rename(doomed)
+                shutil.rmtree(doomed)
+        except OSError as error:
+            where = printable(str(error.filename or folder))
+            raise OutputError(
+                f"{where} cannot be removed: {error.strerror or error}. Remove the folder "
+                f"{printable(str(folder))} by hand."
+            ) from error
         return Kept(folder, tuple(old), kept.unreadable)
 
 
@@ -196,6 +211,11 @@ def _find_kept(folder: Path, wanted: Wanted) -> KeptEnvironment | None:
             if wanted.key in kept.requests and _is_of_this_python(kept)
         ]
     return next((kept for kept in candidates if _has_python(kept.environment.folder)), None)
+
+
+def _folder_bytes(folder: Path) -> int:
+    """The size of the files in a folder; uv shares them with its own cache."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
 def _is_of_this_python(kept: KeptEnvironment) -> bool:
