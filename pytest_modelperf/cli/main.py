@@ -28,13 +28,14 @@ _FAULT = 3
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
-    "compare", "doctor", "history", "profile", "profiles", "shapes", "sweep", "trace", "whatif",
-    "worker",
+    "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep", "trace",
+    "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
     "compare": "comparing",
     "doctor": "noise",
+    "env": "upgrades",
     "history": "history",
     "profile": "measuring",
     "profiles": "profiles",

@@ -16,8 +16,10 @@ _PERCENTS = {50.0: "latency", 95.0: "latency-p95"}
 
 
 def dump_bencher_run(report: RunReport) -> str:
-    """The run as JSON text; a case that failed has no figures."""
-    measured = [outcome for outcome in report.outcomes if not outcome.has_failed]
+    """The run as JSON text; a case that failed has no figures, and an upgrade none of the model."""
+    measured = [
+        outcome for outcome in report.outcomes if not outcome.has_failed and not outcome.is_upgrade
+    ]
     figures = (dict(_measures(outcome)) for outcome in measured)
     return dump_bencher(dict(zip(_names(measured), figures, strict=True)))
 

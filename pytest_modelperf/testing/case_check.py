@@ -11,11 +11,13 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.history.records import Tag
@@ -32,7 +34,13 @@ from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import LOCAL, interpreter_spec, is_local
 from pytest_modelperf.testing.budgets import latency_limits
-from pytest_modelperf.testing.options import BASELINE_PYTHON, HISTORY, UpdateMode
+from pytest_modelperf.testing.options import (
+    BASELINE_PYTHON,
+    BASELINE_REQUIREMENT,
+    HISTORY,
+    RECORDED,
+    UpdateMode,
+)
 from pytest_modelperf.testing.outcomes import BaselineLink, Source
 from pytest_modelperf.text.escaping import printable
 
@@ -88,8 +96,8 @@ class CheckContext(Struct, frozen=True, dict=True):
     """Settings and tools that all checks of a run share.
 
     `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
-    it was sent along; `baseline_python` is the interpreter that the side before runs in. `history`
-    is the folder of the history.
+    it was sent along; `baseline_python` is the interpreter that the side before runs in, and
+    `baseline_requirement` the packages in it. `history` is the folder of the history.
     """
 
     store: ReadsBaselines
@@ -101,6 +109,8 @@ class CheckContext(Struct, frozen=True, dict=True):
     against: str | None = None
     older: Path | None = None
     baseline_python: str | None = None
+    baseline_requirement: tuple[str, ...] = ()
+    judges_upgrades: bool = False
     keeps_samples: bool = False
     history: Path | None = None
     watch: Watch = lambda _: None
@@ -108,6 +118,11 @@ class CheckContext(Struct, frozen=True, dict=True):
     @cached_property
     def machine(self) -> MachineFacts:
         return describe_machine()
+
+    @property
+    def option_before(self) -> str:
+        """The option that says what the side before runs on."""
+        return (BASELINE_REQUIREMENT if self.baseline_requirement else BASELINE_PYTHON).flag
 
     @cached_property
     def revision(self) -> Revision:
@@ -201,19 +216,47 @@ class BoundCheck(Struct, frozen=True):
         """The machine that the case runs on."""
         return self.context.machine_of(self.check.setup)
 
-    @property
-    def setup_before(self) -> Setup:
-        """The setup of the side before, which may run in another Python of this machine."""
+    def setup_before(self, stored: StoredCase | None = None) -> Setup:
+        """The setup of the side before, which may run in another Python of this machine.
+
+        That of a baseline takes the recorded version of the engine from the `stored` case.
+        """
         python = self.context.baseline_python
-        if python is None:
+        if python is not None:
+            return self._setup_in(python, BASELINE_PYTHON.flag)
+        given = self.context.baseline_requirement
+        exact = [self._recorded(stored) if each == RECORDED else each for each in given]
+        engine = self.check.setup.engine.name
+        if given == (RECORDED,) and exact == [f"{engine}=={installed_version(engine)}"]:
             return self.check.setup
+        return self.setup_with(exact) if exact else self.check.setup
+
+    def setup_with(self, requirements: Sequence[str]) -> Setup:
+        """The setup in an environment with these packages, which is made if there is none."""
+        made = make_environment(requirements, on_progress=self.place.tell)
+        return self._setup_in(str(made.python), BASELINE_REQUIREMENT.flag)
+
+    def _setup_in(self, python: str, option: str) -> Setup:
+        """The setup in another Python of this machine; UsageError where the case runs elsewhere."""
         if not is_local(self.check.setup.spec):
             raise UsageError(
-                f"{BASELINE_PYTHON.flag} is a Python of this machine, and the case runs through "
+                f"{option} is a Python of this machine, and the case runs through "
                 f"{printable(self.check.setup.spec)}: two machines cannot be compared. Leave out "
                 "one of them."
             )
-        return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
+        return replace(self.check.setup, spec=interpreter_spec(python, option))
+
+    def _recorded(self, stored: StoredCase | None) -> str:
+        """The requirement for the recorded engine; UsageError if no version was recorded."""
+        engine = self.check.setup.engine.name
+        version = None if stored is None else recorded_version(stored)
+        if stored is None or version is None or stored.engine != engine:
+            raise UsageError(
+                f"the baseline of {self.case.id} was recorded with no known version of {engine}, "
+                f"so {BASELINE_REQUIREMENT.flag} {RECORDED} cannot say which: give the version, as "
+                f"in {engine}==1.22.0, or record the baseline again."
+            )
+        return f"{engine}=={version}"
 
 
 class CaseResult(Struct, frozen=True):

@@ -56,7 +56,7 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
         return JudgedCase(CaseComparison(case, (), ()))
     if context.against is not None:
         with older_model(context, context.against, bound.file) as path:
-            return _compare_sides(bound, Side(path, bound.setup_before))
+            return _compare_sides(bound, Side(path, bound.setup_before()))
     if stored is None:
         reason = f"there is no baseline of {case.id}"
         return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
@@ -70,7 +70,8 @@ def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
     now = Side(bound.check.graph, bound.check.setup)
     side = baseline_side(stored, bound.machine.key, now, bound.check.request, context.extensions)
     with side as before:
-        return _compare_sides(bound, replace(before, setup=bound.setup_before))
+        setup = bound.setup_before(stored.model.case(bound.case.id))
+        return _compare_sides(bound, replace(before, setup=setup))
 
 
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
@@ -98,14 +99,18 @@ def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.
     """
+    case = stored.model.case(bound.case.id)
+    missing = find_missing(bound.case, case, bound.model)
+    if missing is not None:
+        return missing
     machine = stored.machine(bound.machine.key)
-    before = Side(bound.check.graph, bound.setup_before, stored.model, machine)
+    before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
     obstacle = cannot_run_apart(before, bound.model, bound.check.setup, bound.case)
     if obstacle is not None:
         raise UsageError(
             f"{obstacle}. Give the older model itself with --modelperf-against, record the "
             "baseline again with --modelperf-update-baseline when less else runs here, or "
-            "leave out --modelperf-baseline-python."
+            f"leave out {bound.context.option_before}."
         )
     return settle(before, bound.model, bound.check.setup, bound.check.gate, bound.place)
 

@@ -52,9 +52,9 @@ def _measure_link(bound: BoundCheck, stored: Baseline) -> BaselineLink:
     """
     gate = LinkGate(tolerances=_TOLERANCES, level=RUN_LEVEL, rounds=bound.check.gate.rounds)
     bound = replace(bound, check=replace(bound.check, gate=gate, budgets=()))
-    if bound.context.baseline_python is not None:
-        # Both sides run here, so that they differ in the model alone.
-        bound = replace(bound, context=replace(bound.context, baseline_python=None))
+    # Both sides run here, so that they differ in the model alone.
+    context = replace(bound.context, baseline_python=None, baseline_requirement=())
+    bound = replace(bound, context=context)
     refusal = stored.model.twin_refusal(bound.case.id)
     try:
         judged = settle_case(bound, stored)

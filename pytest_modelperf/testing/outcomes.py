@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
+from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
@@ -46,7 +47,9 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     report needs them. `recording` is what the run stores of the case, and `link` compares it with
     the baseline before if a history is written. `accept` is the command that records it, None if
     that would change nothing: then `advice` says what helps. `engine_options` are the options of
-    the command `modelperf` that choose the engine.
+    the command `modelperf` that choose the engine. `engine_change` is how the engine changed since
+    the baseline was recorded, if the run did not name the engine of the baseline. `is_upgrade`: it
+    is that change that was judged, by the baseline on both versions, and not the model.
     """
 
     test: str
@@ -71,9 +74,16 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     link: BaselineLink | None = None
     accept: str | None = None
     advice: str | None = None
+    engine_change: EngineChange | None = None
+    is_upgrade: bool = False
 
     def __repr__(self) -> str:
         return f"<outcome of {self.test}: {self.word}>"
+
+    @property
+    def case_id(self) -> str:
+        """The id in reports: `b1-c1`, or `b1-c1-upgrade`."""
+        return f"{self.comparison.id}-upgrade" if self.is_upgrade else self.comparison.id
 
     @property
     def verdict(self) -> Verdict:

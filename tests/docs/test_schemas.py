@@ -22,6 +22,7 @@ SECTIONS = {
     "baseline-model": ("## `model.json`, schema 4",),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
+    "env": ("## Environments",),
     "history": ("## The list as JSON",),
     "history-line": ("## A line",),
     "kept-profile": ("## Keeping one", "## A profile"),

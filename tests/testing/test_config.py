@@ -101,6 +101,15 @@ _SAMPLES = {
     "static_only": _Sample("static_only", (True, True), ("on", True), (True, True)),
     "against": _same("against", "v1."),
     "baseline_python": _same("baseline_python", "old/bin/python"),
+    "baseline_requirement": _Sample(
+        "baseline_requirement",
+        (["onnxruntime==1.22.0", "numpy<2"], ("onnxruntime==1.22.0", "numpy<2")),
+        (["recorded"], ("recorded",)),
+        ("openvino==2024.6", ("openvino==2024.6",)),
+    ),
+    "judge_engine_upgrades": _Sample(
+        "judge_engine_upgrades", (True, True), ("on", True), (True, True)
+    ),
     "baseline_dir": _Sample(
         "baseline_dir",
         ("a/b", _ROOT / "a/b"),
@@ -192,6 +201,8 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "static_only": False,
         "against": None,
         "baseline_python": None,
+        "baseline_requirement": (),
+        "judge_engine_upgrades": False,
         "baseline_dir": _ROOT / "baselines",
         "update": None,
         "strict": False,
@@ -251,33 +262,36 @@ def test_options_are_named_alike_everywhere() -> None:
     for option in OPTIONS:
         keys = [option.ini, option.table_key] if option.is_in_files else ["-", "-"]
         cells = [option.flag, *keys, option.default_text or "-"]
-        rows.append("".join(cell.ljust(28) for cell in cells).rstrip())
+        padded = (f"{cell:{width}}" for cell, width in zip(cells, (33, 32, 23, 0), strict=True))
+        rows.append("".join(padded).rstrip())
 
     assert "\n".join(rows) == snapshot("""\
---modelperf-tolerance       modelperf_tolerance         tolerance                   0.03
---modelperf-max-seconds     modelperf_max_seconds       max_seconds                 10
---modelperf-warmup-seconds  modelperf_warmup_seconds    warmup_seconds              -
---modelperf-min-seconds     modelperf_min_seconds       min_seconds                 -
---modelperf-timeout         modelperf_timeout           timeout                     300
---modelperf-engine          modelperf_engine            engine                      onnxruntime
---modelperf-engine-option   modelperf_engine_option     engine_options              -
---modelperf-gateway         modelperf_gateway           gateway                     -
---modelperf-static-only     modelperf_static_only       static_only                 -
---modelperf-against         modelperf_against           against                     -
---modelperf-baseline-python modelperf_baseline_python   baseline_python             -
---modelperf-baseline-dir    modelperf_baseline_dir      baseline_dir                baselines
---modelperf-update-baseline -                           -                           -
---modelperf-strict          modelperf_strict            strict                      -
---modelperf-prune           -                           -                           -
---modelperf-json            modelperf_json              json                        -
---modelperf-markdown        modelperf_markdown          markdown                    -
---modelperf-html            modelperf_html              html                        -
---modelperf-benchmark-json  modelperf_benchmark_json    benchmark_json              -
---modelperf-bencher-json    modelperf_bencher_json      bencher_json                -
---modelperf-history         modelperf_history           history                     -
---modelperf-trace           modelperf_trace             trace                       -
---modelperf-cluster         modelperf_cluster           cluster                     -
---modelperf-machine         modelperf_machine           machine                     -\
+--modelperf-tolerance            modelperf_tolerance             tolerance              0.03
+--modelperf-max-seconds          modelperf_max_seconds           max_seconds            10
+--modelperf-warmup-seconds       modelperf_warmup_seconds        warmup_seconds         -
+--modelperf-min-seconds          modelperf_min_seconds           min_seconds            -
+--modelperf-timeout              modelperf_timeout               timeout                300
+--modelperf-engine               modelperf_engine                engine                 onnxruntime
+--modelperf-engine-option        modelperf_engine_option         engine_options         -
+--modelperf-gateway              modelperf_gateway               gateway                -
+--modelperf-static-only          modelperf_static_only           static_only            -
+--modelperf-against              modelperf_against               against                -
+--modelperf-baseline-python      modelperf_baseline_python       baseline_python        -
+--modelperf-baseline-requirement modelperf_baseline_requirement  baseline_requirements  -
+--modelperf-judge-upgrades       modelperf_judge_engine_upgrades judge_engine_upgrades  -
+--modelperf-baseline-dir         modelperf_baseline_dir          baseline_dir           baselines
+--modelperf-update-baseline      -                               -                      -
+--modelperf-strict               modelperf_strict                strict                 -
+--modelperf-prune                -                               -                      -
+--modelperf-json                 modelperf_json                  json                   -
+--modelperf-markdown             modelperf_markdown              markdown               -
+--modelperf-html                 modelperf_html                  html                   -
+--modelperf-benchmark-json       modelperf_benchmark_json        benchmark_json         -
+--modelperf-bencher-json         modelperf_bencher_json          bencher_json           -
+--modelperf-history              modelperf_history               history                -
+--modelperf-trace                modelperf_trace                 trace                  -
+--modelperf-cluster              modelperf_cluster               cluster                -
+--modelperf-machine              modelperf_machine               machine                -\
 """)
 
 
@@ -362,8 +376,8 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     ({"static_only": True, "cluster": "a"}, {}, "--modelperf-cluster would do nothing"),
     ({"static_only": True}, {"cluster": "a"}, None),
     ({"cluster": "a", "against": "v1"}, {}, None),
-    ({"baseline_python": "p"}, {"cluster": "a"}, "--modelperf-baseline-python names a Python"),
-    ({"cluster": "a"}, {"baseline_python": "p"}, "--modelperf-baseline-python names a Python"),
+    ({"baseline_python": "p"}, {"cluster": "a"}, "--modelperf-baseline-python needs a Python"),
+    ({"cluster": "a"}, {"baseline_python": "p"}, "--modelperf-baseline-python needs a Python"),
     ({"static_only": True}, {"trace": "traces", "baseline_python": "python3"}, None),
     ({"trace": "traces"}, {"static_only": True}, "--modelperf-trace would do nothing"),
     ({}, {"static_only": True, "trace": "traces"}, "--modelperf-trace would do nothing"),
@@ -385,7 +399,56 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     ),
     ({"against": "main"}, {"history": "kept"}, None),
     ({"update_baseline": "new", "against": "main", "baseline_python": "python3"}, {}, None),
+    (
+        {"static_only": True, "baseline_requirement": ["onnxruntime==1.22.0"]},
+        {},
+        "--modelperf-baseline-requirement would do nothing: with --modelperf-static-only",
+    ),
+    (
+        {"update_baseline": "all", "judge_engine_upgrades": True},
+        {},
+        "--modelperf-judge-upgrades would do nothing: --modelperf-update-baseline records",
+    ),
+    ({"update_baseline": "all"}, {"judge_engine_upgrades": True}, None),
+    (
+        {"baseline_python": "python3", "baseline_requirement": ["recorded"]},
+        {},
+        "--modelperf-baseline-python and --modelperf-baseline-requirement both say what the",
+    ),
+    (
+        {},
+        {"judge_engine_upgrades": True, "baseline_requirements": ["recorded"]},
+        "--modelperf-baseline-requirement and --modelperf-judge-upgrades both say what the",
+    ),
+    (
+        {"against": "main", "judge_engine_upgrades": True},
+        {},
+        "--modelperf-judge-upgrades would do nothing: the engine of a baseline is judged",
+    ),
+    (
+        {"against": "main", "baseline_requirement": ["recorded"]},
+        {},
+        "--modelperf-baseline-requirement recorded needs a baseline",
+    ),
+    ({"against": "main", "baseline_requirement": ["onnxruntime==1.22.0"]}, {}, None),
 ]
+
+
+def test_what_the_baseline_runs_on_is_chosen_by_what_is_typed() -> None:
+    table = {"baseline_python": "old/bin/python", "judge_engine_upgrades": False}
+    chosen = _settings({"baseline_requirement": ["recorded"]}, {}, table)
+    assert (chosen.baseline_python, chosen.baseline_requirement) == (None, ("recorded",))
+    chosen = _settings({"judge_engine_upgrades": True}, {}, table)
+    assert (chosen.baseline_python, chosen.judges_upgrades) == (None, True)
+    chosen = _settings({"baseline_python": "python3"}, {}, {"judge_engine_upgrades": True})
+    assert (chosen.baseline_python, chosen.judges_upgrades) == ("python3", False)
+
+
+@pytest.mark.parametrize(
+    "typed", [{"static_only": True}, {"against": "main"}, {"update_baseline": "all"}]
+)
+def test_a_run_that_compares_with_no_baseline_judges_no_upgrade(typed: dict[str, object]) -> None:
+    assert not _settings(typed, {}, {"judge_engine_upgrades": True}).judges_upgrades
 
 
 @pytest.mark.parametrize(("typed", "table", "message"), _TOGETHER)
@@ -412,6 +475,8 @@ _WRONG: Mapping[str, list[object]] = {
     "static_only": ["true", 1, 0, "", []],
     "against": [3, ""],
     "baseline_python": [3, ""],
+    "baseline_requirements": [3, "", [], [3], ["a", "a"]],
+    "judge_engine_upgrades": ["true", 1, {}],
     "baseline_dir": [3, ""],
     "strict": ["true", 1, {}],
     "json": [True, ""],
@@ -534,8 +599,9 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
     timeout, engine, engine_options, gateway, static_only, against, baseline_python,
-    baseline_dir, strict, json, markdown, html, benchmark_json, bencher_json, history,
-    trace, cluster, machine, models, machines.\
+    baseline_requirements, judge_engine_upgrades, baseline_dir, strict, json, markdown,
+    html, benchmark_json, bencher_json, history, trace, cluster, machine, models,
+    machines.\
 """)
 
 

@@ -406,7 +406,8 @@ def interpreter_spec(path: str, option: str) -> str:
             f"{option} names {printable(path)}, which is no program that can be run. Give the path "
             "of a Python interpreter, such as old-venv/bin/python."
         )
-    return f"{LOCAL}//python={path}"
+    # execnet splits it like a shell.
+    return f"{LOCAL}//python={shlex.quote(path)}"
 
 
 def check_spec(spec: str, where: str) -> None:
