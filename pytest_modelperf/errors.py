@@ -152,6 +152,12 @@ class EngineError(ModelPerfError):
     exit_code = 3
 
 
+class EnvironmentMakingError(ModelPerfError):
+    """An environment with other packages cannot be made: require versions that exist here."""
+
+    exit_code = 3
+
+
 class ClusterError(ModelPerfError):
     """A cluster cannot do what it is asked: start what is missing, or mend what differs."""
 

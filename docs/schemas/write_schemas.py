@@ -13,6 +13,7 @@ import msgspec
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
 from pytest_modelperf.comparing.document import ComparisonJson
+from pytest_modelperf.environments.document import EnvironmentsJson
 from pytest_modelperf.history.document import HistoryJson
 from pytest_modelperf.history.records import HistoryLine
 from pytest_modelperf.profiler.doctor_document import CheckupsJson
@@ -38,6 +39,7 @@ DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-model": ModelBaselineFile,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,
+    "env": EnvironmentsJson,
     "history": HistoryJson,
     "history-line": HistoryLine,
     "kept-profile": NamedProfileJson,

@@ -29,6 +29,7 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
@@ -49,24 +50,40 @@ _BASELINES = "baselines"
 
 
 class InterpreterOptions(Struct, frozen=True):
-    """The Python that runs each of the two models; None: this one."""
+    """The Python that runs each of the two models, or the packages in it; nothing: this one."""
 
     python_a: str | None
     python_b: str | None
+    requirement_a: tuple[str, ...]
+    requirement_b: tuple[str, ...]
 
-    def check_static(self) -> None:
-        """UsageError if one is given, as it needs a run of the models."""
-        for option, path in (("--python-a", self.python_a), ("--python-b", self.python_b)):
-            if path is not None:
+    def check(self, *, static: bool) -> None:
+        """UsageError if one is given that has no effect, or contradicts another."""
+        for side, python, requirements in (
+            ("a", self.python_a, self.requirement_a),
+            ("b", self.python_b, self.requirement_b),
+        ):
+            given = [
+                *([f"--python-{side}"] if python is not None else []),
+                *([f"--requirement-{side}"] if requirements else []),
+            ]
+            if static and given:
                 raise UsageError(
-                    f"{option} needs a run of the models: leave out --static or {option}."
+                    f"{given[0]} needs a run of the models: leave out --static or {given[0]}."
+                )
+            if len(given) > 1:
+                raise UsageError(
+                    f"{given[0]} and {given[1]} both say which Python runs a model: leave one of "
+                    "them out."
                 )
 
     def setups(self, setup: Setup) -> tuple[Setup, Setup]:
-        """Returns the setup of each model."""
+        """Returns the setup of each model; environments with requirements are made here."""
         specs = (
-            parse_interpreter("--python-a", self.python_a),
-            parse_interpreter("--python-b", self.python_b),
+            parse_interpreter("--python-a", self.python_a)
+            or environment_spec("--requirement-a", self.requirement_a),
+            parse_interpreter("--python-b", self.python_b)
+            or environment_spec("--requirement-b", self.requirement_b),
         )
         before, after = (replace(setup, spec=spec or setup.spec) for spec in specs)
         return before, after
@@ -89,6 +106,8 @@ class InterpreterOptions(Struct, frozen=True):
 )
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
+@requirement_option("--requirement-a", "A")
+@requirement_option("--requirement-b", "B")
 @json_option
 @csv_option("Write the figures as CSV")
 @html_option("Write a page for a browser")
@@ -119,13 +138,13 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
+    modelperf compare model.onnx model.onnx --requirement-a onnxruntime==1.22.0
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
     """  # noqa: D301  # click: keep the lines of the paragraph
     is_shown = outputs.check(before, after, input_file=cases.input_file)
-    if static:
-        interpreters.check_static()
+    interpreters.check(static=static)
     extensions = load_extensions(plugins)
     request = cases.request()
     if static:

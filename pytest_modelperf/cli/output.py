@@ -42,6 +42,7 @@ class ProgressLine:
 
     def __init__(self) -> None:
         self._has_waited = False
+        self._has_told = False
         self._is_shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def __call__(self, progress: Progress) -> None:
@@ -58,6 +59,14 @@ class ProgressLine:
     def show(self, text: str) -> None:
         if self._is_shown:
             click.echo(_CLEAR_LINE + text, nl=False, err=True)
+
+    def tell(self, text: str) -> None:
+        """Show what happens before the first case; without a terminal only its first line."""
+        if self._is_shown:
+            self.show(text[: shutil.get_terminal_size().columns - 1])
+        elif not self._has_told:
+            click.echo(text, err=True)
+            self._has_told = True
 
     def clear(self) -> None:
         if self._is_shown:

@@ -19,6 +19,7 @@ from pytest_modelperf.cli.options import (
     csv_option,
     html_option,
     input_file_option,
+    is_given,
     json_option,
     load_extensions,
     markdown_option,
@@ -31,6 +32,7 @@ from pytest_modelperf.cli.options import (
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
 from pytest_modelperf.cli.profile_store import KeepingOptions, profile_dir_option
+from pytest_modelperf.cli.requirements import environment_spec, requirement_option
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
@@ -154,6 +156,7 @@ class RooflineOptions(Struct, frozen=True):
 )
 @click.option("--replace", "replaces", is_flag=True, help="Replace the kept profile of that name.")
 @profile_dir_option
+@requirement_option("--requirement", "MODEL")
 @takes_records(
     cases=CaseOptions,
     measuring=MeasuringOptions,
@@ -175,6 +178,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     layers: LayerOptions,
     outputs: OutputOptions,
     keeping: KeepingOptions,
+    requirement: tuple[str, ...],
 ) -> None:
     """Profile MODEL: how long it takes and what it costs, in total, by layer type, and by layer.
 
@@ -188,6 +192,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     modelperf profile model.onnx --batch 1 --cores 4 --name baseline
     modelperf profile model.onnx --engine openvino --engine-option device=CPU
     modelperf profile model.onnx --gateway popen//python=other-venv/bin/python
+    modelperf profile model.onnx --requirement onnxruntime==1.22.0
     modelperf profile model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
     modelperf profile model.onnx --static --batch 1,8 --dim seq=64 --top 0
     modelperf profile model.onnx --static --columns name,type,ops,ops%,memory,params --sort memory
@@ -195,6 +200,8 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
     is_shown = outputs.check(model, input_file=cases.input_file)
     if static:
         _check_static(outputs, cases, rooflines)
+    if requirement:
+        _check_requirement(place, static=static)
     columns = layers.read_columns(static=static)
     place.check(static=static, has_roofline=rooflines.is_shown)
     kept = keeping.open(model, static=static)
@@ -210,6 +217,7 @@ def profile(  # noqa: PLR0913  # one parameter per group of options
         result = profile_model(model, request, extensions.operators)
     else:
         setup = measuring.setup(extensions)
+        setup = replace(setup, spec=environment_spec("--requirement", requirement) or setup.spec)
         if place.is_given:
             result = place.measure(model, request, setup, plugins)
         else:
@@ -232,6 +240,20 @@ def _check_static(outputs: OutputOptions, cases: CaseOptions, rooflines: Rooflin
         )
     if rooflines.is_shown:
         raise UsageError("a roofline needs a run of the model: leave out --static or --roofline.")
+
+
+def _check_requirement(place: ClusterOptions, *, static: bool) -> None:
+    """UsageError for another option that says where the model runs, or that it does not."""
+    for option, is_given_too in (
+        ("--static", static),
+        ("--gateway", is_given("gateway")),
+        ("--cluster", place.is_given),
+    ):
+        if is_given_too:
+            raise UsageError(
+                f"--requirement has the model run in an environment of this machine: leave out "
+                f"{option} or --requirement."
+            )
 
 
 def _measure(model: str, request: ProfileRequest, setup: Setup, extensions: Extensions) -> Profile:

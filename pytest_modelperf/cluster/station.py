@@ -27,8 +27,8 @@ from pytest_modelperf.cluster.cache import (
 from pytest_modelperf.cluster.records import Machine, Message, ModelContent
 from pytest_modelperf.cluster.wire import to_text
 from pytest_modelperf.errors import ClusterError, MeasureError
+from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
 from pytest_modelperf.profiler.machine.describe import describe_machine
-from pytest_modelperf.roofline.store import FOLDER_VARIABLE, cache_folder
 from pytest_modelperf.text.escaping import printable
 
 # A machine measures one case at a time: each job takes all that its worker has of this.
@@ -177,7 +177,7 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
     limit = environment.get(LIMIT_VARIABLE, "")
     if limit and not limit.isdecimal():
         raise ClusterError(f"{LIMIT_VARIABLE} is a number of bytes, not {printable(limit)!r}.")
-    folder = cache_folder(environment).with_name("models")
+    folder = user_cache_folder(environment) / "models"
     return Station(worker, machine, ModelCache(folder, int(limit or DEFAULT_LIMIT_BYTES)))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.files.caches import user_cache_folder
 from pytest_modelperf.files.documents import DocumentFile, Positive
 from pytest_modelperf.files.reading import require_file
 from pytest_modelperf.report.document import dump_document
@@ -23,9 +24,6 @@ from pytest_modelperf.roofline.records import Peaks
 from pytest_modelperf.text.escaping import printable
 
 SCHEMA = 2
-# The variable that names another folder.
-FOLDER_VARIABLE = "MODELPERF_CACHE_DIR"
-_XDG_VARIABLE = "XDG_CACHE_HOME"
 # No peaks take more than a few kilobytes.
 _MOST_BYTES = 1 << 20
 
@@ -50,18 +48,7 @@ class _NewerError(Exception):
 
 def cache_folder(environment: Mapping[str, str] = os.environ, system: str = sys.platform) -> Path:
     """The folder of peaks among the caches of this user."""
-    own = environment.get(FOLDER_VARIABLE)
-    if own:
-        return Path(own) / "peaks"
-    named = environment.get(_XDG_VARIABLE, "")
-    # Its specification says to ignore a relative path.
-    if named and Path(named).is_absolute():
-        folder = Path(named)
-    elif system == "darwin":
-        folder = Path.home() / "Library" / "Caches"
-    else:
-        folder = Path.home() / ".cache"
-    return folder / "modelperf" / "peaks"
+    return user_cache_folder(environment, system) / "peaks"
 
 
 def find_peaks(folder: Path, machine_key: str) -> KeptPeaks:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_modelperf.errors import MeasureError
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.graph.peak_models import PRODUCTS, memory_model, product_model
 from pytest_modelperf.profiler.engines.source import BUILT_IN
 from pytest_modelperf.profiler.measurements import EngineFacts, Progress
@@ -18,7 +19,7 @@ from pytest_modelperf.profiler.records import Case, Profile
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.roofline.peaks import MEASURING, PeakEffort, find_rooflines, measure_peaks
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
-from pytest_modelperf.roofline.store import FOLDER_VARIABLE, find_peaks
+from pytest_modelperf.roofline.store import find_peaks
 from tests.support.command import run
 from tests.support.profiles import measured_cases, measured_classifier, measured_function
 from tests.support.small_models import ones, parse, static_of

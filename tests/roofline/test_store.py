@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
 from pytest_modelperf.roofline.records import Bandwidth, Peaks
 from pytest_modelperf.roofline.store import (
-    FOLDER_VARIABLE,
     SCHEMA,
     KeptPeaks,
     cache_folder,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 import signal
 import threading
@@ -400,7 +401,8 @@ def interpreter_spec(path: str, option: str) -> str:
             f"{option} names {printable(path)}, which is no program that can be run. Give the path "
             "of a Python interpreter, such as old-venv/bin/python."
         )
-    return f"{LOCAL}//python={path}"
+    # execnet splits it like a shell.
+    return f"{LOCAL}//python={shlex.quote(path)}"
 
 
 def is_this_python(spec: str) -> bool:

@@ -1,0 +1,70 @@
+"""`modelperf env`: lists the environments with other versions of engines, and removes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import click
+
+from pytest_modelperf.cli.options import OutputOptions, json_option, takes_records
+from pytest_modelperf.cli.output import terminal_style, write
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
+
+_ALL = "all"
+_AGE = re.compile(r"([0-9]{1,5})([dh])", re.ASCII)
+_HOURS = {"d": 24, "h": 1}
+
+
+@click.command(short_help="List and remove environments with other versions of engines.")
+@click.option(
+    "--prune",
+    metavar="AGE|all",
+    help="Remove the environments that were not used for this long, as in 30d or 12h, or all.",
+)
+@json_option
+@takes_records(outputs=OutputOptions)
+def env(*, prune: str | None, outputs: OutputOptions) -> None:
+    """List the environments that --requirement and its like made, and remove those of no use.
+
+    They lie in the cache of this user; MODELPERF_CACHE_DIR names another folder for it. Do not
+    remove one while a model runs in it.
+
+    \b
+    modelperf env
+    modelperf env --prune 30d
+    modelperf env --prune all
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    from pytest_modelperf.environments.document import dump_environments
+    from pytest_modelperf.environments.store import (
+        environments_folder,
+        list_environments,
+        prune_environments,
+        with_sizes,
+    )
+    from pytest_modelperf.environments.text import render_environments, render_removed
+
+    is_shown = outputs.check()
+    now = dt.datetime.now(dt.timezone.utc)
+    folder = environments_folder()
+    removed = None if prune is None else prune_environments(folder, _parse_age(prune, now))
+    kept = with_sizes(list_environments(folder))
+    if outputs.json_file is not None:
+        write(outputs.json_file, dump_environments(kept, removed))
+    if is_shown:
+        if removed is not None:
+            click.echo(render_removed(removed, terminal_style()), nl=False)
+        click.echo(render_environments(kept, terminal_style()), nl=False)
+
+
+def _parse_age(text: str, now: dt.datetime) -> dt.datetime | None:
+    """Returns the time that many days or hours ago; None for all."""
+    if text == _ALL:
+        return None
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--prune takes an age such as 30d or 12h, or all; not {printable(text)!r}."
+        )
+    return now - dt.timedelta(hours=int(found[1]) * _HOURS[found[2]])

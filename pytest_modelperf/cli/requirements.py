@@ -1,0 +1,38 @@
+"""The options that have a model run in an environment with given packages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from pytest_modelperf.cli.options import Command, Option
+from pytest_modelperf.cli.output import shown_progress
+
+
+def requirement_option(name: str, runs: str) -> Option:
+    """A repeatable option for requirements; `runs` says what runs with them."""
+
+    def decorate(command: Command) -> Command:
+        option = click.option(
+            name,
+            multiple=True,
+            metavar="REQ",
+            help=f"Run {runs} with this package, as in onnxruntime==1.22.0, in an environment that "
+            "is made once and kept; repeatable.",
+        )
+        return option(command)
+
+    return decorate
+
+
+def environment_spec(option: str, requirements: Sequence[str]) -> str | None:
+    """Returns the gateway to a Python with these packages, if any are given."""
+    if not requirements:
+        return None
+    from pytest_modelperf.environments.making import make_environment
+    from pytest_modelperf.profiler.worker.gateway import interpreter_spec
+
+    with shown_progress() as progress:
+        made = make_environment(requirements, on_progress=progress.tell)
+    return interpreter_spec(str(made.python), option)

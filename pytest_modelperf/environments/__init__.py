@@ -1,0 +1,1 @@
+"""Environments with one version of an engine, made when they are needed and kept."""

@@ -1,0 +1,179 @@
+"""Runs what installs packages: `uv` where it is on PATH, otherwise `venv` and `pip`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distributions, version
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from pytest_modelperf.errors import EnvironmentMakingError
+from pytest_modelperf.text.escaping import printable
+
+# The first pip that installs into another Python.
+_FIRST_PIP_FOR_OTHERS = Version("22.3")
+# Variables that lead pip or Python to packages outside of the new environment.
+_MISLEADING = (
+    "PIP_PREFIX", "PIP_ROOT", "PIP_TARGET", "PIP_USER", "PIP_PYTHON", "PYTHONHOME", "PYTHONPATH",
+    "UV_PROJECT", "UV_PROJECT_ENVIRONMENT", "UV_SYSTEM_PYTHON", "VIRTUAL_ENV",
+)  # fmt: skip
+# No package is built from its sources: that runs their code, and takes minutes.
+_NO_SOURCES = "--only-binary=:all:"
+_ERROR = "ERROR: "
+_WARNING = "WARNING: "
+_NOTHING_FOUND = "(from versions: none)"
+_MOST_LINES = 12
+
+Tell: TypeAlias = Callable[[str], None]
+
+
+class Installer(Protocol):
+    """Makes environments. EnvironmentMakingError has its message if it fails."""
+
+    @property
+    def name(self) -> str: ...
+
+    def create(self, folder: Path, tell: Tell) -> None:
+        """Make an empty environment."""
+        ...
+
+    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+        """Install packages into it."""
+        ...
+
+
+class Uv:
+    """uv, which copies nothing that it has downloaded before."""
+
+    name = "uv"
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+
+    def create(self, folder: Path, tell: Tell) -> None:
+        _run(
+            [self._program, "venv", "--relocatable", "--python", sys.executable, "."], folder, tell
+        )
+
+    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+        python = str(python_in(folder))
+        install = ["pip", "install", _NO_SOURCES, "--python", python]
+        _run([self._program, *install, *requirements], folder, tell)
+
+
+class Pip:
+    """venv and pip: that of this Python, or the one that is part of Python."""
+
+    name = "pip"
+
+    def __init__(self) -> None:
+        self._is_ours = _has_pip_for_others()
+
+    def create(self, folder: Path, tell: Tell) -> None:
+        without = ["--without-pip"] if self._is_ours else []
+        _run([sys.executable, "-I", "-m", "venv", *without, "."], folder, tell)
+
+    def install(self, folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+        python = str(python_in(folder))
+        chosen = [sys.executable, "-I", "-m", "pip", "--python", python]
+        _run(
+            [
+                *(chosen if self._is_ours else [python, "-I", "-m", "pip"]),
+                "--disable-pip-version-check", "--no-input", "install", "--progress-bar=off",
+                # The modules that a worker imports are compiled when it does.
+                "--no-compile", "--no-warn-script-location",
+                _NO_SOURCES, *requirements,
+            ],
+            folder,
+            tell,
+        )  # fmt: skip
+
+
+def find_installer() -> Installer:
+    """Uv if it is on PATH, otherwise venv and pip."""
+    program = shutil.which("uv")
+    return Pip() if program is None else Uv(str(Path(program).absolute()))
+
+
+def python_in(folder: Path) -> Path:
+    """The interpreter of an environment."""
+    return folder / "bin" / "python"
+
+
+def packages_in(folder: Path) -> Mapping[str, str]:
+    """The version of each package that is installed in an environment."""
+    places = [str(place) for place in sorted(folder.glob("lib/python*/site-packages"))]
+    found = {
+        str(canonicalize_name(each.metadata["Name"])): each.version
+        for each in distributions(path=places)
+    }
+    return dict(sorted(found.items()))
+
+
+def failure_of(output: str) -> str:
+    """The lines of an installer's output that say why it failed."""
+    lines = [printable(line.rstrip()) for line in output.splitlines() if line.strip()]
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    if any(_NOTHING_FOUND in line for line in errors):
+        # The index could not be reached, or does not know the package: a warning says which.
+        retries = [line for line in lines if line.startswith(f"{_WARNING}Retrying")]
+        errors = [line.removeprefix(_WARNING) for line in retries[-1:]] + errors
+    told = errors or lines[-_MOST_LINES:]
+    return "\n".join(f"  {line}" for line in dict.fromkeys(told))
+
+
+def _has_pip_for_others() -> bool:
+    if importlib.util.find_spec("pip") is None:
+        return False
+    try:
+        return Version(version("pip")) >= _FIRST_PIP_FOR_OTHERS
+    except PackageNotFoundError:
+        return False
+
+
+def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:
+    """Run a program in a folder; its lines are told, and are the message if it fails."""
+    environment = {key: value for key, value in os.environ.items() if key not in _MISLEADING}
+    try:
+        process = subprocess.Popen(  # noqa: S603  # its requirements were read before
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # So that all that it starts can be ended with it.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise EnvironmentMakingError(
+            f"{printable(command[0])} cannot be run: {error.strerror or error}."
+        ) from error
+    lines = []
+    try:
+        with process:
+            for line in process.stdout or ():
+                lines.append(line)
+                if line.strip():
+                    tell(printable(line.strip()))
+    except BaseException:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+    if process.returncode:
+        name = "uv" if Path(command[0]).name == "uv" else "venv" if "venv" in command else "pip"
+        text = failure_of("".join(lines))
+        said = f":\n{text}" if text else f", and said nothing: exit code {process.returncode}."
+        raise EnvironmentMakingError(f"{name} failed{said}")

@@ -1,0 +1,100 @@
+"""Makes an environment with given requirements, once: after that it is found in the cache."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pytest_modelperf.environments.installing import (
+    Installer,
+    find_installer,
+    packages_in,
+    python_in,
+)
+from pytest_modelperf.environments.records import Environment
+from pytest_modelperf.environments.requirements import (
+    Wanted,
+    constraints_of,
+    is_met,
+    read_requirements,
+)
+from pytest_modelperf.environments.store import (
+    UNFINISHED,
+    environments_folder,
+    find_environment,
+    keep_environment,
+    locked_environments,
+    remove_unfinished,
+    unwritable,
+)
+from pytest_modelperf.errors import EnvironmentMakingError
+
+# What every worker imports.
+_FOR_WORKERS = "numpy"
+
+
+def make_environment(
+    requirements: Sequence[str],
+    *,
+    on_progress: Callable[[str], None] = lambda step: None,  # noqa: ARG005  # nobody is told
+    installer: Installer | None = None,
+    folder: Path | None = None,
+) -> Environment:
+    """The environment with these requirements and numpy, from the cache where it was made before.
+
+    UsageError for requirements that cannot be read, EnvironmentMakingError with the message of the
+    installer where they cannot be installed.
+    """
+    wanted = read_requirements(requirements)
+    folder = folder or environments_folder()
+    found = find_environment(folder, wanted)
+    if found is not None:
+        return found
+    with locked_environments(folder, on_progress):
+        # Another process perhaps made it in the meantime.
+        found = find_environment(folder, wanted)
+        if found is not None:
+            return found
+        remove_unfinished(folder)
+        unfinished = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+        try:
+            unfinished.mkdir()
+            return _make(wanted, folder, unfinished, installer or find_installer(), on_progress)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        except EnvironmentMakingError as error:
+            named = " and ".join(wanted.requirements)
+            raise EnvironmentMakingError(
+                f"no environment with {named} for Python {platform.python_version()} can be made: "
+                f"{error.message}",
+                error.remedy,
+            ) from error
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _make(
+    wanted: Wanted,
+    folder: Path,
+    unfinished: Path,
+    installer: Installer,
+    tell: Callable[[str], None],
+) -> Environment:
+    named = " and ".join(wanted.requirements)
+    tell(f"making an environment with {named} by {installer.name}")
+    installer.create(unfinished, tell)
+    asked = [*wanted.requirements, *([] if _FOR_WORKERS in wanted.names else [_FOR_WORKERS])]
+    known = constraints_of(wanted, wanted.versions or {})
+    installer.install(unfinished, [*asked, *known], tell)
+    packages = packages_in(unfinished)
+    # Only now is it known what a range resolved to.
+    missed = [each for each in constraints_of(wanted, packages) if not is_met(each, packages)]
+    if missed:
+        installer.install(unfinished, [*wanted.exactly(packages).requirements, *missed], tell)
+        packages = packages_in(unfinished)
+    if not python_in(unfinished).exists() or not all(name in packages for name in wanted.names):
+        raise EnvironmentMakingError(f"{installer.name} reported success and installed nothing.")
+    return keep_environment(folder, unfinished, wanted, packages, installer.name)

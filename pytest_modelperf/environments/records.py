@@ -1,0 +1,52 @@
+"""An environment of Python packages, and what is known of those that are kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Environment(Struct, frozen=True):
+    """A Python with some packages, which a worker can run in.
+
+    `packages` has the version of each installed package by its normalized name.
+    """
+
+    python: Path
+    packages: Mapping[str, str]
+    folder: Path
+
+
+class KeptEnvironment(Struct, frozen=True, kw_only=True):
+    """An environment in the cache.
+
+    `requirements` are the exact ones that name it. `requests` are the ranges that resolved to them.
+    `nbytes` is None until somebody adds it up.
+    """
+
+    environment: Environment
+    requirements: tuple[str, ...]
+    requests: tuple[tuple[str, ...], ...]
+    python_version: str
+    installer: str
+    made: dt.datetime
+    used: dt.datetime
+    nbytes: int | None = None
+
+
+class Unreadable(Struct, frozen=True):
+    """A folder in the cache whose environment cannot be read, and why."""
+
+    folder: Path
+    problem: str
+
+
+class Kept(Struct, frozen=True):
+    """All that lies in the cache of environments."""
+
+    folder: Path
+    environments: tuple[KeptEnvironment, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()

@@ -1,0 +1,261 @@
+"""The folder in which environments are kept, one folder for each.
+
+Their names are digests of the interpreter, the platform and the requirements. An environment is
+there as a whole or not at all: it is made under another name, and then renamed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+import platform
+import secrets
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from msgspec.structs import replace
+
+from pytest_modelperf.environments.document import STORED_SCHEMA, StoredEnvironment
+from pytest_modelperf.environments.installing import python_in
+from pytest_modelperf.environments.records import Environment, Kept, KeptEnvironment, Unreadable
+from pytest_modelperf.environments.requirements import Wanted, read_requirements
+from pytest_modelperf.errors import BaselineError, EnvironmentMakingError, OutputError
+from pytest_modelperf.files.caches import FOLDER_VARIABLE, user_cache_folder
+from pytest_modelperf.files.documents import DocumentFile, FileAdvice, Schema
+from pytest_modelperf.files.writing import read_file, sync_folder, write_file
+from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.text.escaping import printable
+
+NOTE = "environment.json"
+UNFINISHED = ".making-"
+_LOCK = ".lock"
+# Another process may install several environments one after the other.
+_LONGEST_WAIT_S = 1800.0
+_MOST_BYTES = 1 << 20
+_DIGEST_LENGTH = 24
+_ADVICE = FileAdvice(
+    broken="Remove it with `modelperf env --prune all`.",
+    conflict="Remove it with `modelperf env --prune all`.",
+)
+_SCHEMA = Schema(STORED_SCHEMA)
+
+
+def environments_folder() -> Path:
+    """The folder of environments among the caches of this user."""
+    return user_cache_folder() / "environments"
+
+
+def folder_of(wanted: Wanted) -> str:
+    """The name of the environment with these exact requirements for this interpreter."""
+    named = [
+        sys.implementation.cache_tag, platform.python_version(), sys.base_prefix,
+        sysconfig.get_platform(), *wanted.key,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def find_environment(folder: Path, wanted: Wanted) -> Environment | None:
+    """The kept environment with these requirements, or that they resolved to; None without one."""
+    kept = _find_kept(folder, wanted)
+    if kept is None:
+        return None
+    with suppress(OSError):
+        # The time of its last use.
+        os.utime(kept.environment.folder / NOTE)
+    return kept.environment
+
+
+def keep_environment(
+    folder: Path, unfinished: Path, requested: Wanted, packages: Mapping[str, str], installer: str
+) -> Environment:
+    """Give an environment that was made its place; the caller holds the lock."""
+    exact = requested.exactly(packages)
+    requests = () if requested.versions is not None else (requested.key,)
+    place = folder / folder_of(exact)
+    # One with the same versions was perhaps made for other ranges.
+    present = _read_kept(place) if _has_python(place) else None
+    if isinstance(present, KeptEnvironment):
+        _write_note(place, replace(present, requests=(*present.requests, *requests)))
+        shutil.rmtree(unfinished, ignore_errors=True)
+        return present.environment
+    now = dt.datetime.now(dt.timezone.utc)
+    made = KeptEnvironment(
+        environment=Environment(python_in(place), packages, place),
+        requirements=exact.requirements,
+        requests=requests,
+        python_version=platform.python_version(),
+        installer=installer,
+        made=now,
+        used=now,
+    )
+    _write_note(unfinished, made)
+    if place.exists():
+        # Its note cannot be read, or its Python was removed.
+        shutil.rmtree(place)
+    unfinished.rename(place)
+    sync_folder(folder)
+    return made.environment
+
+
+def list_environments(folder: Path) -> Kept:
+    """All kept environments, the last used first."""
+    found: list[KeptEnvironment] = []
+    unreadable: list[Unreadable] = []
+    with suppress(FileNotFoundError):
+        for place in sorted(folder.iterdir()):
+            if place.name.startswith(".") or not place.is_dir():
+                continue
+            kept = _read_kept(place)
+            if isinstance(kept, Unreadable):
+                unreadable.append(kept)
+            else:
+                found.append(kept)
+    found.sort(key=lambda kept: kept.used, reverse=True)
+    return Kept(folder, tuple(found), tuple(unreadable))
+
+
+def with_sizes(kept: Kept) -> Kept:
+    """The same with the size of each environment on the disk."""
+    measured = (
+        replace(each, nbytes=_folder_bytes(each.environment.folder)) for each in kept.environments
+    )
+    return replace(kept, environments=tuple(measured))
+
+
+def prune_environments(folder: Path, unused_since: dt.datetime | None) -> Kept:
+    """Remove environments that were not used since then, or all; returns those that were removed.
+
+    Folders that cannot be read and what killed installations left behind are removed always.
+    """
+    if not folder.is_dir():
+        return Kept(folder)
+    with locked_environments(folder):
+        remove_unfinished(folder)
+        kept = with_sizes(list_environments(folder))
+        old = [
+            each for each in kept.environments if unused_since is None or each.used < unused_since
+        ]
+        places = [each.environment.folder for each in old] + [u.folder for u in kept.unreadable]
+        try:
+            for place in places:
+                # Renamed first, so that nobody finds half of it.
+                doomed = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+                place.rename(doomed)
+                shutil.rmtree(doomed)
+        except OSError as error:
+            where = printable(str(error.filename or folder))
+            raise OutputError(
+                f"{where} cannot be removed: {error.strerror or error}. Remove the folder "
+                f"{printable(str(folder))} by hand."
+            ) from error
+        return Kept(folder, tuple(old), kept.unreadable)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed installations left behind; the caller holds the lock."""
+    for place in folder.glob(f"{UNFINISHED}*"):
+        # A program that outlived its installation may still write there.
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def locked_environments(
+    folder: Path,
+    on_wait: Callable[[str], None] = lambda holder: None,  # noqa: ARG005
+) -> Iterator[None]:
+    """Hold the lock of the folder: one process at a time makes or removes environments."""
+    path = folder / _LOCK
+    lock = FileLock(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            on_wait("waiting for another process that makes an environment")
+            lock.acquire(timeout=_LONGEST_WAIT_S)
+    except Timeout:
+        raise EnvironmentMakingError(
+            f"another process makes environments in {printable(str(folder))} for more than "
+            f"{_LONGEST_WAIT_S / 60:.0f} min: end it if it hangs."
+        ) from None
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def unwritable(folder: Path, error: OSError) -> EnvironmentMakingError:
+    return EnvironmentMakingError(
+        f"no environment can be made in {printable(str(folder))}: {error.strerror or error}. "
+        f"Make room there, or set {FOLDER_VARIABLE} to another folder."
+    )
+
+
+def _find_kept(folder: Path, wanted: Wanted) -> KeptEnvironment | None:
+    if wanted.versions is not None:
+        kept = _read_kept(folder / folder_of(wanted))
+        candidates = [kept] if isinstance(kept, KeptEnvironment) else []
+    else:
+        candidates = [
+            kept
+            for kept in list_environments(folder).environments
+            if wanted.key in kept.requests and _is_of_this_python(kept)
+        ]
+    return next((kept for kept in candidates if _has_python(kept.environment.folder)), None)
+
+
+def _folder_bytes(folder: Path) -> int:
+    """The size of the files in a folder; uv shares them with its own cache."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def _is_of_this_python(kept: KeptEnvironment) -> bool:
+    return folder_of(read_requirements(kept.requirements)) == kept.environment.folder.name
+
+
+def _has_python(place: Path) -> bool:
+    """Whether its interpreter is there: that of the system, which it links to, may be removed."""
+    return python_in(place).exists()
+
+
+def _read_kept(place: Path) -> KeptEnvironment | Unreadable:
+    path = place / NOTE
+    try:
+        data = read_file(path, _MOST_BYTES, _ADVICE.broken)
+        if data is None:
+            return Unreadable(place, f"it has no {NOTE}")
+        stored = DocumentFile(path, _ADVICE).read(data, StoredEnvironment, _SCHEMA)
+        used = dt.datetime.fromtimestamp(path.stat().st_mtime, dt.timezone.utc)
+    except (BaselineError, OSError) as error:
+        return Unreadable(place, str(error))
+    return KeptEnvironment(
+        environment=Environment(python_in(place), stored.packages, place),
+        requirements=stored.requirements,
+        requests=stored.requests,
+        python_version=stored.python_version,
+        installer=stored.installer,
+        made=stored.made,
+        used=used,
+    )
+
+
+def _write_note(place: Path, kept: KeptEnvironment) -> None:
+    document = StoredEnvironment(
+        schema=STORED_SCHEMA,
+        requirements=kept.requirements,
+        requests=kept.requests,
+        python_version=kept.python_version,
+        installer=kept.installer,
+        made=kept.made,
+        packages=kept.environment.packages,
+    )
+    write_file(place / NOTE, dump_document(document).encode())
