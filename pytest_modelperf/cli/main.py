@@ -27,8 +27,8 @@ _FAULT = 3
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
-    "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep", "trace",
-    "whatif", "worker",
+    "bisect", "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep",
+    "trace", "whatif", "worker",
 )  # fmt: skip
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

@@ -265,6 +265,16 @@ def comparing_options(command: Command) -> Command:
     )
 
 
+def bisecting_options(command: Command) -> Command:
+    """`measuring_options` for the steps of a bisect."""
+    return _measuring_options(
+        command,
+        10.0,
+        "The longest that the rounds of a step may take, in seconds; four times as long if the "
+        "step is inconclusive. Without this option, a slow model may take up to 60.",
+    )
+
+
 def variant_options(command: Command) -> Command:
     """`measuring_options` for the variants of a what-if."""
     return _measuring_options(

@@ -93,6 +93,21 @@ def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
         yield path
 
 
+def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
+    """The paths of the model and its external data in a commit, relative to the model's folder.
+
+    Of a link there are two: its own, and the one that it points to.
+    """
+    prefix = _look_at_repository(commit.folder, commit.option).prefix
+    with working_folder("against") as folder:
+        path = folder / model.name
+        _take_file(commit, prefix + model.name, path)
+        names = (model.name, *_locations_in(commit, model, path))
+    own = [posixpath.normpath(prefix + name) for name in names]
+    places = {*own, *(_follow_links(commit, place) for place in own)}
+    return tuple(sorted(posixpath.relpath(place, prefix or ".") for place in places))
+
+
 def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
     """The external data of the model as it was in the commit, which lies at `path`."""
     return _external_locations(path, f"{printable(str(model))} as of {commit}", commit.option)
