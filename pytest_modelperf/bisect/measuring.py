@@ -122,7 +122,7 @@ class _DuetJudge(Struct):
                 before,
                 after,
                 self.asked.request,
-                _gate(question, after.setup),
+                gate_for(question, rounds_within(after.setup.policy.max_seconds)),
                 self.asked.extensions,
                 see,
                 Details.ALWAYS if question.has_details else Details.NEVER,
@@ -143,13 +143,13 @@ def _at_attempt(side: Side, attempt: int) -> Side:
     return replace(side, setup=replace(setup, policy=policy, stretch_seconds=stretch))
 
 
-def _gate(question: Question, setup: Setup) -> Gate:
+def gate_for(question: Question, rounds: int) -> Gate:
     """Judges the median alone. Both wrong answers are equally bad, so they have the same level."""
     return Gate(
         tolerances=Tolerances(shares=((_MEDIAN, question.allowed),)),
         level=question.level,
         pass_level=question.level,
-        rounds=rounds_within(setup.policy.max_seconds),
+        rounds=rounds,
     )
 
 
