@@ -23,7 +23,7 @@ from pytest_modelperf.text.escaping import printable
 _SECONDS = 120.0
 _LISTED = re.compile(r"^Available versions:(.*)$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_PRE_RELEASE = "it is no final release: --pre looks at it"
+_PRE_RELEASE = "no final release; --pre tries these as well"
 # The package of each engine of ours.
 PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
 

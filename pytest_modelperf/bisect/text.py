@@ -12,6 +12,7 @@ from pytest_modelperf.bisect.records import (
     Step,
     Version,
 )
+from pytest_modelperf.comparing.advice import describe_doubt
 from pytest_modelperf.comparing.case_text import write_findings
 from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
 from pytest_modelperf.comparing.records import Metric, Verdict
@@ -40,6 +41,9 @@ def render_bisect(bisect: Bisect, style: TextStyle, wording: Wording) -> str:
     for regression in found:
         for line in _describe(regression, bisect):
             page.sentence(line)
+    doubt = _doubt(bisect, wording)
+    if doubt is not None:
+        page.sentence(doubt, style="yellow")
     page.table(_step_table(bisect), row_styles=[_COLORS[s.answer] for s in bisect.search.steps])
     for step in bisect.search.steps:
         if step.reason is not None:
@@ -66,6 +70,14 @@ def _headline(bisect: Bisect) -> str:
     if search.verdict is Verdict.IMPROVED:
         return f"{bad} is faster than {good}: {change}"
     return f"{bad} is not slower than {good}: {change}"
+
+
+def _doubt(bisect: Bisect, wording: Wording) -> str | None:
+    """What would decide ends that are inconclusive."""
+    judged = bisect.search.ends.judged
+    if judged is None or judged.comparison is None or judged.verdict is not Verdict.INCONCLUSIVE:
+        return None
+    return describe_doubt(judged.comparison, wording)
 
 
 def _by(bisect: Bisect) -> str:
@@ -174,12 +186,12 @@ def _notes(bisect: Bisect, wording: Wording) -> Iterator[str]:
     yield from map(printable, bisect.range.notes)
     if bisect.range.left_out:
         names = shorten_list([printable(each.name) for each in bisect.range.left_out], _LISTED)
-        yield f"left out {names}: {bisect.range.left_out[0].reason}"
-    open_steps = [s for s in search.steps if s.answer is Answer.INCONCLUSIVE]
+        yield f"not tried: {names} ({bisect.range.left_out[0].reason})"
+    open_steps = [s for s in search.steps[1:] if s.answer is Answer.INCONCLUSIVE]
     if open_steps:
         names = shorten_list([_name(s.version) for s in open_steps], _LISTED)
         longer = wording.names["max_seconds"]
-        yield f"inconclusive also with more time: {names}; give a longer {longer}"
+        yield f"inconclusive, also with more time: {names}; {longer} gives each step more"
     if search.regressions and not search.is_whole:
         yield "other regressions in the range were not looked for: --all finds them"
     count = f"{len(search.steps)} step{'s' if len(search.steps) != 1 else ''}"
