@@ -26,14 +26,14 @@ def commits_between(model: str, text: str) -> VersionRange:
     first, separator, last = text.partition("..")
     if not first or not separator or "..." in text:
         raise UsageError(
-            f"--commits takes a range such as v1.0..HEAD, not {printable(text)!r}: the good "
-            "commit, two dots, and the bad one."
+            f"--commits takes a range such as v1.0..HEAD, not {printable(text)!r}: the fast "
+            "commit, two dots, and the slow one."
         )
     good, bad = (find_commit(ref, folder, OPTION) for ref in (first, last or _HEAD))
     if good.sha == bad.sha:
         raise UsageError(
             f"--commits {printable(text)} begins and ends with the commit {good.sha[:_SHORT]}: "
-            "give a good commit and a later one that is bad."
+            "give a commit that is fast and a later one that is slow."
         )
     if bad.ask("merge-base", "--is-ancestor", good.sha, bad.sha).code != 0:
         raise UsageError(
