@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import StoredCase
 from pytest_modelperf.comparing.by_counts import compare_cases, compare_with_stored
+from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.judged_case import JudgedCase
 from pytest_modelperf.comparing.records import CaseComparison, Verdict
@@ -78,10 +77,9 @@ def is_same_input(stored: StoredCase, model: Model) -> bool:
 def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlace) -> bool:
     """Whether a case was recorded of the same model, run as it would be run now."""
     engine = setup.engine.name
-    packages = {} if stored.provenance is None else stored.provenance.packages
     return (
         stored.engine == engine
-        and packages.get(engine) == _installed(engine) is not None
+        and recorded_version(stored) == installed_version(engine) is not None
         and is_this_python(setup.spec)
         # The options that were not given are defaults, which follow from the version.
         and stored.options == dict(setup.options)
@@ -89,14 +87,6 @@ def _is_recorded(stored: StoredCase, model: Model, setup: Setup, place: CasePlac
         # Checked last: it may read gigabytes.
         and stored.model_sha256 == model.file.sha256(place.tell)
     )
-
-
-def _installed(package: str) -> str | None:
-    """The version of an installed package."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def compare_counts(pair: Pair, before: Side, gate: Gate, place: CasePlace) -> CaseComparison:

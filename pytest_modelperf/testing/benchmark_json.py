@@ -34,11 +34,16 @@ def dump_benchmarks(report: RunReport, version: str) -> str:
     document = {
         "machine_info": _machine(report.machine),
         "commit_info": _NO_COMMIT,
-        "benchmarks": [_benchmark(outcome) for outcome in report.outcomes if any(outcome.times_ns)],
+        "benchmarks": [_benchmark(outcome) for outcome in report.outcomes if _is_timed(outcome)],
         "datetime": None if report.started is None else report.started.isoformat(),
         "version": version,
     }
     return json.dumps(document, indent=4, allow_nan=False) + "\n"
+
+
+def _is_timed(outcome: CaseOutcome) -> bool:
+    """Whether the model was timed: an upgrade times its twin."""
+    return any(outcome.times_ns) and not outcome.is_upgrade
 
 
 def _machine(machine: MachineFacts | None) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
+from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredCase, StoredStatic
 from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
+from pytest_modelperf.comparing.engine_change import installed_version, recorded_version
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.hookspecs import Extensions
@@ -29,7 +31,12 @@ from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.testing.budgets import latency_limits
-from pytest_modelperf.testing.options import BASELINE_PYTHON, UpdateMode
+from pytest_modelperf.testing.options import (
+    BASELINE_PYTHON,
+    BASELINE_REQUIREMENT,
+    RECORDED,
+    UpdateMode,
+)
 from pytest_modelperf.testing.outcomes import Source
 
 
@@ -68,7 +75,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     """Settings and tools that all checks of a run share.
 
     `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
-    interpreter that the side before runs in.
+    interpreter that the side before runs in, and `baseline_requirement` the packages in it.
     """
 
     store: BaselineStore
@@ -79,12 +86,19 @@ class CheckContext(Struct, frozen=True, dict=True):
     is_static: bool = False
     against: str | None = None
     baseline_python: str | None = None
+    baseline_requirement: tuple[str, ...] = ()
+    judges_upgrades: bool = False
     keeps_samples: bool = False
     watch: Watch = lambda _: None
 
     @cached_property
     def machine(self) -> MachineFacts:
         return describe_machine()
+
+    @property
+    def option_before(self) -> str:
+        """The option that says what the side before runs on."""
+        return (BASELINE_REQUIREMENT if self.baseline_requirement else BASELINE_PYTHON).flag
 
     def baseline(self, name: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of this kind."""
@@ -137,13 +151,38 @@ class BoundCheck(Struct, frozen=True):
         limits = latency_limits(self.timed_budgets, self.case.batch_size)
         return replace(self.check.gate, limits=limits)
 
-    @property
-    def setup_before(self) -> Setup:
-        """The setup of the side before, which may run in another Python."""
+    def setup_before(self, stored: StoredCase | None = None) -> Setup:
+        """The setup of the side before, which may run in another Python.
+
+        That of a baseline takes the recorded version of the engine from the `stored` case.
+        """
         python = self.context.baseline_python
-        if python is None:
+        if python is not None:
+            return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
+        given = self.context.baseline_requirement
+        exact = [self._recorded(stored) if each == RECORDED else each for each in given]
+        engine = self.check.setup.engine.name
+        if given == (RECORDED,) and exact == [f"{engine}=={installed_version(engine)}"]:
             return self.check.setup
-        return replace(self.check.setup, spec=interpreter_spec(python, BASELINE_PYTHON.flag))
+        return self.setup_with(exact) if exact else self.check.setup
+
+    def setup_with(self, requirements: Sequence[str]) -> Setup:
+        """The setup in an environment with these packages, which is made if there is none."""
+        made = make_environment(requirements, on_progress=self.place.tell)
+        spec = interpreter_spec(str(made.python), BASELINE_REQUIREMENT.flag)
+        return replace(self.check.setup, spec=spec)
+
+    def _recorded(self, stored: StoredCase | None) -> str:
+        """The requirement for the recorded engine; UsageError if no version was recorded."""
+        engine = self.check.setup.engine.name
+        version = None if stored is None else recorded_version(stored)
+        if stored is None or version is None or stored.engine != engine:
+            raise UsageError(
+                f"the baseline of {self.case.id} was recorded with no known version of {engine}, "
+                f"so {BASELINE_REQUIREMENT.flag} {RECORDED} cannot say which: give the version, as "
+                f"in {engine}==1.22.0, or record the baseline again."
+            )
+        return f"{engine}=={version}"
 
 
 class CaseResult(Struct, frozen=True):

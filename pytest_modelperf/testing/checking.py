@@ -26,14 +26,23 @@ from pytest_modelperf.testing.options import UpdateMode
 from pytest_modelperf.testing.outcome_of_check import make_outcome
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.recording import record_check
+from pytest_modelperf.testing.upgrading import engine_change_of, judge_upgrade
 
 
 class Checked(Struct, frozen=True):
-    """A checked case with its profile; `before` is the measurement of the other side."""
+    """A checked case with its profile; `before` is the measurement of the other side.
+
+    `upgrade` is the outcome of the engine that changed, if that was judged too.
+    """
 
     outcome: CaseOutcome
     profile: CaseProfile
     before: Measurement | None = None
+    upgrade: CaseOutcome | None = None
+
+    @property
+    def outcomes(self) -> tuple[CaseOutcome, ...]:
+        return (self.outcome,) if self.upgrade is None else (self.outcome, self.upgrade)
 
 
 class Checker(Struct, frozen=True):
@@ -47,17 +56,21 @@ class Checker(Struct, frozen=True):
         TooFewCoresError if this machine cannot run it, another error if the model, what is asked
         of it, or its baseline cannot be used.
         """
-        begun, waits = time.monotonic(), WaitTime(self.context.watch)
+        stopwatch = _Stopwatch(self.context.watch)
+        bound = None
         if check.is_function:
-            facts, result = function_facts(check), check_function(self.context, check, waits)
+            facts, result = (
+                function_facts(check),
+                check_function(self.context, check, stopwatch.waits),
+            )
         else:
-            bound = BoundCheck.bind(self.context, check, waits)
+            bound = BoundCheck.bind(self.context, check, stopwatch.waits)
             if not self.context.is_static:
                 check_cores(bound.case.cores, check.setup)
             facts, result = bound.facts, _judge_or_record(bound)
-        seconds = time.monotonic() - begun - waits.seconds
-        outcome = make_outcome(self.context, check, facts, result, seconds)
-        return Checked(outcome, result.profile, result.before)
+        outcome = make_outcome(self.context, check, facts, result, stopwatch.seconds)
+        checked = Checked(outcome, result.profile, result.before)
+        return checked if bound is None else _with_upgrade(checked, bound)
 
     def measure(self, check: CaseCheck) -> CaseProfile:
         """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
@@ -90,6 +103,40 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:
         return replace(result, recording=record_check(bound).recording)
     return result
+
+
+def _with_upgrade(checked: Checked, bound: BoundCheck) -> Checked:
+    """The checked case with the change of its engine, and that judged, if it is to be."""
+    context, check = bound.context, bound.check
+    stored = None if check.baseline is None else context.baseline(check.baseline)
+    change = engine_change_of(bound, stored)
+    is_recorded = context.update is UpdateMode.ALL
+    if stored is None or change is None or is_recorded:
+        return checked
+    outcome = replace(checked.outcome, engine_change=change)
+    if not context.judges_upgrades:
+        return replace(checked, outcome=outcome)
+    stopwatch = _Stopwatch(context.watch)
+    bound = replace(bound, place=replace(bound.place, watch=stopwatch.waits))
+    result = judge_upgrade(bound, stored, change)
+    judged = make_outcome(context, check, bound.facts, result, stopwatch.seconds)
+    # A new baseline records the installed version, and so accepts it.
+    judged = replace(
+        judged, accept=check.accept, advice=None, engine_change=change, is_upgrade=True
+    )
+    return replace(checked, outcome=outcome, upgrade=judged)
+
+
+class _Stopwatch:
+    """The time since it was made, without the time that passes in waiting for others."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.waits = WaitTime(watch)
+        self._begun = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._begun - self.waits.seconds
 
 
 class WaitTime:

@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _MODELS = "models"
+# Each says what the side before runs on.
+_ENGINES_BEFORE: tuple[Option[object], ...] = (
+    options.BASELINE_PYTHON,
+    options.BASELINE_REQUIREMENT,
+    options.JUDGE_UPGRADES,
+)
 # Characters that make a path a glob.
 _WILD = frozenset("*?[")
 
@@ -135,6 +141,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     static_only: bool
     against: str | None
     baseline_python: str | None
+    baseline_requirement: tuple[str, ...]
+    judge_engine_upgrades: bool
     baseline_dir: Path
     update: UpdateMode | None
     strict: bool
@@ -160,6 +168,12 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
         return (
             None if self.history is None or self.against is not None else self.root / self.history
         )
+
+    @property
+    def judges_upgrades(self) -> bool:
+        """Whether a changed engine is judged in this run."""
+        is_compared = self.against is None and self.update is not UpdateMode.ALL
+        return self.judge_engine_upgrades and is_compared and not self.static_only
 
     def table_for(self, path: str) -> ModelTable | None:
         """The table of the model at this path, relative to the root and with slashes.
@@ -233,6 +247,8 @@ def read_settings(
         static_only=given.value(options.STATIC_ONLY),
         against=given.value(options.AGAINST),
         baseline_python=given.value(options.BASELINE_PYTHON),
+        baseline_requirement=given.value(options.BASELINE_REQUIREMENT),
+        judge_engine_upgrades=given.value(options.JUDGE_UPGRADES),
         baseline_dir=root / given.value(options.BASELINE_DIR),
         update=given.value(options.UPDATE_BASELINE),
         strict=given.value(options.STRICT),
@@ -248,8 +264,29 @@ def read_settings(
         table_file=table_file,
         has_given_seconds=given.has(options.MAX_SECONDS),
     )
+    settings = _with_one_engine_before(settings)
     _check_together(settings)
     _check_seconds(settings)
+    return settings
+
+
+def _with_one_engine_before(settings: Settings) -> Settings:
+    """The settings with one answer to what the baseline runs on; typed ones win over files.
+
+    UsageError if several remain.
+    """
+    given = [option for option in _ENGINES_BEFORE if getattr(settings, option.key)]
+    typed = [option for option in given if option.key in settings.typed]
+    chosen = typed or given
+    if len(chosen) > 1:
+        both = " and ".join(option.flag for option in chosen[:2])
+        raise UsageError(
+            f"{both} both say what the baseline runs on: leave one of them out, also in "
+            f"[tool.{PREFIX}]."
+        )
+    for option in given:
+        if option not in chosen:
+            settings = replace(settings, **{option.key: option.read(option.default, option.flag)})
     return settings
 
 
@@ -259,14 +296,22 @@ def _check_together(settings: Settings) -> None:
     A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
-        idle = (options.BASELINE_PYTHON, options.TRACE)
+        idle = (*_ENGINES_BEFORE, options.TRACE)
         reason = f"with {options.STATIC_ONLY.flag} no model runs"
         _refuse(idle, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
     if settings.against is not None:
         reason = f"the history has ratios to baselines, and {options.AGAINST.flag} uses none"
         _refuse((options.HISTORY,), settings, options.AGAINST, reason, "Leave one of them out.")
+        reason = f"the engine of a baseline is judged, and {options.AGAINST.flag} uses no baseline"
+        idle = (options.JUDGE_UPGRADES,)
+        _refuse(idle, settings, options.AGAINST, reason, "Leave one of them out.")
+        if options.RECORDED in settings.baseline_requirement:
+            raise UsageError(
+                f"{options.BASELINE_REQUIREMENT.flag} {options.RECORDED} needs a baseline, and "
+                f"{options.AGAINST.flag} uses none: give the version, as in onnxruntime==1.22.0."
+            )
     if settings.update is UpdateMode.ALL:
-        idle = (options.AGAINST, options.BASELINE_PYTHON)
+        idle = (options.AGAINST, *_ENGINES_BEFORE)
         reason = f"{options.UPDATE_BASELINE.flag} records every case and compares none"
         remedy = (
             f"Leave one of them out, or record only what is new or improved: "
@@ -288,7 +333,7 @@ def _check_seconds(settings: Settings) -> None:
 
 
 def _refuse(
-    idle: Sequence[Option[str | None]],
+    idle: Sequence[Option[object]],
     settings: Settings,
     other: Option[object],
     reason: str,
@@ -297,7 +342,7 @@ def _refuse(
     """UsageError for the first of these settings that was given, unless only `other` was typed."""
     for option in idle:
         is_left_out = other.key in settings.typed and option.key not in settings.typed
-        if getattr(settings, option.key) is not None and not is_left_out:
+        if getattr(settings, option.key) and not is_left_out:
             raise UsageError(f"{option.flag} would do nothing: {reason}. {remedy}")
 
 

@@ -67,6 +67,16 @@ class RunCaseJson(Struct, frozen=True, kw_only=True):
     peak_rss_bytes: int | None
     recorded: bool
     accept: str | None
+    engine_change: EngineChangeJson | None
+    upgrade: bool
+
+
+class EngineChangeJson(Struct, frozen=True, kw_only=True):
+    """An engine whose installed version is not the recorded one."""
+
+    engine: str
+    recorded: str
+    installed: str
 
 
 class OutcomeCountsJson(Struct, frozen=True, kw_only=True):
@@ -161,6 +171,8 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
     compared = asdict(case_comparison_to_json(outcome.comparison))
     # The time of the whole check, not only of the comparison.
     compared["seconds"] = number(outcome.seconds)
+    compared["id"] = outcome.case_id
+    change = outcome.engine_change
     return RunCaseJson(
         test=outcome.test,
         source=SourceJson(path=outcome.source.path, line=outcome.source.line),
@@ -177,6 +189,8 @@ def _case(outcome: CaseOutcome) -> RunCaseJson:
         peak_rss_bytes=outcome.peak_rss_bytes,
         recorded=outcome.is_recorded,
         accept=outcome.accept,
+        engine_change=None if change is None else EngineChangeJson(**asdict(change)),
+        upgrade=outcome.is_upgrade,
         **compared,
     )
 

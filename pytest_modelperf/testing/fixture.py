@@ -85,8 +85,7 @@ class ModelPerf:
         run, item = self._run, self._item
         check = run.case_check(item, case, has_baseline=has_baseline)
         checked = run.check(item, check)
-        if run.is_failure(checked.outcome):
-            raise PerfFailure(run.failure_text(checked.outcome, margin=_MARGIN))
+        run.require_passed(checked, margin=_MARGIN)
         return PerfProfile(run, check, checked.profile)
 
     def _compared(

@@ -45,7 +45,12 @@ def write_history(
     date: dt.datetime,
 ) -> None:
     """Adds a line for each case with a baseline; `plans` are the updates of this run."""
-    held = [o for o in outcomes if o.baseline is not None and not o.has_failed]
+    held = [
+        outcome
+        for outcome in outcomes
+        # A verdict on an engine is none on the model.
+        if outcome.baseline is not None and not outcome.has_failed and not outcome.is_upgrade
+    ]
     if not held:
         return
     known = [o.machine for o in held if o.machine is not None]

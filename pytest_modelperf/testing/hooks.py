@@ -33,7 +33,7 @@ from pytest_modelperf.testing.markers import (
     read_mark_budgets,
 )
 from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
-from pytest_modelperf.testing.options import BASELINE_PYTHON
+from pytest_modelperf.testing.options import BASELINE_PYTHON, RECORDED
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
 from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed
@@ -71,6 +71,11 @@ def start(config: pytest.Config) -> None:
             from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 
             interpreter_spec(settings.baseline_python, BASELINE_PYTHON.flag)
+        if settings.baseline_requirement:
+            from pytest_modelperf.environments.requirements import read_requirements
+
+            given = settings.baseline_requirement
+            read_requirements([each for each in given if each != RECORDED] or [settings.engine])
         hooks = RunHooks(config, settings)
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
@@ -279,8 +284,17 @@ class RunHooks:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         self.live = LiveLine(reporter, self.config)
 
-    def pytest_report_header(self) -> str:
-        return describe_settings(self.settings)
+    def pytest_report_header(self) -> list[str]:
+        changes = self.run.engine_changes
+        if not changes:
+            return [describe_settings(self.settings)]
+        from pytest_modelperf.testing.engine_changes import describe_engine_changes
+
+        are_judged = self.settings.judges_upgrades
+        return [
+            describe_settings(self.settings),
+            *describe_engine_changes(changes, are_judged=are_judged),
+        ]
 
     # First, because junit writes its XML in this hook too.
     @pytest.hookimpl(tryfirst=True)

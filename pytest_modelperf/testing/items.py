@@ -86,8 +86,7 @@ def check_item(run: Run, item: pytest.Item, case: DeclaredCase) -> None:
         reason = str(error)
     else:
         run.checked = checked.profile
-        if run.is_failure(checked.outcome):
-            raise PerfFailure(run.failure_text(checked.outcome))
+        run.require_passed(checked)
         return
     pytest.skip(reason)
 

@@ -65,7 +65,8 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
     now = Side(bound.check.graph, bound.check.setup)
     side = baseline_side(stored, context.machine.key, now, bound.check.request, context.extensions)
     with side as before:
-        return _compare_sides(bound, replace(before, setup=bound.setup_before))
+        setup = bound.setup_before(stored.model.case(bound.case.id))
+        return _compare_sides(bound, replace(before, setup=setup))
 
 
 def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
@@ -93,14 +94,18 @@ def _settle(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.
     """
+    case = stored.model.case(bound.case.id)
+    missing = find_missing(bound.case, case, bound.model)
+    if missing is not None:
+        return missing
     machine = stored.machine(bound.context.machine.key)
-    before = Side(bound.check.graph, bound.setup_before, stored.model, machine)
+    before = Side(bound.check.graph, bound.setup_before(case), stored.model, machine)
     obstacle = cannot_run_apart(before, bound.model, bound.check.setup, bound.case)
     if obstacle is not None:
         raise UsageError(
             f"{obstacle}. Give the older model itself with --modelperf-against, record the "
             "baseline again with --modelperf-update-baseline when less else runs here, or "
-            "leave out --modelperf-baseline-python."
+            f"leave out {bound.context.option_before}."
         )
     return settle(before, bound.model, bound.check.setup, bound.check.gate, bound.place)
 
@@ -146,4 +151,4 @@ def _older_side(bound: BoundCheck, against: str) -> Iterator[Side]:
             "give the model by its path."
         )
     with older_version(against, bound.file.path, bound.context.root) as path:
-        yield Side(path, bound.setup_before)
+        yield Side(path, bound.setup_before())

@@ -25,7 +25,7 @@ def junit_properties(outcome: CaseOutcome) -> tuple[tuple[str, str], ...]:
 
 def _facts(outcome: CaseOutcome) -> Iterator[tuple[str, str]]:
     yield "verdict", outcome.word
-    yield "case", outcome.comparison.id
+    yield "case", outcome.case_id
     yield "model", outcome.model.name
     yield "batch_size", str(outcome.batch_size)
     yield "cores", str(outcome.cores)

@@ -22,6 +22,7 @@ from pytest_modelperf.testing.config_values import (
     read_path,
     read_seconds,
     read_text,
+    read_texts,
 )
 from pytest_modelperf.text.words import shown
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_modelperf.comparing.limits import Tolerances
 
 PREFIX = "modelperf"
+# The requirement for the version of the engine that a baseline was recorded with.
+RECORDED = "recorded"
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -46,7 +49,8 @@ class Option(Generic[_T_co]):
 
     `parse` turns typed text into the value that a table would hold, `read` turns that into the
     setting. `default` is a value of a table. An option without a `metavar` is a flag. `implied` is
-    the value of an option that is given without one.
+    the value of an option that is given without one. `name` is its name on the command line, where
+    that is shorter than the key.
     """
 
     # Not a dataclass: every pytest run would wait until it is made.
@@ -62,8 +66,10 @@ class Option(Generic[_T_co]):
         is_repeatable: bool = False,
         is_in_files: bool = True,
         implied: str | None = None,
+        name: str | None = None,
     ) -> None:
         self.key = key
+        self.name = name or key
         self.help = help
         self.read = read
         self.metavar = metavar
@@ -78,7 +84,7 @@ class Option(Generic[_T_co]):
 
     @property
     def flag(self) -> str:
-        return f"--{PREFIX}-{self.key.replace('_', '-')}"
+        return f"--{PREFIX}-{self.name.replace('_', '-')}"
 
     @property
     def ini(self) -> str:
@@ -112,6 +118,10 @@ def _read_update(value: object, where: str) -> UpdateMode | None:
         f"{where} takes all, new or improved, not {shown(value)}. "
         f"In front of a file or a test, write {where}=all."
     )
+
+
+def _read_requirements(value: object, where: str) -> tuple[str, ...]:
+    return () if value is None else read_texts(value, where)
 
 
 def read_tolerance(value: object, where: str) -> Tolerances:
@@ -194,6 +204,23 @@ BASELINE_PYTHON = Option(
     help="run the baseline's side in this Python",
     metavar="PATH",
     read=read_optional_text,
+)
+BASELINE_REQUIREMENT = Option(
+    key="baseline_requirement",
+    help="run the baseline's side with this package, as in onnxruntime==1.22.0, or with the "
+    "recorded version of the engine: recorded; repeatable",
+    metavar="REQ",
+    read=_read_requirements,
+    is_repeatable=True,
+)
+JUDGE_UPGRADES = Option(
+    key="judge_engine_upgrades",
+    name="judge_upgrades",
+    help="where the engine changed since a baseline was recorded, judge also the engine: the twin "
+    "on both versions",
+    default=False,
+    parse=parse_flag,
+    read=read_flag,
 )
 BASELINE_DIR = Option(
     key="baseline_dir",
@@ -285,6 +312,8 @@ OPTIONS: tuple[Option[object], ...] = (
     STATIC_ONLY,
     AGAINST,
     BASELINE_PYTHON,
+    BASELINE_REQUIREMENT,
+    JUDGE_UPGRADES,
     BASELINE_DIR,
     UPDATE_BASELINE,
     STRICT,

@@ -59,7 +59,8 @@ def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]
     # The case alone does not name its model.
     own = (end for end in endings if shared[end] == 1 and end != case_id)
     name = next(own, outcome.test)
-    return name if _names_case(name, case_id) else f"{name} {case_id}"
+    name = name if _names_case(name, case_id) else f"{name} {case_id}"
+    return f"{name} upgrade" if outcome.is_upgrade else name
 
 
 def _names_case(name: str, case_id: str) -> bool:

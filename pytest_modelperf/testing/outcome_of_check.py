@@ -67,7 +67,7 @@ def _acceptance(context: CheckContext, check: CaseCheck, comparison: CaseCompari
         # Counts do not depend on the engine, so a new baseline keeps them.
         None if all(is_timed) else check.accept,
         f"a new baseline keeps the model and no engine, so {after} stays slower than {before} "
-        "where it is: leave out --modelperf-baseline-python to judge the model alone",
+        f"where it is: leave out {context.option_before} to judge the model alone",
     )
 
 

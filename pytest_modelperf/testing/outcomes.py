@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import BaselineRecording, StoredStatic, UpdatePlan
+from pytest_modelperf.comparing.engine_change import EngineChange
 from pytest_modelperf.comparing.records import RECORDED, CaseComparison, Verdict, worst
 from pytest_modelperf.profiler.machine.facts import MachineFacts
 from pytest_modelperf.profiler.records import ModelFacts
@@ -34,7 +35,10 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     ran. `confidence` holds for each judged figure. `times_ns` are the samples of each round, if a
     report needs them. `recording` is what the run stores of the case. `accept` is the command that
     records it, None if that would change nothing: then `advice` says what helps. `engine_options`
-    are the options of the command `modelperf` that choose the engine.
+    are the options of the command `modelperf` that choose the engine. `engine_change` is how the
+    engine changed since the baseline was recorded, if the run did not name the engine of the
+    baseline. `is_upgrade`: it is that change that was judged, by the baseline on both versions, and
+    not the model.
     """
 
     test: str
@@ -58,9 +62,16 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     recording: BaselineRecording | None = None
     accept: str | None = None
     advice: str | None = None
+    engine_change: EngineChange | None = None
+    is_upgrade: bool = False
 
     def __repr__(self) -> str:
         return f"<outcome of {self.test}: {self.word}>"
+
+    @property
+    def case_id(self) -> str:
+        """The id in reports: `b1-c1`, or `b1-c1-upgrade`."""
+        return f"{self.comparison.id}-upgrade" if self.is_upgrade else self.comparison.id
 
     @property
     def verdict(self) -> Verdict:

@@ -36,7 +36,7 @@ def _tested_model(model: str, named: Sequence[tuple[CaseOutcome, str]]) -> Entry
     shown = []
     times = Counter[str]()
     for outcome, name in named:
-        case_id = outcome.comparison.id
+        case_id = outcome.case_id
         times[case_id] += 1
         # Several tests may have the same case of one model.
         own_id = case_id if times[case_id] == 1 else f"{case_id} ({times[case_id]})"

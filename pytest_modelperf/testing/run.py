@@ -6,7 +6,7 @@ import datetime as dt
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -24,11 +24,12 @@ from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
-from pytest_modelperf.testing.options import Option
+from pytest_modelperf.testing.options import Option, UpdateMode
 from pytest_modelperf.testing.outcomes import CaseOutcome, Source
 from pytest_modelperf.testing.wording import PYTHON_WORDING
 
 if TYPE_CHECKING:
+    from pytest_modelperf.comparing.engine_change import EngineChange
     from pytest_modelperf.comparing.limits import Budget
     from pytest_modelperf.profiler.hookspecs import Extensions
     from pytest_modelperf.profiler.preparation import Watch
@@ -58,6 +59,7 @@ class Run(Struct):
     checked: CaseProfile | None = None
     _checker: Checker | None = field(default=None)
     _checks: int = 0
+    _engine_changes: Mapping[EngineChange, int] | None = None
 
     @property
     def checker(self) -> Checker:
@@ -77,6 +79,8 @@ class Run(Struct):
                 is_static=settings.static_only,
                 against=settings.against,
                 baseline_python=settings.baseline_python,
+                baseline_requirement=settings.baseline_requirement,
+                judges_upgrades=settings.judges_upgrades,
                 keeps_samples=settings.benchmark_json is not None,
                 watch=self.watch,
             )
@@ -102,7 +106,7 @@ class Run(Struct):
             return 0
         declared = None if case is None else case.declared
         budgets = read_mark_budgets(item) if declared is None else declared.budgets
-        return _count_figures(budgets) * (2 if uses_fixture(item) else 1)
+        return self._count_figures(budgets) * (2 if uses_fixture(item) else 1)
 
     def spend_level(self, item: pytest.Item, check: CaseCheck) -> CaseCheck:
         """The check with the error level of each of its figures.
@@ -115,9 +119,29 @@ class Run(Struct):
             return check
         self._checks += 1
         parts = self._checks * (self._checks + 1) if uses_fixture(item) else 1
-        figures = _count_figures(check.budgets)
+        figures = self._count_figures(check.budgets)
         level = check.gate.level * judged / parts / figures
         return replace(check, gate=replace(check.gate, level=level))
+
+    def _count_figures(self, budgets: Iterable[Budget]) -> int:
+        """The number of figures of a case: its ratios, each limit, and perhaps its engine."""
+        is_upgrade = self.settings.judges_upgrades and bool(self.engine_changes)
+        return 1 + is_upgrade + sum(budget.figure.is_timed for budget in budgets)
+
+    @property
+    def engine_changes(self) -> Mapping[EngineChange, int]:
+        """The engines that changed since baselines were recorded, if the run compares with them."""
+        settings = self.settings
+        is_compared = settings.against is None and settings.update is not UpdateMode.ALL
+        names_engine = settings.baseline_python is not None or bool(settings.baseline_requirement)
+        if settings.static_only or names_engine or not is_compared:
+            return {}
+        if self._engine_changes is None:
+            from pytest_modelperf.baselines.store import BaselineStore
+            from pytest_modelperf.testing.engine_changes import find_engine_changes
+
+            self._engine_changes = find_engine_changes(BaselineStore(settings.baseline_dir))
+        return self._engine_changes
 
     def settings_of(self, declared: DeclaredModel) -> Settings:
         """The settings of a model: typed ones first, then declared ones, then those of the run."""
@@ -213,7 +237,7 @@ class Run(Struct):
     def check(self, item: pytest.Item, check: CaseCheck) -> Checked:
         """Check a case, and keep its outcome for the reports."""
         checked = self.checker.check(self.spend_level(item, check))
-        item.stash.setdefault(OUTCOMES, []).append(checked.outcome)
+        item.stash.setdefault(OUTCOMES, []).extend(checked.outcomes)
         if self.settings.trace is not None and not self.settings.static_only:
             self._write_trace(item, check, checked)
         return checked
@@ -253,16 +277,17 @@ class Run(Struct):
         is_accepted = outcome.recording is not None
         return self.settings.strict and outcome.verdict in _UNSURE and not is_accepted
 
+    def require_passed(self, checked: Checked, margin: int = 0) -> None:
+        """PerfFailure with all that fails the test."""
+        failed = [outcome for outcome in checked.outcomes if self.is_failure(outcome)]
+        if failed:
+            raise PerfFailure("\n".join(self.failure_text(each, margin) for each in failed))
+
     def failure_text(self, outcome: CaseOutcome, margin: int = 0) -> str:
         from pytest_modelperf.report.page import TextStyle
         from pytest_modelperf.testing.text import render_outcome
 
         return render_outcome(outcome, TextStyle(max(40, self.width - margin)))
-
-
-def _count_figures(budgets: Iterable[Budget]) -> int:
-    """The number of figures of a case: one for its ratios, and one for each limit."""
-    return 1 + sum(budget.figure.is_timed for budget in budgets)
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users

@@ -38,6 +38,11 @@ def rank_outcome(outcome: CaseOutcome) -> Rank:
 
 def describe_outcome(outcome: CaseOutcome, *, is_short: bool = False) -> str:
     """The verdict in a sentence; without one, why there is none."""
+    described = _describe(outcome, is_short=is_short)
+    return f"upgrade of the engine: {described}" if outcome.is_upgrade else described
+
+
+def _describe(outcome: CaseOutcome, *, is_short: bool) -> str:
     case = outcome.comparison
     if case.has_failed:
         lines = failure_lines(case)
@@ -67,10 +72,16 @@ def describe_place(report: RunReport) -> str:
             if engine
         }
     )
-    count = len(report.outcomes)
-    cases = f"{count:,} case{'s' if count != 1 else ''}"
+    upgrades = sum(outcome.is_upgrade for outcome in report.outcomes)
+    cases = _counted(len(report.outcomes) - upgrades, "case")
+    if upgrades:
+        cases += f" and {_counted(upgrades, 'upgrade')}"
     took = f" in {_format_seconds(report.seconds)}" if report.seconds else ""
     return printable(", ".join([*dict.fromkeys(machines), *engines, f"{cases}{took}"]))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
 def describe_ending(report: RunReport) -> str:
@@ -99,12 +110,25 @@ def next_steps(report: RunReport) -> Iterator[tuple[str, str]]:
     for advice in advise_all(outcome.comparison for outcome in report.outcomes):
         yield Verdict.INCONCLUSIVE.value, f"{advice.in_words(wording)}{strictly}"
     yield from _hidden_tails(report.outcomes)
+    yield from _unjudged_upgrades(report.outcomes)
     if Verdict.NEW.value in words:
         command = printable(record_new(report.typed))
         yield Verdict.NEW.value, f"record what is new with {command}{strictly}"
     if report.unused:
         command = printable(prune(report.typed))
         yield "unused baselines", f"{list_names(report.unused)}; {command} removes them"
+
+
+def _unjudged_upgrades(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:
+    """The engines that changed since baselines were recorded, and how to judge that."""
+    if any(outcome.is_upgrade for outcome in outcomes):
+        return
+    found = Counter(o.engine_change for o in outcomes if o.engine_change is not None)
+    for change, count in sorted(found.items()):
+        cases = f"{_counted(count, 'case')} {'was' if count == 1 else 'were'} recorded"
+        both = f"both sides ran on {printable(change.installed)}"
+        judging = "--modelperf-judge-upgrades judges the upgrade"
+        yield "engine", f"{printable(str(change))} since {cases}, and {both}; {judging}"
 
 
 def _hidden_tails(outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[str, str]]:

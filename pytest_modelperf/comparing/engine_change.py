@@ -1,0 +1,53 @@
+"""The version of an engine that a case was recorded with, and the one that is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from msgspec import Struct
+
+from pytest_modelperf.baselines.records import StoredCase
+
+
+class EngineChange(Struct, frozen=True, order=True):
+    """An engine whose installed version is not the recorded one."""
+
+    engine: str
+    recorded: str
+    installed: str
+
+    def __str__(self) -> str:
+        return f"{self.engine} {self.recorded} → {self.installed}"
+
+    @property
+    def recorded_requirement(self) -> str:
+        return f"{self.engine}=={self.recorded}"
+
+
+def find_engine_change(stored: StoredCase) -> EngineChange | None:
+    """The change of a case's engine since it was recorded; None without one, or if unknown."""
+    return change_of_engine(stored.engine, recorded_version(stored))
+
+
+def change_of_engine(engine: str | None, recorded: str | None) -> EngineChange | None:
+    """The same for an engine and its recorded version."""
+    if engine is None or recorded is None:
+        return None
+    installed = installed_version(engine)
+    if installed is None or installed == recorded:
+        return None
+    return EngineChange(engine, recorded, installed)
+
+
+def recorded_version(stored: StoredCase) -> str | None:
+    """The version of the engine that a case was recorded with; None if that is not known."""
+    packages = {} if stored.provenance is None else stored.provenance.packages
+    return None if stored.engine is None else packages.get(stored.engine)
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

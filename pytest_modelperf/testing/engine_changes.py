@@ -1,0 +1,53 @@
+"""The engines that changed since the baselines of a project were recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pytest_modelperf.baselines.store import BaselineStore
+from pytest_modelperf.comparing.engine_change import (
+    EngineChange,
+    change_of_engine,
+    recorded_version,
+)
+from pytest_modelperf.errors import BaselineError
+from pytest_modelperf.testing.options import JUDGE_UPGRADES
+from pytest_modelperf.text.escaping import printable
+
+
+def find_engine_changes(store: BaselineStore) -> Mapping[EngineChange, int]:
+    """Each change, and the number of baselines that it concerns."""
+    found: Counter[EngineChange] = Counter()
+    try:
+        names = store.names()
+    except BaselineError:
+        # Each check of a model reports it.
+        return {}
+    for name in names:
+        try:
+            stored = store.read(name, ())
+        except BaselineError:
+            continue
+        if stored is not None:
+            recorded = {(case.engine, recorded_version(case)) for case in stored.model.cases}
+            changes = {change_of_engine(engine, version) for engine, version in recorded}
+            found.update(change for change in changes if change is not None)
+    return found
+
+
+def describe_engine_changes(changes: Mapping[EngineChange, int], *, are_judged: bool) -> list[str]:
+    """A line for each change: what was recorded with which version, and how to judge it."""
+    return [
+        _describe(change, count, is_judged=are_judged) for change, count in sorted(changes.items())
+    ]
+
+
+def _describe(change: EngineChange, count: int, *, is_judged: bool) -> str:
+    baselines = f"{count:,} baseline{'s' if count != 1 else ''}"
+    recorded = printable(f"{change.engine} {change.recorded}")
+    now = "the upgrade is judged" if is_judged else f"{JUDGE_UPGRADES.flag} judges the upgrade"
+    return (
+        f"modelperf: {baselines} recorded with {recorded}, installed is "
+        f"{printable(change.installed)}: {now}"
+    )

@@ -1,0 +1,77 @@
+"""An upgrade of the engine judged: the twin of a baseline on the recorded and installed versions.
+
+The model of today is not part of it, so "the runtime got slower" and "the model got slower" are two
+answers.
+"""
+
+from __future__ import annotations
+
+from pytest_modelperf.baselines.records import Baseline, StoredCase
+from pytest_modelperf.comparing.by_duet import Details, compare_case
+from pytest_modelperf.comparing.engine_change import EngineChange, find_engine_change
+from pytest_modelperf.comparing.judged_case import JudgedCase
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.sides import Side, baseline_side
+from pytest_modelperf.comparing.stored_case import find_missing
+from pytest_modelperf.errors import ModelPerfError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.pair_run import Pair
+from pytest_modelperf.profiler.preparation import Model
+from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+
+
+def engine_change_of(bound: BoundCheck, stored: Baseline | None) -> EngineChange | None:
+    """The change of the engine since the case was recorded; None where the run compares no engines.
+
+    An option may name the engine of the baseline: then the user knows.
+    """
+    context = bound.context
+    is_named = context.baseline_python is not None or bool(context.baseline_requirement)
+    if stored is None or context.is_static or context.against is not None or is_named:
+        return None
+    case = stored.model.case(bound.case.id)
+    if case is None or case.engine != bound.check.setup.engine.name:
+        return None
+    if find_missing(bound.case, case, bound.model) is not None:
+        return None
+    return find_engine_change(case)
+
+
+def judge_upgrade(bound: BoundCheck, stored: Baseline, change: EngineChange) -> CaseResult:
+    """The result of an upgrade; an environment or a run that fails is a failure of it."""
+    try:
+        compared = _compare(bound, stored, change)
+    except ModelPerfError as error:
+        failure = error.worded(bound.check.setup.wording)
+        compared = JudgedCase(CaseComparison(bound.case, (), (), failure=failure))
+    return CaseResult(compared.comparison, compared.profile or bound.counted)
+
+
+def _compare(bound: BoundCheck, stored: Baseline, change: EngineChange) -> JudgedCase:
+    case = stored.model.case(bound.case.id)
+    refusal = stored.model.twin_refusal(bound.case.id)
+    if refusal is None:
+        now = Side(bound.check.graph, bound.check.setup)
+        key, extensions = bound.context.machine.key, bound.context.extensions
+        with baseline_side(stored, key, now, bound.check.request, extensions) as before:
+            return _compare_engines(bound, before.source, change)
+    if case is not None and _is_recorded_model(bound, case):
+        # The model itself is better than any twin.
+        return _compare_engines(bound, bound.check.graph, change)
+    reason = f"the model changed, and nothing runs in place of the recorded one: {refusal}"
+    open_case = CaseComparison(bound.case, (), (), (reason,), outcome=Verdict.INCONCLUSIVE)
+    return JudgedCase(open_case)
+
+
+def _is_recorded_model(bound: BoundCheck, case: StoredCase) -> bool:
+    return case.model_sha256 == bound.file.sha256(bound.place.tell)
+
+
+def _compare_engines(bound: BoundCheck, source: ModelSource, change: EngineChange) -> JudgedCase:
+    """The same model on both versions in a duet."""
+    setup = bound.check.setup
+    before = Side(source, bound.setup_with([change.recorded_requirement]))
+    extensions = bound.context.extensions
+    model = Model.bind(open_model(source), bound.model.binding, bound.check.request, extensions)
+    pair = Pair(model, model, before.setup, setup)
+    return compare_case(pair, before, bound.check.gate, bound.place, Details.WHEN_WORSE)
