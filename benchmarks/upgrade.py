@@ -87,22 +87,31 @@ def write_chain(path: Path) -> None:
     rng = np.random.default_rng(0)
     nodes, weights, previous = [], [], "x"
     for block in range(_BLOCKS):
-        for name, shape, more in (
-            ("depthwise", (_CHANNELS, 1, 3, 3), {"pads": [1] * 4, "group": _CHANNELS}),
-            ("pointwise", (_CHANNELS, _CHANNELS, 1, 1), {}),
+        for name, shape, groups in (
+            ("depthwise", (_CHANNELS, 1, 3, 3), _CHANNELS),
+            ("pointwise", (_CHANNELS, _CHANNELS, 1, 1), 1),
         ):
             scale = np.sqrt(1.0 / np.prod(shape[1:]))
             weight = (scale * rng.standard_normal(shape)).astype(np.float32)
             weights.append(numpy_helper.from_array(weight, f"{name}{block}_w"))
             made = f"{name}{block}"
-            nodes.append(helper.make_node("Conv", [previous, f"{made}_w"], [made], made, **more))
+            nodes.append(
+                helper.make_node(
+                    "Conv",
+                    [previous, f"{made}_w"],
+                    [made],
+                    made,
+                    pads=[shape[2] // 2] * 4,
+                    group=groups,
+                )
+            )
             previous = made
-    shape = [1, _CHANNELS, _SIDE, _SIDE]
+    sizes = [1, _CHANNELS, _SIDE, _SIDE]
     graph = helper.make_graph(
         nodes,
         "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, sizes)],
         weights,
     )
     opsets = (helper.make_opsetid("", 17),)

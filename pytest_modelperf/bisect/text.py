@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.case_text import write_findings
 from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.errors import Wording
-from pytest_modelperf.report.page import Page, TextStyle, write_items
+from pytest_modelperf.report.page import Page, PageStyle, write_items
 from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
@@ -32,7 +32,7 @@ _TIME = "latency_p50"
 _LISTED = 8
 
 
-def render_bisect(bisect: Bisect, style: TextStyle, wording: Wording) -> str:
+def render_bisect(bisect: Bisect, style: PageStyle, wording: Wording) -> str:
     page = style.page()
     found = bisect.search.regressions
     color = "red" if found else ""

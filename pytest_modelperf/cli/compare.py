@@ -11,6 +11,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -77,7 +78,7 @@ class InterpreterOptions(Struct, frozen=True):
                     "them out."
                 )
 
-    def setups(self, setup: Setup) -> tuple[Setup, Setup]:
+    def setups(self, setup_a: Setup, setup_b: Setup) -> tuple[Setup, Setup]:
         """Returns the setup of each model; environments with requirements are made here."""
         specs = (
             parse_interpreter("--python-a", self.python_a)
@@ -85,7 +86,10 @@ class InterpreterOptions(Struct, frozen=True):
             parse_interpreter("--python-b", self.python_b)
             or environment_spec("--requirement-b", self.requirement_b),
         )
-        before, after = (replace(setup, spec=spec or setup.spec) for spec in specs)
+        before, after = (
+            replace(setup, spec=spec or setup.spec)
+            for setup, spec in zip((setup_a, setup_b), specs, strict=True)
+        )
         return before, after
 
 
@@ -104,6 +108,8 @@ class InterpreterOptions(Struct, frozen=True):
     show_default=True,
     help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,p99=0.1,macs=0.01.",
 )
+@click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
+@engine_option_b
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @requirement_option("--requirement-a", "A")
@@ -115,6 +121,7 @@ class InterpreterOptions(Struct, frozen=True):
 @takes_records(
     cases=CaseOptions,
     measuring=MeasuringOptions,
+    second=SecondEngine,
     interpreters=InterpreterOptions,
     outputs=OutputOptions,
 )
@@ -127,18 +134,21 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     cases: CaseOptions,
     measuring: MeasuringOptions,
     tolerance: str,
+    second: SecondEngine,
     interpreters: InterpreterOptions,
     outputs: OutputOptions,
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
     Both run in turn on this machine, so its noise affects both alike. A may be the folder of a
-    baseline; then its twin runs. A and B may be the same model in two interpreters.
+    baseline; then its twin runs. A and B may be the same model in two interpreters, or on two
+    engines.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
     modelperf compare model.onnx model.onnx --requirement-a onnxruntime==1.22.0
+    modelperf compare model.onnx model.onnx --engine-b openvino
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --static
@@ -148,12 +158,13 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     extensions = load_extensions(plugins)
     request = cases.request()
     if static:
+        second.check_static()
         result = _compare_static(before, after, request, tolerance, extensions)
     else:
         setup = _setup(measuring, extensions)
-        result = _compare_measured(
-            (before, after), interpreters.setups(setup), request, tolerance, extensions
-        )
+        setups = interpreters.setups(setup, second.setup(setup, extensions))
+        with second.naming_requirement(setups[1]):
+            result = _compare_measured((before, after), setups, request, tolerance, extensions)
     is_here = not static and measuring.gateway.startswith("popen")
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)

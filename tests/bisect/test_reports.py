@@ -19,15 +19,17 @@ from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.report.markdown_page import MarkdownStyle
 from pytest_modelperf.report.page import TextStyle
 from pytest_modelperf.text.words import display_width
-from tests.support.bisects import TableJudge, make_versions
+from tests.support.bisects import TableJudge, Traits, make_versions
 
 EVIL = "a\x1b[31mb\nc\u202ed"
 
 
-def bisected(times: list[float], *, finds_all: bool = False, **traits: set[str]) -> Bisect:
+def bisected(
+    times: list[float], *, finds_all: bool = False, traits: Traits | None = None
+) -> Bisect:
     versions = make_versions(len(times))
     rule = SearchRule(finds_all=finds_all)
-    judge = TableJudge(versions, times, **traits)
+    judge = TableJudge(versions, times, traits or Traits())
     return Bisect(
         model="models/encoder.onnx",
         engine="engine",
@@ -45,7 +47,7 @@ def shown(bisect: Bisect, width: int | None = None) -> str:
 
 
 def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
-    found = bisected([2.0] * 5 + [2.2] * 4, failing={"1.4"})
+    found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
     assert shown(found) == snapshot("""\
 models/encoder.onnx b1-c1 on engine: slower since 1.5 or a version before it
 1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
@@ -109,7 +111,9 @@ def test_several_regressions_are_all_named() -> None:
 def test_ends_that_are_not_slower_are_the_answer(
     times: list[float], open_always: set[str], headline: str
 ) -> None:
-    assert shown(bisected(times, open_always=open_always)).splitlines()[0] == headline
+    assert (
+        shown(bisected(times, traits=Traits(open_always=open_always))).splitlines()[0] == headline
+    )
 
 
 def test_small_steps_are_said_to_be_several() -> None:
@@ -122,7 +126,7 @@ def test_small_steps_are_said_to_be_several() -> None:
 
 
 def test_a_version_that_stays_open_is_named() -> None:
-    text = shown(bisected([2.0] * 3 + [2.2] * 2, open_always={"1.2"}))
+    text = shown(bisected([2.0] * 3 + [2.2] * 2, traits=Traits(open_always={"1.2"})))
     assert [line for line in text.splitlines() if "1.2" in line] == snapshot(
         [
             "between them nothing could be told of 1.2: the step may be there, too",
@@ -134,7 +138,7 @@ def test_a_version_that_stays_open_is_named() -> None:
 
 @pytest.mark.parametrize("width", [80, 120, 160])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    text = shown(bisected([2.0] * 5 + [2.2] * 4, failing={"1.4"}), width)
+    text = shown(bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"})), width)
     assert max(map(display_width, text.splitlines())) <= width
 
 
@@ -161,8 +165,8 @@ def test_markdown_has_the_same_table() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        bisected([2.0] * 5 + [2.2] * 4, failing={"1.4"}),
-        bisected([2.0, 2.0, 2.2, 2.2, 2.5], finds_all=True, open_always={"1.1"}),
+        bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"})),
+        bisected([2.0, 2.0, 2.2, 2.2, 2.5], finds_all=True, traits=Traits(open_always={"1.1"})),
         bisected([2.0, 2.0]),
     ],
 )

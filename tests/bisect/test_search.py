@@ -14,7 +14,7 @@ from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
 from pytest_modelperf.stats.bisection import SearchLevels, series_share
-from tests.support.bisects import NoisyJudge, TableJudge, make_versions
+from tests.support.bisects import NoisyJudge, TableJudge, Traits, make_versions
 
 RULE = SearchRule()
 ALL = SearchRule(finds_all=True)
@@ -25,9 +25,10 @@ def step_at(count: int, *steps: int, factor: float = 1.1) -> list[float]:
     return [factor ** sum(place <= index for place in steps) for index in range(count)]
 
 
-def search(times: list[float], rule: SearchRule = RULE, **traits: set[str]) -> Search:
+def search(times: list[float], rule: SearchRule = RULE, traits: Traits | None = None) -> Search:
     versions = make_versions(len(times))
-    return find_regressions(versions, TableJudge(versions, times, **traits), rule, lambda: 0.0)
+    judge = TableJudge(versions, times, traits or Traits())
+    return find_regressions(versions, judge, rule, lambda: 0.0)
 
 
 def places(search: Search) -> list[tuple[str, str]]:
@@ -71,7 +72,7 @@ def test_a_version_without_an_answer_is_stepped_around(data: st.DataObject, coun
     inside = [f"1.{index}" for index in range(1, count - 1)]
     lost = data.draw(st.sets(st.sampled_from(inside)))
     kind = data.draw(st.sampled_from(["failing", "open_always"]))
-    found = only(search(step_at(count, step), **{kind: lost}))
+    found = only(search(step_at(count, step), traits=Traits(**{kind: lost})))
     low, high = (int(each.name.removeprefix("1.")) for each in (found.last_good, found.first_bad))
     assert low < step <= high
     assert [each.name for each in found.between] == [f"1.{i}" for i in range(low + 1, high)]
@@ -88,7 +89,7 @@ def test_all_comparisons_together_keep_the_level(
     lost = data.draw(st.sets(st.sampled_from(names))) if names else set[str]()
     steps = data.draw(st.sets(st.integers(1, count - 1), min_size=1, max_size=3))
     versions = make_versions(count)
-    judge = TableJudge(versions, step_at(count, *steps), open_always=lost)
+    judge = TableJudge(versions, step_at(count, *steps), Traits(open_always=lost))
     find_regressions(versions, judge, SearchRule(level=0.01, finds_all=finds_all))
     assert sum(question.level for question in judge.asked) <= 0.01 + 1e-12
 
@@ -113,7 +114,7 @@ def test_where_the_bad_end_is_faster_that_is_the_answer() -> None:
 
 
 def test_ends_that_stay_open_are_said() -> None:
-    found = search([1.0, 1.1, 1.1], open_always={"1.2"})
+    found = search([1.0, 1.1, 1.1], traits=Traits(open_always={"1.2"}))
     assert found.ends.answer is Answer.INCONCLUSIVE
     assert found.ends.attempts == 2
     assert found.regressions == ()
@@ -122,7 +123,7 @@ def test_ends_that_stay_open_are_said() -> None:
 
 def test_an_open_step_is_decided_with_more_time() -> None:
     versions = make_versions(9)
-    judge = TableJudge(versions, step_at(9, 3), open_first={"1.4"})
+    judge = TableJudge(versions, step_at(9, 3), Traits(open_first={"1.4"}))
     found = find_regressions(versions, judge, RULE)
     assert places(found) == [("1.2", "1.3")]
     asked = [question for question in judge.asked if question.other.name == "1.4"]
@@ -132,7 +133,7 @@ def test_an_open_step_is_decided_with_more_time() -> None:
 
 
 def test_a_failed_version_has_its_reason() -> None:
-    found = search(step_at(5, 3), failing={"1.2"})
+    found = search(step_at(5, 3), traits=Traits(failing={"1.2"}))
     (failed,) = (step for step in found.steps if step.answer is Answer.FAILED)
     assert failed.reason == "there is no wheel of 1.2"
     assert places(found) == [("1.1", "1.3")]
@@ -141,7 +142,7 @@ def test_a_failed_version_has_its_reason() -> None:
 
 def test_an_end_that_cannot_be_measured_is_an_error() -> None:
     with pytest.raises(MeasureError, match=r"no wheel of 1\.4"):
-        search(step_at(5, 3), failing={"1.4"})
+        search(step_at(5, 3), traits=Traits(failing={"1.4"}))
 
 
 def test_a_model_that_changes_ends_the_search() -> None:

@@ -23,32 +23,39 @@ def make_versions(count: int) -> tuple[Version, ...]:
     return tuple(Version(f"1.{number}", f"engine 1.{number}") for number in range(count))
 
 
-@dataclass
-class TableJudge:
-    """Answers by the times of versions, in milliseconds, and keeps what it was asked.
+@dataclass(frozen=True)
+class Traits:
+    """The names of versions that give no answer.
 
-    Versions in `failing` cannot be measured. Those in `open_first` show nothing at the first
-    attempt, and those in `open_always` never do.
+    Those in `failing` cannot be measured. Those in `open_first` show nothing at the first attempt,
+    and those in `open_always` never do.
     """
 
-    versions: Sequence[Version]
-    times: Sequence[float]
     failing: Collection[str] = ()
     open_first: Collection[str] = ()
     open_always: Collection[str] = ()
+
+
+@dataclass
+class TableJudge:
+    """Answers by the times of versions, in milliseconds, and keeps what it was asked."""
+
+    versions: Sequence[Version]
+    times: Sequence[float]
+    traits: Traits = field(default_factory=Traits)
     asked: list[Question] = field(default_factory=list)
 
     def __call__(self, question: Question) -> Judged:
         self.asked.append(question)
         for name in (question.good.name, question.other.name):
-            if name in self.failing:
+            if name in self.traits.failing:
                 raise MeasureError(f"there is no wheel of {name}")
         before, after = self.time_of(question.good), self.time_of(question.other)
         ratio = after / before
         name = question.other.name
         verdict = _verdict(ratio, question.allowed)
-        is_first = name in self.open_first and not question.attempt
-        if is_first or name in self.open_always:
+        is_first = name in self.traits.open_first and not question.attempt
+        if is_first or name in self.traits.open_always:
             verdict = Verdict.INCONCLUSIVE
         return Judged(
             verdict,
