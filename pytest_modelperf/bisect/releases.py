@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import bisect
 import importlib.util
 import platform
 import re
@@ -134,10 +134,10 @@ def _readable(text: str) -> Iterator[Release]:
 
 
 def _unknown(option: str, end: Release, package: str, found: Sequence[Release]) -> UsageError:
-    names = [str(release) for release in found if not release.is_prerelease]
-    near = difflib.get_close_matches(str(end), names, 5, 0.0)
-    known = sorted(near, key=Release)
-    there = f" There are {', '.join(known)}, among others." if known else ""
+    finals = [release for release in found if not release.is_prerelease]
+    place = bisect.bisect(finals, end)
+    near = finals[max(place - 2, 0) : place + 2]
+    there = f" The nearest are {', '.join(map(str, near))}." if near else ""
     return UsageError(
         f"{option} names {end}, and the package index has no such {printable(package)} for Python "
         f"{platform.python_version()} on this platform.{there} To list all: python -m pip index "
