@@ -41,6 +41,7 @@ MEASURING = (
     TESTS / "cli" / "test_measuring.py",
     TESTS / "cli" / "test_whatif.py",
     TESTS / "comparing" / "test_by_duet.py",
+    TESTS / "environments" / "test_real.py",
     TESTS / "docs" / "test_docs.py",
     TESTS / "docs" / "test_examples.py",
     TESTS / "docs" / "test_pages.py",
@@ -61,6 +62,7 @@ MEASURING = (
     TESTS / "testing" / "test_ending.py",
     TESTS / "testing" / "test_live_line.py",
     TESTS / "testing" / "test_measured.py",
+    TESTS / "testing" / "test_upgrades.py",
     TESTS / "testing" / "test_with_others.py",
 )
 

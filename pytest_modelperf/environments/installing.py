@@ -162,16 +162,17 @@ def _run(command: Sequence[str], folder: Path, tell: Tell) -> None:
             f"{printable(command[0])} cannot be run: {error.strerror or error}."
         ) from error
     lines = []
-    try:
-        with process:
+    with process:
+        try:
             for line in process.stdout or ():
                 lines.append(line)
                 if line.strip():
                     tell(printable(line.strip()))
-    except BaseException:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        raise
+        except BaseException:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
     if process.returncode:
         name = "uv" if Path(command[0]).name == "uv" else "venv" if "venv" in command else "pip"
         text = failure_of("".join(lines))

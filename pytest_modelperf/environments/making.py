@@ -32,6 +32,10 @@ from pytest_modelperf.environments.store import (
 )
 from pytest_modelperf.errors import EnvironmentMakingError
 
+_ADVICE = (
+    "Give a version that the package index has a wheel of for this Python, or name the Python of an "
+    "environment of your own."
+)
 # What every worker imports.
 _FOR_WORKERS = "numpy"
 
@@ -69,8 +73,7 @@ def make_environment(
             named = " and ".join(wanted.requirements)
             raise EnvironmentMakingError(
                 f"no environment with {named} for Python {platform.python_version()} can be made: "
-                f"{error.message}",
-                error.remedy,
+                f"{error.message}\n{_ADVICE}"
             ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -49,7 +49,8 @@ _SCHEMA = Schema(STORED_SCHEMA)
 
 def environments_folder() -> Path:
     """The folder of environments among the caches of this user."""
-    return user_cache_folder() / "environments"
+    # Installers and workers run in folders of their own.
+    return (user_cache_folder() / "environments").absolute()
 
 
 def folder_of(wanted: Wanted) -> str:

@@ -79,7 +79,7 @@ def _write_advice(page: Page, outcome: CaseOutcome) -> None:
         # Nothing was written since the table.
         page.line("")
     if case.has_failed:
-        command = profile_alone(outcome)
+        command = None if outcome.is_upgrade else profile_alone(outcome)
         if command is not None:
             _write_command(page, "try it alone", command)
         return

@@ -409,7 +409,7 @@ def test_the_module_is_the_command() -> None:
 
 COMMANDS = (
     "profile", "profiles", "compare", "bisect", "sweep", "whatif", "trace", "doctor", "shapes",
-    "history", "worker",
+    "history", "env", "worker",
 )  # fmt: skip
 
 

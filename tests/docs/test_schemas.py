@@ -23,6 +23,7 @@ SECTIONS = {
     "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
+    "env": ("## Environments",),
     "history": ("## The list as JSON",),
     "history-line": ("## A line",),
     "kept-profile": ("## Keeping one", "## A profile"),

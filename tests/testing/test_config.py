@@ -100,6 +100,15 @@ _SAMPLES = {
     "static_only": _Sample("static_only", (True, True), ("on", True), (True, True)),
     "against": _same("against", "v1."),
     "baseline_python": _same("baseline_python", "old/bin/python"),
+    "baseline_requirement": _Sample(
+        "baseline_requirement",
+        (["onnxruntime==1.22.0", "numpy<2"], ("onnxruntime==1.22.0", "numpy<2")),
+        (["recorded"], ("recorded",)),
+        ("openvino==2024.6", ("openvino==2024.6",)),
+    ),
+    "judge_engine_upgrades": _Sample(
+        "judge_engine_upgrades", (True, True), ("on", True), (True, True)
+    ),
     "baseline_dir": _Sample(
         "baseline_dir",
         ("a/b", _ROOT / "a/b"),
@@ -182,6 +191,8 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "static_only": False,
         "against": None,
         "baseline_python": None,
+        "baseline_requirement": (),
+        "judge_engine_upgrades": False,
         "baseline_dir": _ROOT / "baselines",
         "update": None,
         "strict": False,
@@ -237,7 +248,7 @@ def test_options_are_named_alike_everywhere() -> None:
     for option in OPTIONS:
         keys = [option.ini, option.table_key] if option.is_in_files else ["-", "-"]
         cells = [option.flag, *keys, option.default_text or "-"]
-        rows.append("".join(cell.ljust(28) for cell in cells).rstrip())
+        rows.append("".join(cell.ljust(34) for cell in cells).rstrip())
 
     assert "\n".join(rows) == snapshot("""\
 --modelperf-tolerance       modelperf_tolerance         tolerance                   0.03
@@ -250,6 +261,8 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-static-only     modelperf_static_only       static_only                 -
 --modelperf-against         modelperf_against           against                     -
 --modelperf-baseline-python modelperf_baseline_python   baseline_python             -
+--modelperf-baseline-requirementmodelperf_baseline_requirementbaseline_requirements       -
+--modelperf-judge-upgrades  modelperf_judge_engine_upgradesjudge_engine_upgrades       -
 --modelperf-baseline-dir    modelperf_baseline_dir      baseline_dir                baselines
 --modelperf-update-baseline -                           -                           -
 --modelperf-strict          modelperf_strict            strict                      -
@@ -362,7 +375,56 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
     ),
     ({"against": "main"}, {"history": "kept"}, None),
     ({"update_baseline": "new", "against": "main", "baseline_python": "python3"}, {}, None),
+    (
+        {"static_only": True, "baseline_requirement": ["onnxruntime==1.22.0"]},
+        {},
+        "--modelperf-baseline-requirement would do nothing: with --modelperf-static-only",
+    ),
+    (
+        {"update_baseline": "all", "judge_engine_upgrades": True},
+        {},
+        "--modelperf-judge-upgrades would do nothing: --modelperf-update-baseline records",
+    ),
+    ({"update_baseline": "all"}, {"judge_engine_upgrades": True}, None),
+    (
+        {"baseline_python": "python3", "baseline_requirement": ["recorded"]},
+        {},
+        "--modelperf-baseline-python and --modelperf-baseline-requirement both say what the",
+    ),
+    (
+        {},
+        {"judge_engine_upgrades": True, "baseline_requirements": ["recorded"]},
+        "--modelperf-baseline-requirement and --modelperf-judge-upgrades both say what the",
+    ),
+    (
+        {"against": "main", "judge_engine_upgrades": True},
+        {},
+        "--modelperf-judge-upgrades would do nothing: the engine of a baseline is judged",
+    ),
+    (
+        {"against": "main", "baseline_requirement": ["recorded"]},
+        {},
+        "--modelperf-baseline-requirement recorded needs a baseline",
+    ),
+    ({"against": "main", "baseline_requirement": ["onnxruntime==1.22.0"]}, {}, None),
 ]
+
+
+def test_what_the_baseline_runs_on_is_chosen_by_what_is_typed() -> None:
+    table = {"baseline_python": "old/bin/python", "judge_engine_upgrades": False}
+    chosen = _settings({"baseline_requirement": ["recorded"]}, {}, table)
+    assert (chosen.baseline_python, chosen.baseline_requirement) == (None, ("recorded",))
+    chosen = _settings({"judge_engine_upgrades": True}, {}, table)
+    assert (chosen.baseline_python, chosen.judges_upgrades) == (None, True)
+    chosen = _settings({"baseline_python": "python3"}, {}, {"judge_engine_upgrades": True})
+    assert (chosen.baseline_python, chosen.judges_upgrades) == ("python3", False)
+
+
+@pytest.mark.parametrize(
+    "typed", [{"static_only": True}, {"against": "main"}, {"update_baseline": "all"}]
+)
+def test_a_run_that_compares_with_no_baseline_judges_no_upgrade(typed: dict[str, object]) -> None:
+    assert not _settings(typed, {}, {"judge_engine_upgrades": True}).judges_upgrades
 
 
 @pytest.mark.parametrize(("typed", "table", "message"), _TOGETHER)
@@ -388,6 +450,8 @@ _WRONG: Mapping[str, list[object]] = {
     "static_only": ["true", 1, 0, "", []],
     "against": [3, ""],
     "baseline_python": [3, ""],
+    "baseline_requirements": [3, "", [], [3], ["a", "a"]],
+    "judge_engine_upgrades": ["true", 1, {}],
     "baseline_dir": [3, ""],
     "strict": ["true", 1, {}],
     "json": [True, ""],
@@ -505,8 +569,9 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
     assert _wrapped(_refusal(table={"max_second": 3})) == snapshot("""\
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
-    timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
-    strict, json, markdown, html, benchmark_json, history, trace, models.\
+    timeout, engine, engine_options, static_only, against, baseline_python,
+    baseline_requirements, judge_engine_upgrades, baseline_dir, strict, json, markdown,
+    html, benchmark_json, history, trace, models.\
 """)
 
 

@@ -23,6 +23,8 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "static_only": ("true", "true"),
     "against": ("dense.onnx", '"dense.onnx"'),
     "baseline_python": ("python3", '"python3"'),
+    "baseline_requirement": ("onnxruntime==1.22.0", '["onnxruntime==1.22.0"]'),
+    "judge_engine_upgrades": ("true", "true"),
     "baseline_dir": ("kept", '"kept"'),
     "strict": ("true", "true"),
     "json": ("run.json", '"run.json"'),
@@ -40,6 +42,7 @@ SHOWS_SETTINGS = """
         print("told:", told.tolerances.of(50.0), told.max_seconds, told.warmup_seconds,
               told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.static_only, told.against, told.baseline_python,
+              told.baseline_requirement, told.judge_engine_upgrades,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
               told.benchmark_json, told.history, told.trace)
 """
@@ -150,6 +153,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
         (["--modelperf-json", "."], "--modelperf-json: cannot write *: Is a directory.*"),
         (["--modelperf-against", "nowhere.onnx"], "*nowhere.onnx*"),
         (["--modelperf-baseline-python=python3"], "*would do nothing: with *-static-only *"),
+        (["--modelperf-judge-upgrades"], "*would do nothing: with *-static-only *"),
         (["-o", "modelperf_strict=perhaps"], "the ini key modelperf_strict takes true or false*"),
         (["-o", "modelperf_tolerence=1"], "*'modelperf_tolerence'. Did you mean modelperf_tole*"),
         (["-o", "modelperf_prune=true"], "the ini key modelperf_prune can only be typed*"),
@@ -162,6 +166,26 @@ def test_a_setting_that_means_nothing_is_one_line(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert_says_no_internals(result)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "message"),
+    [
+        ("onnxruntime 1.22", "the requirement 'onnxruntime 1.22' cannot be read: *"),
+        ("onnxruntime @ https://host/a.whl", "the requirement * names an address, *"),
+        ("recorded", None),
+    ],
+)
+def test_a_requirement_that_cannot_be_read_is_told_before_anything_runs(
+    run: pytest.Pytester, requirement: str, message: str | None
+) -> None:
+    option = f"--modelperf-baseline-requirement={requirement}"
+    result = run.runpytest_inprocess("--modelperf", "--collect-only", option, "dense.onnx")
+    if message is None:
+        assert result.ret == pytest.ExitCode.OK
+        return
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 def test_a_python_that_is_not_there_is_told_before_anything_runs(run: pytest.Pytester) -> None:

@@ -1,0 +1,352 @@
+"""An engine that changed since a baseline was recorded: said, and judged apart from the model.
+
+The engine takes as long as the name of a model says. Its version 2 is installed, and takes twice as
+long where a test says so; version 1 recorded the baseline, and is in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import BaselineRecording
+from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.environments.store import environments_folder
+from pytest_modelperf.files.caches import FOLDER_VARIABLE
+from tests.support.installed import install
+from tests.support.installers import FakeInstaller
+from tests.support.project import assert_says_no_internals, write_table
+from tests.support.timed_models import (
+    JSON,
+    TIMED,
+    UPDATE,
+    cases_of,
+    record_base,
+    store,
+    test_of,
+    write_timed_models,
+)
+
+JUDGE = "--modelperf-judge-upgrades"
+REQUIREMENT = "--modelperf-baseline-requirement"
+OLD = FakeInstaller(
+    {"timed": ("1",), "numpy": ("2.1.0",)}, variables="TIMED_VERSION=1 TIMED_FACTOR=1"
+)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> BaselineRecording:
+    return record_base(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture
+def upgraded(
+    run: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    recording: BaselineRecording,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> pytest.Pytester:
+    """A baseline by version 1, and version 2 installed; nothing can be downloaded."""
+    write_timed_models(run, monkeypatch)
+    store(recording, run.path / "baselines")
+    install(monkeypatch, tmp_path_factory.mktemp("packages"), "timed", "2")
+    monkeypatch.setenv("TIMED_VERSION", "2")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path_factory.mktemp("cache")))
+    tools = tmp_path_factory.mktemp("tools")
+    (tools / "uv").write_text('#!/bin/sh\necho "no network here"\nexit 2\n')
+    (tools / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    return run
+
+
+@pytest.fixture
+def with_old_version(upgraded: pytest.Pytester) -> pytest.Pytester:
+    make_environment(["timed==1"], installer=OLD, folder=environments_folder())
+    return upgraded
+
+
+@pytest.fixture
+def slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 2 takes twice as long as version 1."""
+    monkeypatch.setenv("TIMED_FACTOR", "2")
+
+
+def checked(run: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
+    run.makepyfile(source)
+    return run.runpytest_inprocess(*TIMED, JSON, *options)
+
+
+def verdicts_of(run: pytest.Pytester) -> Mapping[str, str | None]:
+    return {case["id"]: case["verdict"] for case in cases_of(run)}
+
+
+def upgrade_of(run: pytest.Pytester) -> Mapping[str, Any]:
+    (found,) = (case for case in cases_of(run) if case["upgrade"])
+    return found
+
+
+# -- a run says so
+
+
+def test_a_run_says_that_the_engine_changed_and_what_judges_it(upgraded: pytest.Pytester) -> None:
+    result = checked(upgraded, test_of("base.onnx"))
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"modelperf: 1 baseline recorded with timed 1, installed is 2: {JUDGE} judges the *",
+            "engine: timed 1 → 2 since 1 case was recorded, and both sides ran on 2;",
+            f"        {JUDGE} judges the upgrade",
+        ]
+    )
+    (case,) = cases_of(upgraded)
+    assert case["engine_change"] == {"engine": "timed", "recorded": "1", "installed": "2"}
+    assert not case["upgrade"]
+
+
+def test_an_engine_that_did_not_change_is_not_mentioned(
+    upgraded: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    install(monkeypatch, tmp_path_factory.mktemp("same"), "timed", "1")
+    result = checked(upgraded, test_of("base.onnx"), JUDGE)
+    assert verdicts_of(upgraded) == {"b1-c1": "unchanged"}
+    result.stdout.no_fnmatch_line("*recorded with timed*")
+    result.stdout.no_fnmatch_line("engine:*")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--modelperf-static-only",), ("--modelperf-against=base.onnx",), (UPDATE,)],
+    ids=lambda options: options[0],
+)
+def test_a_run_that_compares_with_no_baseline_on_an_engine_does_not_say_so(
+    upgraded: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    write_table(upgraded, "[tool.modelperf]\njudge_engine_upgrades = true\n")
+    result = checked(upgraded, test_of("base.onnx"), *options)
+    result.stdout.no_fnmatch_line("*recorded with timed*")
+    result.stdout.no_fnmatch_line("engine:*")
+    assert not any(case["upgrade"] for case in cases_of(upgraded))
+
+
+def test_a_broken_baseline_is_told_by_its_check_and_not_by_the_header(
+    upgraded: pytest.Pytester,
+) -> None:
+    (upgraded.path / "baselines" / "base" / "model.json").write_text("{")
+    result = checked(upgraded, test_of("base.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    assert_says_no_internals(result)
+    result.stdout.fnmatch_lines(["*model.json, line 1: *"])
+
+
+# -- two answers
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_slower_engine_is_another_verdict_than_that_of_the_model(
+    with_old_version: pytest.Pytester,
+) -> None:
+    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    assert verdicts_of(with_old_version) == {"b1-c1": "passed", "b1-c1-upgrade": "regressed"}
+    result.stdout.fnmatch_lines(
+        [
+            "modelperf: 1 baseline recorded with timed 1, installed is 2: the upgrade is judged",
+            "upgrade of the engine: regressed, timed 1 → timed 2: p50 latency +100* %*",
+            "accept: pytest --modelperf --modelperf-update-baseline *",
+            "*, timed 1, timed 2, 1 case and 1 upgrade in *",
+            "*model[[]b1-c1] *passed *",
+            "*model[[]b1-c1] upgrade *regressed *",
+            "1 regressed, 1 passed. *",
+        ]
+    )
+    assert_says_no_internals(result)
+    assert upgrade_of(with_old_version)["engine_change"]["recorded"] == "1"
+
+
+def test_a_slower_model_is_another_verdict_than_that_of_the_engine(
+    with_old_version: pytest.Pytester,
+) -> None:
+    result = checked(with_old_version, test_of("slow_400us.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    assert verdicts_of(with_old_version) == {"b1-c1": "regressed", "b1-c1-upgrade": "passed"}
+    result.stdout.no_fnmatch_line("upgrade of the engine: regressed*")
+
+
+@pytest.mark.usefixtures("slower")
+def test_a_model_and_an_engine_that_are_both_slower_are_both_told(
+    with_old_version: pytest.Pytester,
+) -> None:
+    result = checked(with_old_version, test_of("slow_400us.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    assert set(verdicts_of(with_old_version).values()) == {"regressed"}
+    result.stdout.fnmatch_lines(
+        ["regressed: p50 latency *", "upgrade of the engine: regressed, timed 1 → timed 2: *"]
+    )
+
+
+@pytest.mark.usefixtures("slower")
+def test_the_table_may_ask_for_upgrades_and_the_fixture_judges_them_too(
+    with_old_version: pytest.Pytester,
+) -> None:
+    write_table(with_old_version, "[tool.modelperf]\njudge_engine_upgrades = true\n")
+    source = """
+        def test_it(modelperf):
+            modelperf.check("base.onnx")
+    """
+    result = checked(with_old_version, source)
+    result.assert_outcomes(failed=1)
+    assert verdicts_of(with_old_version) == {"b1-c1": "passed", "b1-c1-upgrade": "regressed"}
+
+
+@pytest.mark.usefixtures("slower")
+def test_recording_the_baseline_again_accepts_the_upgrade(
+    with_old_version: pytest.Pytester,
+) -> None:
+    checked(with_old_version, test_of("base.onnx"), UPDATE).assert_outcomes(passed=1)
+    result = checked(with_old_version, test_of("base.onnx"), JUDGE)
+    result.assert_outcomes(passed=1)
+    assert verdicts_of(with_old_version) == {"b1-c1": "unchanged"}
+
+
+def test_judging_upgrades_shares_the_level_of_the_run(with_old_version: pytest.Pytester) -> None:
+    checked(with_old_version, test_of("base.onnx"))
+    (alone,) = (case["confidence"] for case in cases_of(with_old_version))
+    checked(with_old_version, test_of("base.onnx"), JUDGE)
+    both = [case["confidence"] for case in cases_of(with_old_version)]
+    assert both == [pytest.approx(1 - (1 - alone) / 2)] * 2
+
+
+def test_an_upgrade_is_in_every_report(with_old_version: pytest.Pytester) -> None:
+    reports = ("--modelperf-markdown=run.md", "--modelperf-history=history", "--junitxml=run.xml")
+    checked(with_old_version, test_of("base.onnx"), JUDGE, *reports)
+    rows = (with_old_version.path / "run.md").read_text().splitlines()
+    assert [row for row in rows if "upgrade" in row and "passed" in row and "|" in row]
+    lines = [
+        line
+        for path in (with_old_version.path / "history").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    # It says nothing of the model.
+    assert len(lines) == 1
+    assert "upgrade" not in lines[0]
+
+
+# -- where it cannot be judged
+
+
+def test_a_version_that_cannot_be_installed_is_a_failure_and_the_model_keeps_its_verdict(
+    upgraded: pytest.Pytester,
+) -> None:
+    result = checked(upgraded, test_of("base.onnx"), JUDGE)
+    result.assert_outcomes(failed=1)
+    assert verdicts_of(upgraded) == {"b1-c1": "passed", "b1-c1-upgrade": None}
+    assert "no environment with timed==1 for Python" in upgrade_of(upgraded)["failure"]
+    result.stdout.fnmatch_lines(["upgrade of the engine: failed: it could not be measured"])
+    result.stdout.fnmatch_lines(["*uv failed:*", "*no network here*"])
+    assert_says_no_internals(result)
+
+
+def store_anew(recording: BaselineRecording, folder: Path) -> None:
+    """An update alone keeps what a figure was first recorded with."""
+    shutil.rmtree(folder)
+    store(recording, folder)
+
+
+def doubted(recording: BaselineRecording) -> BaselineRecording:
+    """The same without a twin that is trusted."""
+    (case,) = recording.cases
+    assert case.fidelity is not None
+    fidelity = replace(case.fidelity, is_trusted=False, reason="the twin runs otherwise")
+    return replace(recording, cases=(replace(case, fidelity=fidelity),))
+
+
+@pytest.mark.usefixtures("slower")
+def test_without_a_trusted_twin_the_recorded_model_itself_runs(
+    with_old_version: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(doubted(recording), with_old_version.path / "baselines")
+    checked(with_old_version, test_of("base.onnx"), JUDGE)
+    assert upgrade_of(with_old_version)["verdict"] == "regressed"
+
+
+def test_without_a_trusted_twin_of_a_changed_model_nothing_is_judged(
+    with_old_version: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(doubted(recording), with_old_version.path / "baselines")
+    result = checked(with_old_version, test_of("equal_200us.onnx"), JUDGE)
+    found = upgrade_of(with_old_version)
+    assert found["verdict"] == "inconclusive"
+    assert found["reasons"] == [
+        "the model changed, and nothing runs in place of the recorded one: the twin runs otherwise"
+    ]
+    assert_says_no_internals(result)
+
+
+# -- the baseline with given packages
+
+
+@pytest.mark.usefixtures("slower")
+@pytest.mark.parametrize("requirement", ["timed==1", "recorded"])
+def test_the_side_of_the_baseline_may_have_packages_of_its_own(
+    with_old_version: pytest.Pytester, requirement: str
+) -> None:
+    result = checked(with_old_version, test_of("base.onnx"), f"{REQUIREMENT}={requirement}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "regressed, timed 1 → timed 2: p50 latency *",
+            "accept: a new baseline keeps the model and no engine, *",
+        ]
+    )
+    assert f"leave out {REQUIREMENT} to judge" in " ".join(result.stdout.str().split())
+    result.stdout.no_fnmatch_line("*recorded with timed*")
+
+
+def test_the_recorded_version_needs_no_environment_if_it_is_installed(
+    upgraded: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    install(monkeypatch, tmp_path_factory.mktemp("same"), "timed", "1")
+    checked(upgraded, test_of("base.onnx"), f"{REQUIREMENT}=recorded").assert_outcomes(passed=1)
+    assert verdicts_of(upgraded) == {"b1-c1": "unchanged"}
+
+
+def test_a_case_without_a_baseline_needs_no_environment(upgraded: pytest.Pytester) -> None:
+    source = test_of("base.onnx", baseline="other.onnx")
+    checked(upgraded, source, f"{REQUIREMENT}=recorded").assert_outcomes(passed=1)
+    assert verdicts_of(upgraded) == {"b1-c1": "new"}
+
+
+def test_a_baseline_that_knows_no_version_is_asked_for_it_in_vain(
+    upgraded: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    (case,) = recording.cases
+    assert case.provenance is not None
+    unknown = replace(case, provenance=replace(case.provenance, packages={}))
+    store_anew(replace(recording, cases=(unknown,)), upgraded.path / "baselines")
+    result = checked(upgraded, test_of("slow_400us.onnx"), f"{REQUIREMENT}=recorded")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["the baseline of b1-c1 was recorded with no known version of *"])
+    assert_says_no_internals(result)
+
+
+def test_a_recorded_version_is_never_an_option_of_an_installer(
+    upgraded: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    """A baseline comes with the changes of strangers."""
+    (case,) = recording.cases
+    assert case.provenance is not None
+    version = "1 --index-url=https://elsewhere"
+    hostile = replace(case, provenance=replace(case.provenance, packages={"timed": version}))
+    store_anew(replace(recording, cases=(hostile,)), upgraded.path / "baselines")
+    checked(upgraded, test_of("base.onnx"), JUDGE).assert_outcomes(failed=1)
+    assert "cannot be read" in upgrade_of(upgraded)["failure"]
+    assert not list(Path(environments_folder()).glob("*"))
