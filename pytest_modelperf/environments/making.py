@@ -33,8 +33,8 @@ from pytest_modelperf.environments.store import (
 from pytest_modelperf.errors import EnvironmentMakingError
 
 _ADVICE = (
-    "Give a version that the package index has a wheel of for this Python, or name the Python of an "
-    "environment of your own."
+    "Give a version that the package index has a wheel of for this Python, or name the Python of "
+    "an environment of your own."
 )
 # What every worker imports.
 _FOR_WORKERS = "numpy"
