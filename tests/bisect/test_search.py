@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from pytest_modelperf.bisect.records import Answer, Regression, Search
 from pytest_modelperf.bisect.search import SearchRule, find_regressions
 from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.errors import ChangedModelError, MeasureError
-from pytest_modelperf.stats.bisection import SearchLevels, series_share
+from pytest_modelperf.stats.bisection import SearchLevels
 from tests.support.bisects import NoisyJudge, TableJudge, Traits, make_versions
 
 RULE = SearchRule()
@@ -92,12 +90,6 @@ def test_all_comparisons_together_keep_the_level(
     judge = TableJudge(versions, step_at(count, *steps), Traits(open_always=lost))
     find_regressions(versions, judge, SearchRule(level=0.01, finds_all=finds_all))
     assert sum(question.level for question in judge.asked) <= 0.01 + 1e-12
-
-
-def test_the_level_of_a_series_is_spent_and_never_exceeded() -> None:
-    shares = [series_share(number) for number in range(1, 10_000)]
-    assert all(one > other for one, other in itertools.pairwise(shares))
-    assert 0.999 < sum(shares) < 1.0
 
 
 def test_where_the_ends_do_not_differ_nothing_else_is_asked() -> None:
