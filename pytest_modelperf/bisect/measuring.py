@@ -139,7 +139,7 @@ def _at_attempt(side: Side, attempt: int) -> Side:
     policy = replace(setup.policy, max_seconds=_MORE_TIME * setup.policy.max_seconds)
     stretch = setup.stretch_seconds
     if stretch is not None:
-        stretch = max(stretch, policy.max_seconds)
+        stretch *= _MORE_TIME
     return replace(side, setup=replace(setup, policy=policy, stretch_seconds=stretch))
 
 

@@ -85,7 +85,7 @@ def _by(bisect: Bisect) -> str:
 
 
 def _culprit(found: Regression) -> str:
-    name = _name(found.first_bad)
+    name = _label(found.first_bad)
     return f"{name} or a version before it" if found.between else name
 
 

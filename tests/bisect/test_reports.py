@@ -49,7 +49,7 @@ def shown(bisect: Bisect, width: int | None = None) -> str:
 def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
     found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
     assert shown(found) == snapshot("""\
-models/encoder.onnx b1-c1 on engine: slower since 1.5 or a version before it
+models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
 1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
 between them nothing could be told of 1.4: the step may be there, too
 1.5 against 1.3: +10.0 % (99.82 % interval +9.5 … +10.5 %)
@@ -73,7 +73,7 @@ def test_several_regressions_are_all_named() -> None:
     found = bisected([2.0, 2.0, 2.2, 2.2, 2.2, 2.5, 2.5], finds_all=True)
     assert shown(found).splitlines()[:5] == snapshot(
         [
-            "models/encoder.onnx b1-c1 on engine: slower since 1.2, 1.5",
+            "models/encoder.onnx b1-c1 on engine: slower since engine 1.2, engine 1.5",
             "1.1: 0 % (99.97 % interval -0.5 … +0.5 %) against 1.0; 1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.0",
             "1.2 against 1.1: +10.0 % (99.97 % interval +9.5 … +10.5 %)",
             "1.4: +10.0 % (99.89 % interval +9.5 … +10.5 %) against 1.0; 1.5: +25.0 % (99.89 % interval +24.4 … +25.6 %) against 1.0",
