@@ -1330,6 +1330,8 @@ def test_a_run_as_json() -> None:
             "peak_rss_bytes": None,
             "recorded": False,
             "accept": 'pytest --modelperf --modelperf-update-baseline "models/encoder.onnx::b8-c2"',
+            "engine_change": None,
+            "upgrade": False,
         }
     )
     assert (broken["verdict"], broken["static"], broken["latency"]) == (None, None, None)
