@@ -22,7 +22,7 @@ from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import MeasureError, UsageError
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.measurements import Progress
-from pytest_modelperf.profiler.preparation import Model, Watch
+from pytest_modelperf.profiler.preparation import Watch
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
@@ -51,13 +51,12 @@ class BisectRequest(Struct, frozen=True, kw_only=True):
 def run_bisect(asked: BisectRequest, open_side: OpenSide, watch: Watch = lambda _: None) -> Bisect:
     """Finds the versions between both ends that made the model slower."""
     begun = time.monotonic()
-    case = Model.load(asked.model, asked.request, asked.extensions).case(asked.request.cores[0])
     judge = _DuetJudge(asked, open_side, watch)
     search = find_regressions(asked.range.versions, judge, asked.rule)
     return Bisect(
         model=asked.model,
         engine=asked.setup.engine.name,
-        case=case.id,
+        case=judge.case_id,
         range=asked.range,
         search=search,
         tolerance=asked.rule.tolerance,
@@ -98,6 +97,8 @@ class _DuetJudge(Struct):
     asked: BisectRequest
     open_side: OpenSide
     watch: Watch
+    # As the comparisons name it: the model of a commit need not lie in the work tree.
+    case_id: str = ""
 
     def __call__(self, question: Question) -> Judged:
         def see(progress: Progress) -> None:
@@ -128,6 +129,7 @@ class _DuetJudge(Struct):
                 Details.ALWAYS if question.has_details else Details.NEVER,
             )
         (case,) = comparison.cases
+        self.case_id = case.id
         return _judged(case, question)
 
 

@@ -208,6 +208,17 @@ def test_the_report_names_the_commit_and_its_subject(repository: Repository) -> 
     assert "the chance that one of them gives a wrong answer is at most 1 %" in result.out
 
 
+def test_the_model_need_not_lie_in_the_work_tree(repository: Repository) -> None:
+    """It may be a pointer of Git LFS there, or be removed by now."""
+    repository.change("first", 200)
+    repository.change("slower", 300)
+    repository.model.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    result, document = bisected("HEAD~1..HEAD")
+    assert result.exit_code == 1
+    assert document["case"] == "b2-c1"
+    assert repository.model.read_bytes().startswith(b"version https")
+
+
 # -- what is refused
 
 
