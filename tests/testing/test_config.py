@@ -248,31 +248,32 @@ def test_options_are_named_alike_everywhere() -> None:
     for option in OPTIONS:
         keys = [option.ini, option.table_key] if option.is_in_files else ["-", "-"]
         cells = [option.flag, *keys, option.default_text or "-"]
-        rows.append("".join(cell.ljust(34) for cell in cells).rstrip())
+        padded = (f"{cell:{width}}" for cell, width in zip(cells, (33, 32, 23, 0), strict=True))
+        rows.append("".join(padded).rstrip())
 
     assert "\n".join(rows) == snapshot("""\
---modelperf-tolerance             modelperf_tolerance               tolerance                         0.03
---modelperf-max-seconds           modelperf_max_seconds             max_seconds                       10
---modelperf-warmup-seconds        modelperf_warmup_seconds          warmup_seconds                    -
---modelperf-min-seconds           modelperf_min_seconds             min_seconds                       -
---modelperf-timeout               modelperf_timeout                 timeout                           300
---modelperf-engine                modelperf_engine                  engine                            onnxruntime
---modelperf-engine-option         modelperf_engine_option           engine_options                    -
---modelperf-static-only           modelperf_static_only             static_only                       -
---modelperf-against               modelperf_against                 against                           -
---modelperf-baseline-python       modelperf_baseline_python         baseline_python                   -
---modelperf-baseline-requirement  modelperf_baseline_requirement    baseline_requirements             -
---modelperf-judge-upgrades        modelperf_judge_engine_upgrades   judge_engine_upgrades             -
---modelperf-baseline-dir          modelperf_baseline_dir            baseline_dir                      baselines
---modelperf-update-baseline       -                                 -                                 -
---modelperf-strict                modelperf_strict                  strict                            -
---modelperf-prune                 -                                 -                                 -
---modelperf-json                  modelperf_json                    json                              -
---modelperf-markdown              modelperf_markdown                markdown                          -
---modelperf-html                  modelperf_html                    html                              -
---modelperf-benchmark-json        modelperf_benchmark_json          benchmark_json                    -
---modelperf-history               modelperf_history                 history                           -
---modelperf-trace                 modelperf_trace                   trace                             -\
+--modelperf-tolerance            modelperf_tolerance             tolerance              0.03
+--modelperf-max-seconds          modelperf_max_seconds           max_seconds            10
+--modelperf-warmup-seconds       modelperf_warmup_seconds        warmup_seconds         -
+--modelperf-min-seconds          modelperf_min_seconds           min_seconds            -
+--modelperf-timeout              modelperf_timeout               timeout                300
+--modelperf-engine               modelperf_engine                engine                 onnxruntime
+--modelperf-engine-option        modelperf_engine_option         engine_options         -
+--modelperf-static-only          modelperf_static_only           static_only            -
+--modelperf-against              modelperf_against               against                -
+--modelperf-baseline-python      modelperf_baseline_python       baseline_python        -
+--modelperf-baseline-requirement modelperf_baseline_requirement  baseline_requirements  -
+--modelperf-judge-upgrades       modelperf_judge_engine_upgrades judge_engine_upgrades  -
+--modelperf-baseline-dir         modelperf_baseline_dir          baseline_dir           baselines
+--modelperf-update-baseline      -                               -                      -
+--modelperf-strict               modelperf_strict                strict                 -
+--modelperf-prune                -                               -                      -
+--modelperf-json                 modelperf_json                  json                   -
+--modelperf-markdown             modelperf_markdown              markdown               -
+--modelperf-html                 modelperf_html                  html                   -
+--modelperf-benchmark-json       modelperf_benchmark_json        benchmark_json         -
+--modelperf-history              modelperf_history               history                -
+--modelperf-trace                modelperf_trace                 trace                  -\
 """)
 
 
