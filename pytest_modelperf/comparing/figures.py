@@ -22,6 +22,7 @@ _TITLES = {
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
     "items_per_second": "items/s",
+    "drift": "drift",
 }
 LATENCY = "latency_"
 # A smaller change would be shown as 0.0 %.
@@ -30,6 +31,8 @@ _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
+# These figures are ratios, and shown as changes.
+_CHANGES = frozenset(figure.metric for figure in FIGURES.values() if figure.is_change)
 # For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
@@ -56,6 +59,8 @@ def format_figure(name: str, value: float | None) -> str:
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
+    if name in _CHANGES:
+        return format_percent(value - 1.0)
     if name.endswith(_BYTES):
         return format_bytes(round(value))
     return format_count(int(value)) if float(value).is_integer() else format_rate(value)
@@ -88,7 +93,7 @@ def format_value(metric: Metric, value: float | None) -> str:
     text = _format_limited(metric, value)
     if value is None or metric.limit is None or value == metric.limit or is_sampled(metric.name):
         return text
-    if text != _format_limited(metric, metric.limit):
+    if text != _format_limited(metric, metric.limit) or metric.name in _CHANGES:
         return text
     return f"{value:,.0f}{' B' if metric.name.endswith(_BYTES) else ''}"
 
@@ -105,11 +110,17 @@ def format_interval(metric: Metric) -> str:
 
     With a limit, the interval of the value: `13.80 … 14.70 ms`.
     """
+    if metric.name in _CHANGES and metric.after_interval is not None:
+        return _change_range(metric.after_interval)
     if metric.limit is not None and metric.after_interval is not None:
         return _range(*(format_value(metric, bound) for bound in metric.after_interval))
     if metric.interval is None:
         return ""
-    low_share, high_share = (100 * (bound - 1) for bound in metric.interval)
+    return _change_range(metric.interval)
+
+
+def _change_range(ratios: tuple[float, float]) -> str:
+    low_share, high_share = (100 * (bound - 1) for bound in ratios)
     return f"{low_share:+.1f} … {high_share:+.1f} %"
 
 

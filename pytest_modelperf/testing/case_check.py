@@ -21,6 +21,10 @@ from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.environments.making import make_environment
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.history.records import Tag
+from pytest_modelperf.history.repository import Revision, find_last_tag, find_revision
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.summary import PastRuns, read_past_runs
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -34,10 +38,11 @@ from pytest_modelperf.testing.budgets import latency_limits
 from pytest_modelperf.testing.options import (
     BASELINE_PYTHON,
     BASELINE_REQUIREMENT,
+    HISTORY,
     RECORDED,
     UpdateMode,
 )
-from pytest_modelperf.testing.outcomes import Source
+from pytest_modelperf.testing.outcomes import BaselineLink, Source
 
 
 class CaseCheck(Struct, frozen=True, kw_only=True):
@@ -76,6 +81,7 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
     interpreter that the side before runs in, and `baseline_requirement` the packages in it.
+    `history` is the folder of the history.
     """
 
     store: BaselineStore
@@ -89,6 +95,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     baseline_requirement: tuple[str, ...] = ()
     judges_upgrades: bool = False
     keeps_samples: bool = False
+    history: Path | None = None
     watch: Watch = lambda _: None
 
     @cached_property
@@ -99,6 +106,25 @@ class CheckContext(Struct, frozen=True, dict=True):
     def option_before(self) -> str:
         """The option that says what the side before runs on."""
         return (BASELINE_REQUIREMENT if self.baseline_requirement else BASELINE_PYTHON).flag
+
+    @cached_property
+    def revision(self) -> Revision:
+        return find_revision(self.root)
+
+    @cached_property
+    def last_tag(self) -> Tag | None:
+        return find_last_tag(self.root)
+
+    def past_runs(self, name: str) -> PastRuns:
+        """The history of a model on machines of this kind; UsageError if none is set."""
+        return self._read_past_runs(name)
+
+    @cached_property
+    def _read_past_runs(self) -> Callable[[str], PastRuns]:
+        if self.history is None:
+            raise UsageError(f"there is no history: give its folder with {HISTORY.flag}.")
+        store = HistoryStore(self.history)
+        return lru_cache(maxsize=1)(lambda name: read_past_runs(store.file(name, self.machine.key)))
 
     def baseline(self, name: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of this kind."""
@@ -189,7 +215,7 @@ class CaseResult(Struct, frozen=True):
     """The result of a check: the comparison, and the profile and recording of the case.
 
     `before` is the measurement of the other side; `observed` are counts that an earlier run of
-    the same model completed.
+    the same model completed. `link` compares a recorded case with the baseline before.
     """
 
     comparison: CaseComparison
@@ -197,6 +223,7 @@ class CaseResult(Struct, frozen=True):
     recording: BaselineRecording | None = None
     before: Measurement | None = None
     observed: StoredStatic | None = None
+    link: BaselineLink | None = None
 
     @property
     def counted(self) -> StoredStatic | None:

@@ -82,6 +82,7 @@ class Run(Struct):
                 baseline_requirement=settings.baseline_requirement,
                 judges_upgrades=settings.judges_upgrades,
                 keeps_samples=settings.benchmark_json is not None,
+                history=settings.history_folder,
                 watch=self.watch,
             )
             self._checker = Checker(context)
@@ -124,9 +125,10 @@ class Run(Struct):
         return replace(check, gate=replace(check.gate, level=level))
 
     def _count_figures(self, budgets: Iterable[Budget]) -> int:
-        """The number of figures of a case: its ratios, each limit, and perhaps its engine."""
+        """The number of figures of a case: its ratios, uncertain limits, and perhaps its engine."""
         is_upgrade = self.settings.judges_upgrades and bool(self.engine_changes)
-        return 1 + is_upgrade + sum(budget.figure.is_timed for budget in budgets)
+        limits = sum(b.figure.is_timed or b.figure.is_change for b in budgets)
+        return 1 + is_upgrade + limits
 
     @property
     def engine_changes(self) -> Mapping[EngineChange, int]:
