@@ -33,6 +33,7 @@ _COMMANDS = (
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
+    "bisect": "upgrades",
     "compare": "comparing",
     "doctor": "noise",
     "env": "upgrades",
