@@ -144,6 +144,13 @@ BENCHMARKS = (
         full=Form("", 6),
     ),
     Benchmark(
+        "upgrade",
+        "what does an upgrade of the runtime do to a model, and how soon is the release found?",
+        quick=Form("--max-seconds 3 --versions 1.23.2,1.31.1 --bisected 1.23.2,1.31.1", 1.5),
+        usual=Form("", 8),
+        full=Form("--max-seconds 60", 20),
+    ),
+    Benchmark(
         "suite",
         "how long does a session take, and does it grow with its cases alone?",
         quick=Form("--sizes 2,4", 1),

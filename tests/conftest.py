@@ -36,6 +36,8 @@ settings.load_profile("unhurried")
 TESTS = Path(__file__).parent
 PAGES = TESTS / "report" / "pages"
 MEASURING = (
+    TESTS / "bisect" / "test_commits.py",
+    TESTS / "bisect" / "test_releases.py",
     TESTS / "cli" / "test_measuring.py",
     TESTS / "cli" / "test_whatif.py",
     TESTS / "comparing" / "test_by_duet.py",

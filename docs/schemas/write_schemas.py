@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from pytest_modelperf.baselines.document import MachineBaselineFile, ModelBaselineFile
+from pytest_modelperf.bisect.document import BisectJson
 from pytest_modelperf.comparing.document import ComparisonJson
 from pytest_modelperf.environments.document import EnvironmentsJson
 from pytest_modelperf.history.document import HistoryJson
@@ -37,6 +38,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: Mapping[str, type[msgspec.Struct]] = {
     "baseline-machine": MachineBaselineFile,
     "baseline-model": ModelBaselineFile,
+    "bisect": BisectJson,
     "compare": ComparisonJson,
     "doctor": CheckupsJson,
     "env": EnvironmentsJson,

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
+from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -31,7 +32,11 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
-from pytest_modelperf.cli.requirements import environment_spec, requirement_option
+from pytest_modelperf.cli.requirements import (
+    environment_spec,
+    require_this_machine,
+    requirement_option,
+)
 from pytest_modelperf.cli.values import parse_interpreter
 from pytest_modelperf.cli.wording import COMMAND_WORDING, CommandWording
 from pytest_modelperf.errors import UsageError
@@ -74,18 +79,14 @@ class InterpreterOptions(Struct, frozen=True):
                 raise UsageError(
                     f"{given[0]} needs a run of the models: leave out --static or {given[0]}."
                 )
-            if is_on_cluster and requirements:
-                raise UsageError(
-                    f"--requirement-{side} runs a model in an environment of this machine: leave "
-                    f"out --cluster or --requirement-{side}."
-                )
+            require_this_machine(f"--requirement-{side}", requirements, is_on_cluster=is_on_cluster)
             if len(given) > 1:
                 raise UsageError(
                     f"{given[0]} and {given[1]} both say which Python runs a model: leave one of "
                     "them out."
                 )
 
-    def setups(self, setup: Setup, *, are_here: bool) -> tuple[Setup, Setup]:
+    def setups(self, setup_a: Setup, setup_b: Setup, *, are_here: bool) -> tuple[Setup, Setup]:
         """Returns the setup of each model; environments with requirements are made here.
 
         On a cluster, the Pythons are those of its machines.
@@ -96,7 +97,10 @@ class InterpreterOptions(Struct, frozen=True):
             parse_interpreter("--python-b", self.python_b, is_here=are_here)
             or environment_spec("--requirement-b", self.requirement_b),
         )
-        before, after = (replace(setup, spec=spec or setup.spec) for spec in specs)
+        before, after = (
+            replace(setup, spec=spec or setup.spec)
+            for setup, spec in zip((setup_a, setup_b), specs, strict=True)
+        )
         return before, after
 
 
@@ -116,6 +120,8 @@ class InterpreterOptions(Struct, frozen=True):
     show_default=True,
     help="How much slower B may be: 0.03 is 3 %. For single figures: p50=0.02,p99=0.1,macs=0.01.",
 )
+@click.option("--engine-b", metavar="NAME", help="What runs B.  [default: as --engine]")
+@engine_option_b
 @click.option("--python-a", metavar="PATH", help="Run A in this Python.  [default: this one]")
 @click.option("--python-b", metavar="PATH", help="Run B in this Python.  [default: this one]")
 @requirement_option("--requirement-a", "A")
@@ -128,6 +134,7 @@ class InterpreterOptions(Struct, frozen=True):
     cases=CaseOptions,
     measuring=MeasuringOptions,
     place=ClusterOptions,
+    second=SecondEngine,
     interpreters=InterpreterOptions,
     outputs=OutputOptions,
 )
@@ -141,18 +148,21 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     measuring: MeasuringOptions,
     place: ClusterOptions,
     tolerance: str,
+    second: SecondEngine,
     interpreters: InterpreterOptions,
     outputs: OutputOptions,
 ) -> None:
     """Compare two versions of a model, A before and B now: exit code 1 if B got worse.
 
     Both run in turn on one machine, so its noise affects both alike. A may be the folder of a
-    baseline; then its twin runs. A and B may be the same model in two interpreters.
+    baseline; then its twin runs. A and B may be the same model in two interpreters, or on two
+    engines.
 
     \b
     modelperf compare old.onnx new.onnx --batch 1,8 --cores 1,2
     modelperf compare model.onnx model.onnx --python-a old-venv/bin/python
     modelperf compare model.onnx model.onnx --requirement-a onnxruntime==1.22.0
+    modelperf compare model.onnx model.onnx --engine-b openvino
     modelperf compare baselines/encoder encoder.onnx
     modelperf compare old.onnx new.onnx --html report.html --json result.json
     modelperf compare old.onnx new.onnx --batch 1,8 --cluster tcp://scheduler:8786
@@ -164,14 +174,17 @@ def compare(  # noqa: PLR0913  # one parameter per group of options
     extensions = load_extensions(plugins)
     request = cases.request()
     if static:
+        second.check_static()
         result = _compare_static(before, after, request, tolerance, extensions)
     else:
-        setups = interpreters.setups(_setup(measuring, extensions), are_here=not place.is_given)
+        setup, are_here = _setup(measuring, extensions), not place.is_given
+        setups = interpreters.setups(setup, second.setup(setup, extensions), are_here=are_here)
         models = before, after
         if place.is_given:
             result = _compare_on_cluster(models, setups, request, tolerance, plugins, place)
         else:
-            result = _compare_measured(models, setups, request, tolerance, extensions)
+            with second.naming_requirement(setups[1]):
+                result = _compare_measured(models, setups, request, tolerance, extensions)
     is_here = not (static or place.is_given) and measuring.gateway.startswith("popen")
     wording = _wording(before, measuring)
     _write_comparison(result, outputs, wording, is_here=is_here)

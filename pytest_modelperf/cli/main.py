@@ -28,11 +28,12 @@ _FAULT = 3
 _STDERR_NUMBER = 2
 # Each is a function in the module of its name.
 _COMMANDS = (
-    "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep", "trace",
-    "whatif", "worker",
+    "bisect", "compare", "doctor", "env", "history", "profile", "profiles", "shapes", "sweep",
+    "trace", "whatif", "worker",
 )  # fmt: skip
 # The page about each, in docs/.
 _PAGES = {
+    "bisect": "upgrades",
     "compare": "comparing",
     "doctor": "noise",
     "env": "upgrades",

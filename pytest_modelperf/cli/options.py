@@ -265,6 +265,16 @@ def comparing_options(command: Command) -> Command:
     )
 
 
+def bisecting_options(command: Command) -> Command:
+    """`measuring_options` for the steps of a bisect."""
+    return _measuring_options(
+        command,
+        10.0,
+        "The longest that the rounds of a step may take, in seconds; four times as long if the "
+        "step is inconclusive. Without this option, a slow model may take up to 60.",
+    )
+
+
 def variant_options(command: Command) -> Command:
     """`measuring_options` for the variants of a what-if."""
     return _measuring_options(
@@ -275,12 +285,20 @@ def variant_options(command: Command) -> Command:
 def sweeping_options(command: Command) -> Command:
     """`measuring_options` for the configurations of a sweep."""
     return _measuring_options(
-        command, 5.0, "The longest that the rounds of a configuration may take, in seconds."
+        command,
+        5.0,
+        "The longest that the rounds of a configuration may take, in seconds.",
+        of_engine=" Two run side by side, as in onnxruntime,openvino.",
     )
 
 
 def _measuring_options(
-    command: Command, seconds: float, of_seconds: str, *, takes_functions: bool = False
+    command: Command,
+    seconds: float,
+    of_seconds: str,
+    *,
+    takes_functions: bool = False,
+    of_engine: str = "",
 ) -> Command:
     function = ", callable" if takes_functions else ""
     return with_options(
@@ -290,7 +308,8 @@ def _measuring_options(
             metavar="NAME",
             default="onnxruntime",
             show_default=True,
-            help=f"What runs the model: onnxruntime, openvino{function}, or an engine of a plugin.",
+            help=f"What runs the model: onnxruntime, openvino{function}, or an engine of a plugin."
+            f"{of_engine}",
         ),
         click.option(
             "--engine-option",

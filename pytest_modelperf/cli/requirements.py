@@ -8,6 +8,7 @@ import click
 
 from pytest_modelperf.cli.options import Command, Option
 from pytest_modelperf.cli.output import shown_progress
+from pytest_modelperf.errors import UsageError
 
 
 def requirement_option(name: str, runs: str) -> Option:
@@ -24,6 +25,15 @@ def requirement_option(name: str, runs: str) -> Option:
         return option(command)
 
     return decorate
+
+
+def require_this_machine(option: str, requirements: Sequence[str], *, is_on_cluster: bool) -> None:
+    """UsageError for packages of an environment of this machine where another one measures."""
+    if requirements and is_on_cluster:
+        raise UsageError(
+            f"{option} has the model run in an environment of this machine: leave out --cluster or "
+            f"{option}."
+        )
 
 
 def environment_spec(option: str, requirements: Sequence[str]) -> str | None:

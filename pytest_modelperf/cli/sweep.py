@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.cli.cluster import ClusterOptions, cluster_options
+from pytest_modelperf.cli.engines import SecondEngine, engine_option_b
 from pytest_modelperf.cli.options import (
     CaseOptions,
     MeasuringOptions,
@@ -30,9 +32,15 @@ from pytest_modelperf.cli.options import (
     takes_records,
 )
 from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.requirements import (
+    environment_spec,
+    require_this_machine,
+    requirement_option,
+)
 from pytest_modelperf.cli.values import parse_interpreter, parse_numbers, parse_threshold
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import UsageError
+from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
     from pytest_modelperf.profiler.rig import Setup
@@ -69,6 +77,56 @@ class AgainstOptions(Struct, frozen=True):
         return (SweepSource(self.against, replace(setup, spec=spec or setup.spec)), now)
 
 
+class EnginesOptions(Struct, frozen=True):
+    """The options of the second of two engines, and the packages that it runs with."""
+
+    engine_option_b: tuple[str, ...]
+    requirement_b: tuple[str, ...]
+
+    def divide(
+        self, measuring: MeasuringOptions, *, has_other: bool
+    ) -> tuple[MeasuringOptions, SecondEngine | None]:
+        """Returns the options with the first engine alone, and the second engine if there is one.
+
+        UsageError if they do not fit together.
+        """
+        names = [name.strip() for name in measuring.engine.split(",")]
+        if len(names) == 1:
+            typed = {
+                "--engine-option-b": self.engine_option_b,
+                "--requirement-b": self.requirement_b,
+            }
+            for option, given in typed.items():
+                if given:
+                    raise UsageError(
+                        f"{option} is for the second of two engines: give both, as in --engine "
+                        "onnxruntime,openvino."
+                    )
+            return measuring, None
+        if len(names) > 2:
+            raise UsageError(
+                f"a sweep takes at most two engines, and --engine names {len(names)}: sweep the "
+                "others apart."
+            )
+        if has_other:
+            raise UsageError(
+                "--against and two engines would be more than two sides: leave out --against, or "
+                "give one --engine."
+            )
+        if names[0] == names[1] and not (self.engine_option_b or self.requirement_b):
+            raise UsageError(
+                f"both engines are {printable(names[0])}: give two engines, or --engine-option-b "
+                "or --requirement-b for what differs."
+            )
+        first, last = names
+        return replace(measuring, engine=first), SecondEngine(last, self.engine_option_b)
+
+    def with_environment(self, setup: Setup) -> Setup:
+        """Returns the setup of the second engine, in its environment."""
+        spec = environment_spec("--requirement-b", self.requirement_b)
+        return replace(setup, spec=spec or setup.spec)
+
+
 @click.command(short_help="Find the best batch size, cores and streams.")
 @click.argument("model", type=click.Path())
 @click.option(
@@ -85,6 +143,8 @@ class AgainstOptions(Struct, frozen=True):
     show_default=True,
     help="Numbers of requests that run at once on one session.",
 )
+@engine_option_b
+@requirement_option("--requirement-b", "the second engine")
 @click.option(
     "--latency-threshold",
     metavar="MS",
@@ -100,6 +160,7 @@ class AgainstOptions(Struct, frozen=True):
 @markdown_option("Write the report in Markdown")
 @takes_records(
     before=AgainstOptions,
+    engines=EnginesOptions,
     cases=CaseOptions,
     measuring=MeasuringOptions,
     place=ClusterOptions,
@@ -111,6 +172,7 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     *,
     model: str,
     before: AgainstOptions,
+    engines: EnginesOptions,
     streams: str,
     latency_threshold: str | None,
     plugins: tuple[str, ...],
@@ -123,8 +185,9 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
 
     All configurations run in turn, in random order, so the noise of the machine affects all
     alike. The best gives the most items per second while its median latency is surely within the
-    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B). On a
-    cluster, one of the machines runs the whole sweep.
+    threshold. With --against, OTHER is the version before (A) and MODEL the one now (B). With two
+    engines, MODEL runs on the first (A) and on the second (B). On a cluster, one of the machines
+    runs the whole sweep.
 
     \b
     modelperf sweep model.onnx --batch 1,2,4,8 --cores 1,2 --streams 1,2,4
@@ -132,11 +195,14 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     modelperf sweep new.onnx --against old.onnx --batch 1,8 --cores 1,2 --csv sweep.csv
     modelperf sweep model.onnx --against model.onnx --against-python old-venv/bin/python
     modelperf sweep model.onnx --batch 1,8 --cluster tcp://scheduler:8786 --machine board
+    modelperf sweep model.onnx --engine onnxruntime,openvino --cores 1,2
     """  # noqa: D301  # click: keep the lines of the paragraph
     models = (model,) if before.against is None else (before.against, model)
     is_shown = outputs.check(*models, input_file=cases.input_file)
     before.check()
     place.check()
+    require_this_machine("--requirement-b", engines.requirement_b, is_on_cluster=place.is_given)
+    measuring, second = engines.divide(measuring, has_other=before.against is not None)
     counts = parse_numbers("--streams", streams)
     threshold_ms = None
     if latency_threshold is not None:
@@ -145,9 +211,12 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
     request = cases.request()
     setup = measuring.model_setup(extensions, "a sweep")
 
-    from pytest_modelperf.sweep.measuring import sweep_models
+    from pytest_modelperf.sweep.measuring import SweepSource, sweep_models
 
     sources = before.sources(model, setup, are_here=not place.is_given)
+    if second is not None:
+        own = engines.with_environment(second.setup(setup, extensions))
+        sources = (*sources, SweepSource(model, own))
     if place.is_given:
         with place.opened(*(source.setup for source in sources)) as cluster:
             from pytest_modelperf.cluster.sweeping import sweep_on_cluster
@@ -162,7 +231,8 @@ def sweep(  # noqa: PLR0913  # one parameter per group of options
                 machines=place.machines,
             )
     else:
-        with shown_progress() as progress:
+        naming = nullcontext() if second is None else second.naming_requirement(sources[-1].setup)
+        with naming, shown_progress() as progress:
             result = (measure or sweep_models)(
                 sources, request, counts, threshold_ms, extensions, progress
             )

@@ -52,10 +52,11 @@ class Details(enum.Enum):
 
     ALWAYS = "always"
     WHEN_WORSE = "when worse"
+    NEVER = "never"
 
     def are_wanted(self, metrics: Sequence[Metric]) -> bool:
-        if self is Details.ALWAYS:
-            return True
+        if self is not Details.WHEN_WORSE:
+            return self is Details.ALWAYS
         return any((m.gated and m.verdict is Verdict.REGRESSED) or _looks_worse(m) for m in metrics)
 
 

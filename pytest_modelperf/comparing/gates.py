@@ -53,12 +53,14 @@ class Gate(Struct, frozen=True, kw_only=True):
     """What a case must keep to: tolerances against the side before, and absolute limits.
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
-    its limits. `rounds` is the largest number of rounds of a duet.
+    its limits. `pass_level` is the chance that a ratio just at its tolerance passes. `rounds` is
+    the largest number of rounds of a duet.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
     limits: tuple[LatencyLimit, ...] = ()
     level: float = RUN_LEVEL
+    pass_level: float = PASS_LEVEL
     rounds: int = LOOKS[-1]
 
     def divided(self, cases: int) -> Gate:
@@ -92,7 +94,7 @@ class Gate(Struct, frozen=True, kw_only=True):
         return DuetRule(
             tolerance=self.tolerances.of(percent),
             level=self._level_of(percent),
-            pass_level=PASS_LEVEL,
+            pass_level=self.pass_level,
             looks=plan_looks(self.rounds),
         )
 

@@ -119,6 +119,40 @@ def test_the_one_before_can_have_another_interpreter(asked: FakeSweeping) -> Non
     assert replace(before, spec=after.spec) == after
 
 
+def test_two_engines_are_two_sides_of_one_model(asked: FakeSweeping) -> None:
+    options = (
+        "--engine", "onnxruntime,openvino", "--engine-option", "mode=parallel",
+        "--engine-option-b", "hint=latency",
+    )  # fmt: skip
+    done = asked.run("sweep", "model.onnx", *options)
+    assert done.exit_code == 0, done.err
+    assert [each.source for each in asked.sources] == ["model.onnx", "model.onnx"]
+    first, last = (each.setup for each in asked.sources)
+    assert (first.engine.name, first.options) == ("onnxruntime", {"mode": "parallel"})
+    assert (last.engine.name, last.options) == ("openvino", {"hint": "latency"})
+    assert replace(last, engine=first.engine, options=first.options) == first
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--engine", "a,b,c"), "a sweep takes at most two engines, and --engine names 3"),
+        (("--engine", "onnxruntime,openvino", "--against", "old.onnx"), "leave out --against"),
+        (("--engine", "openvino,openvino"), "both engines are openvino: give two engines"),
+        (("--engine-option-b", "a=b"), "--engine-option-b is for the second of two engines"),
+        (("--requirement-b", "openvino"), "--requirement-b is for the second of two engines"),
+        (("--engine", "onnxruntime,callable"), "the engine callable runs Python functions"),
+    ],
+)
+def test_engines_that_are_no_two_sides_are_refused(
+    asked: FakeSweeping, options: Sequence[str], told: str
+) -> None:
+    done = asked.run("sweep", "model.onnx", *options)
+    assert (done.exit_code, done.out) == (2, "")
+    assert told in done.err
+    assert asked.sources == ()
+
+
 @pytest.mark.parametrize("text", ["20", "0.5", ".25", "1e-3", "20.", " 3 "])
 def test_a_threshold_is_any_number_of_milliseconds(asked: FakeSweeping, text: str) -> None:
     assert asked.run("sweep", "model.onnx", "--latency-threshold", text).exit_code == 0

@@ -158,6 +158,33 @@ def test_two_interpreters_are_two_workers() -> None:
     assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.01)
 
 
+def test_the_second_side_can_have_options_of_its_own() -> None:
+    result, document = compared("base.onnx", "base.onnx", "--engine-option-b", "times=base=400")
+    assert result.exit_code == 1
+    assert metric(document, "latency_p50")["ratio"] == pytest.approx(2.0, rel=0.02)
+
+
+def test_the_second_side_can_have_an_engine_of_its_own() -> None:
+    result, document = compared("base.onnx", "base.onnx", "--engine-b", "onnxruntime")
+    assert result.exit_code in {0, 1}
+    first, last = document["engines"]
+    assert first == "timed 1"
+    assert last.startswith("onnxruntime ")
+
+
+def test_a_second_engine_that_is_not_installed_says_how_to_run_it() -> None:
+    result = run("compare", *TIMED, "base.onnx", "base.onnx", "--engine-b", "lost")
+    assert result.exit_code == 3
+    assert "Install it there: pip install lost. Or give --requirement-b PACKAGE" in result.err
+
+
+@pytest.mark.parametrize("option", ["--engine-b", "--engine-option-b"])
+def test_a_second_engine_needs_a_run(option: str) -> None:
+    result = run("compare", "base.onnx", "base.onnx", "--static", option, "a=b")
+    assert result.exit_code == 2
+    assert f"leave out --static or {option}" in result.err
+
+
 @pytest.mark.parametrize("option", ["--python-a", "--python-b"])
 def test_an_interpreter_that_is_not_there_is_wrong_usage(option: str) -> None:
     refused = run("compare", "base.onnx", "slow_400us.onnx", option, "no/such/python")

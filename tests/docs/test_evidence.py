@@ -19,6 +19,7 @@ import startup
 import static
 import suite
 import tracing
+import upgrade
 import verdicts
 from evidence import BENCHMARKS, PAGES, Benchmark, Form
 from hypothesis import given, settings
@@ -483,6 +484,19 @@ def test_of_intervals_those_in_use_are_held_to_nine_in_ten() -> None:
     ]
     expected = intervals.expectations(result_of({"coverage": rows, "stopping": []}))
     assert {(each.found, each.outcome) for each in expected} == {("92.5 %, worst 85 %", "met")}
+
+
+def test_a_bisect_of_twelve_releases_is_held_to_three_minutes() -> None:
+    def found(seconds: float, kept_seconds: float) -> list[str]:
+        halving = {
+            "versions": 12, "steps": 6, "verdict": "regressed", "last_good": "1.1",
+            "first_bad": "1.2", "seconds": seconds, "environment_seconds": 9.0,
+        }  # fmt: skip
+        row = {"found_seconds": kept_seconds}
+        return outcomes(upgrade.expectations(result_of({"bisect": [halving], "upgrades": [row]})))
+
+    assert found(170.0, 0.02) == ["met", "met"]
+    assert found(190.0, 0.2) == ["missed", "missed"]
 
 
 def test_the_longer_a_profile_the_longer_it_may_be_read() -> None:

@@ -13,13 +13,14 @@ from tests.support.checkout import ROOT
 
 PAGES = "\n".join(
     (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for name in ("json.md", "baselines.md", "profiles.md", "history.md")
+    for name in ("json.md", "baselines.md", "profiles.md", "history.md", "upgrades.md")
 )
 
 # The sections that describe a document: its own, then those of the parts that it shares.
 SECTIONS = {
     "baseline-machine": ("## `<machine>.json`, schema 1", "## A profile"),
     "baseline-model": ("## `model.json`, schema 4",),
+    "bisect": ("### A bisect as JSON", "## A comparison", "## A profile"),
     "compare": ("## A comparison", "## A profile"),
     "doctor": ("## A checkup", "## A profile"),
     "env": ("## Environments",),

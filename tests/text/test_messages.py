@@ -13,8 +13,9 @@ from pytest_modelperf.errors import PLAIN, Remedy
 from pytest_modelperf.testing.wording import PYTHON_WORDING, TABLE_WORDING
 
 PACKAGE = Path(pytest_modelperf.__file__).parent
+# Not where it is the name of an option: --bad.
 SCOLDING = re.compile(
-    r"!|\b(please|sorry|oops|invalid|illegal|bad|unable)\b|\berror:", re.IGNORECASE
+    r"!|(?<!--)\b(please|sorry|oops|invalid|illegal|bad|unable)\b|\berror:", re.IGNORECASE
 )
 
 

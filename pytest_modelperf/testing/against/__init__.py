@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pytest_modelperf.testing.against.commits import (
+from pytest_modelperf.revisions.commits import (
+    RefOption,
     UnknownCommitError,
     find_commit,
     has_commit,
@@ -14,6 +15,9 @@ from pytest_modelperf.testing.against.commits import (
     taken_from_git,
 )
 from pytest_modelperf.testing.against.paths import file_named, named_path
+from pytest_modelperf.testing.options import AGAINST
+
+_OPTION = RefOption(AGAINST.flag, f"{AGAINST.flag} old.onnx")
 
 
 @contextmanager
@@ -27,7 +31,8 @@ def older_version(text: str, model: Path, root: Path) -> Iterator[Path]:
     if named is not None:
         yield file_named(named, text, model, root)
         return
-    with taken_from_git(text, model) as path:
+    commit = find_commit(text, model.absolute().parent, _OPTION)
+    with taken_from_git(commit, model) as path:
         yield path
 
 
@@ -39,7 +44,7 @@ def check_against(text: str, root: Path) -> None:
     if named_path(text, root) is not None:
         return
     try:
-        find_commit(text, root)
+        find_commit(text, root, _OPTION)
     except UnknownCommitError:
-        if not any(has_commit(text, folder) for folder in submodules(root)):
+        if not any(has_commit(text, folder, _OPTION) for folder in submodules(root, _OPTION)):
             raise

@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryFile
 
@@ -23,7 +22,6 @@ from pytest_modelperf.files.git import FETCH_SECONDS, GitAnswer, ask_git
 from pytest_modelperf.graph.model_file import is_external, open_model
 from pytest_modelperf.graph.stored_tensors import walk_stored
 from pytest_modelperf.profiler.working_folder import working_folder
-from pytest_modelperf.testing.options import AGAINST
 from pytest_modelperf.text.escaping import printable
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -33,19 +31,42 @@ _MAX_LINKS = 40
 _FULL_ID = re.compile(r"[0-9a-f]{40,64}")
 # The shortest id that git prints.
 _LEAST_ID = 7
-_ask = partial(ask_git, otherwise=f"give the path of an older version: {AGAINST.flag} old.onnx")
 
 
 class UnknownCommitError(UsageError):
     """A repository that lacks the commit."""
 
 
-class _Commit(Struct, frozen=True):
-    """A commit: the name that the user gave, its id, and a folder of its repository."""
+class RefOption(Struct, frozen=True):
+    """An option that takes a git ref, and what to type to give a file in place of one.
+
+    Where it `takes_paths`, its value may also be the path of a model.
+    """
+
+    flag: str
+    typed: str
+    takes_paths: bool = True
+
+    def ask(self, folder: Path, *arguments: str) -> GitAnswer:
+        """The answer of a git command; if git cannot be run, the error has what to type instead."""
+        return ask_git(folder, *arguments, otherwise=self.otherwise)
+
+    @property
+    def otherwise(self) -> str:
+        return f"give the path of an older version: {self.typed}"
+
+
+class Commit(Struct, frozen=True):
+    """A commit: the name that the user gave, its id, a folder of its repository, and the option."""
 
     text: str
     sha: str
     folder: Path
+    option: RefOption
+
+    def ask(self, *arguments: str) -> GitAnswer:
+        """The answer of a git command in its repository."""
+        return self.option.ask(self.folder, *arguments)
 
     def __str__(self) -> str:
         short = self.sha[:10]
@@ -61,69 +82,86 @@ class _Repository(Struct, frozen=True):
 
 
 @contextmanager
-def taken_from_git(text: str, model: Path) -> Iterator[Path]:
+def taken_from_git(commit: Commit, model: Path) -> Iterator[Path]:
     """The model as it was in a commit, with its external data; it goes with the context."""
     with working_folder("against") as folder:
-        yield _take(text, model, folder)
+        prefix = _look_at_repository(commit.folder, commit.option).prefix
+        path = folder / model.name
+        _take_file(commit, prefix + model.name, path)
+        for location in _locations_in(commit, model, path):
+            _take_file(commit, posixpath.normpath(prefix + location), folder / location)
+        yield path
 
 
-def _take(text: str, model: Path, target: Path) -> Path:
-    """Write the model and its external data into `target`, as they were in a commit."""
-    folder = model.absolute().parent
-    commit = find_commit(text, folder)
-    prefix = _look_at_repository(folder).prefix
-    path = target / model.name
-    _take_file(commit, prefix + model.name, path)
-    for location in _external_locations(path, f"{printable(str(model))} as of {commit}"):
-        _take_file(commit, posixpath.normpath(prefix + location), target / location)
-    return path
+def data_files(commit: Commit, model: Path) -> tuple[str, ...]:
+    """The paths of the model and its external data in a commit, relative to the model's folder.
+
+    Of a link there are two: its own, and the one that it points to.
+    """
+    prefix = _look_at_repository(commit.folder, commit.option).prefix
+    with working_folder("against") as folder:
+        path = folder / model.name
+        _take_file(commit, prefix + model.name, path)
+        names = (model.name, *_locations_in(commit, model, path))
+    own = [posixpath.normpath(prefix + name) for name in names]
+    places = {*own, *(_follow_links(commit, place) for place in own)}
+    return tuple(sorted(posixpath.relpath(place, prefix or ".") for place in places))
 
 
-def find_commit(text: str, folder: Path) -> _Commit:
+def _locations_in(commit: Commit, model: Path, path: Path) -> tuple[str, ...]:
+    """The external data of the model as it was in the commit, which lies at `path`."""
+    return _external_locations(path, f"{printable(str(model))} as of {commit}", commit.option)
+
+
+def find_commit(text: str, folder: Path, option: RefOption) -> Commit:
     shown = printable(text)
     # Neither is a ref, and git would take the first for an option.
     if text.startswith("-") or "\0" in text:
-        raise UsageError(
-            f"{AGAINST.flag} names {shown!r}, which is neither a path that exists nor can be a "
-            "git ref. Give one of them, such as HEAD~1 or old.onnx."
-        )
+        found, advice = "cannot be a git ref", "Give one, such as HEAD~1."
+        if option.takes_paths:
+            found = "is neither a path that exists nor can be a git ref"
+            advice = "Give one of them, such as HEAD~1 or old.onnx."
+        raise UsageError(f"{option.flag} names {shown!r}, which {found}. {advice}")
     try:
-        repository = _look_at_repository(folder)
+        repository = _look_at_repository(folder, option)
     except UsageError as error:
-        raise UsageError(f"{AGAINST.flag} {shown} is no path that exists, and {error}") from error
-    sha = _resolve(text, folder)
+        start = f"{option.flag} {shown}"
+        start += " is no path that exists, and" if option.takes_paths else ":"
+        raise UsageError(f"{start} {error}") from error
+    sha = _resolve(text, folder, option)
     if sha is not None:
-        return _Commit(text, sha, folder)
+        return Commit(text, sha, folder, option)
+    found = "neither a path that exists nor a commit" if option.takes_paths else "no commit"
     raise UnknownCommitError(
-        f"{AGAINST.flag} names {shown}, which is neither a path that exists nor a commit of the "
-        f"git repository of {printable(str(folder))}. {_advice(text, folder, repository)}"
+        f"{option.flag} names {shown}, which is {found} of the git repository of "
+        f"{printable(str(folder))}. {_advice(text, folder, repository, option)}"
     )
 
 
-def has_commit(text: str, folder: Path) -> bool:
-    return folder.is_dir() and _resolve(text, folder) is not None
+def has_commit(text: str, folder: Path, option: RefOption) -> bool:
+    return folder.is_dir() and _resolve(text, folder, option) is not None
 
 
-def _resolve(text: str, folder: Path) -> str | None:
-    answer = _ask(folder, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
+def _resolve(text: str, folder: Path, option: RefOption) -> str | None:
+    answer = option.ask(folder, "rev-parse", "--verify", "--quiet", f"{text}^{{commit}}")
     sha = answer.output.decode("ascii", "replace").strip()
     # `^main` is an answer too, but means all commits that are not in main.
     return sha if answer.code == 0 and _FULL_ID.fullmatch(sha) else None
 
 
-def _advice(text: str, folder: Path, repository: _Repository) -> str:
+def _advice(text: str, folder: Path, repository: _Repository, option: RefOption) -> str:
     """Advice for an unknown ref."""
     start, colon, _ = text.partition(":")
-    if colon and start and _resolve(start, folder) is not None:
+    if colon and start and _resolve(start, folder, option) is not None:
         return (
             f"Give {printable(start)} alone: the file is taken from where the model lies in the "
             "repository."
         )
-    listed = _ask(folder, "for-each-ref", "--format=%(refname:short)").output
+    listed = option.ask(folder, "for-each-ref", "--format=%(refname:short)").output
     refs = [ref for ref in listed.decode("utf-8", "surrogateescape").split("\n") if ref]
     # A ref may go on: main~3, v1.0^{}.
     name = re.split(r"[~^@]", text, maxsplit=1)[0]
-    is_known = bool(name) and _resolve(name, folder) is not None
+    is_known = bool(name) and _resolve(name, folder, option) is not None
     remote = next((ref for ref in refs if ref.endswith(f"/{name}")), None)
     if remote is not None and name and not is_known:
         return f"There is {printable(remote)}: give {printable(remote + text[len(name) :])}."
@@ -143,9 +181,9 @@ def _advice(text: str, folder: Path, repository: _Repository) -> str:
     )
 
 
-def _look_at_repository(folder: Path) -> _Repository:
+def _look_at_repository(folder: Path, option: RefOption) -> _Repository:
     shown = printable(str(folder))
-    answer = _ask(
+    answer = option.ask(
         folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "--show-prefix"
     )
     # The rest is the prefix: the name of a folder may contain a line break.
@@ -159,8 +197,7 @@ def _look_at_repository(folder: Path) -> _Repository:
         )
     if "not a git repository" in answer.words:
         raise UsageError(
-            f"{shown} is in no git repository. Give the path of an older version: "
-            f"{AGAINST.flag} old.onnx."
+            f"{shown} is in no git repository. Give the path of an older version: {option.typed}."
         )
     if "dubious ownership" in answer.words:
         # git says the very command, with the folder that it means.
@@ -172,27 +209,27 @@ def _look_at_repository(folder: Path) -> _Repository:
     raise UsageError(f"git cannot read the repository of {shown}: {answer.reason}.")
 
 
-def submodules(root: Path) -> tuple[Path, ...]:
-    top = _ask(root, "rev-parse", "--show-toplevel")
+def submodules(root: Path, option: RefOption) -> tuple[Path, ...]:
+    top = option.ask(root, "rev-parse", "--show-toplevel")
     if top.code != 0:
         return ()
     folder = Path(os.fsdecode(top.output.removesuffix(b"\n")))
-    listed = _ask(
+    listed = option.ask(
         folder, "config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$"
     )
     values = (entry.partition(b"\n")[2] for entry in listed.output.split(b"\0") if entry)
     return tuple(folder / os.fsdecode(value) for value in values if value)
 
 
-def _take_file(commit: _Commit, place: str, target: Path) -> None:
+def _take_file(commit: Commit, place: str, target: Path) -> None:
     """Write the file that was at `place` in the commit, links followed and filters applied."""
     found = _follow_links(commit, place)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
-            answer = _ask(
+            answer = ask_git(
                 commit.folder, "cat-file", "--filters", f"{commit.sha}:{found}",
-                output=file, seconds=FETCH_SECONDS,
+                output=file, seconds=FETCH_SECONDS, otherwise=commit.option.otherwise,
             )  # fmt: skip
         if answer.code != 0:
             if "git-lfs" in answer.words or "filter lfs" in answer.words:
@@ -207,39 +244,39 @@ def _take_file(commit: _Commit, place: str, target: Path) -> None:
         raise _unwritten(Path(found), error) from error
 
 
-def _follow_links(commit: _Commit, place: str) -> str:
+def _follow_links(commit: Commit, place: str) -> str:
     """Where the file lies in the commit that is at `place` or that a link there points to."""
     for _ in range(_MAX_LINKS):
-        listed = _ask(commit.folder, "ls-tree", "-z", "--full-tree", commit.sha, "--", place)
+        listed = commit.ask("ls-tree", "-z", "--full-tree", commit.sha, "--", place)
         kind = listed.output.split(b"\t", 1)[0].split(b" ")
         if listed.code != 0 or kind[0] not in (b"100644", b"100755", b"120000"):
             raise _not_there(commit, place, listed)
         if kind[0] != b"120000":
             return place
-        link = os.fsdecode(_ask(commit.folder, "cat-file", "blob", f"{commit.sha}:{place}").output)
+        link = os.fsdecode(commit.ask("cat-file", "blob", f"{commit.sha}:{place}").output)
         aim = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
         if not is_inside(aim):
             raise UsageError(
                 f"in {commit} {printable(place)} is a link to {printable(link)}, outside of the "
-                f"repository. Give the path of the older version: {AGAINST.flag} old.onnx."
+                f"repository. Give the path of the older version: {commit.option.typed}."
             )
         place = aim
     raise UsageError(
         f"in {commit} {printable(place)} is a link that leads to itself. Give the path of the "
-        f"older version: {AGAINST.flag} old.onnx."
+        f"older version: {commit.option.typed}."
     )
 
 
-def _not_there(commit: _Commit, place: str, listed: GitAnswer) -> UsageError:
+def _not_there(commit: Commit, place: str, listed: GitAnswer) -> UsageError:
     shown = printable(place)
     if listed.code != 0:
         return UsageError(f"git cannot read the commit {commit}: {listed.reason}.")
     if listed.output:
         return UsageError(
             f"{shown} was not a file in {commit}, but a folder or a submodule. "
-            f"Give the path of the older version: {AGAINST.flag} old.onnx."
+            f"Give the path of the older version: {commit.option.typed}."
         )
-    everything = _ask(commit.folder, "ls-tree", "-rz", "--name-only", "--full-tree", commit.sha)
+    everything = commit.ask("ls-tree", "-rz", "--name-only", "--full-tree", commit.sha)
     models = [
         os.fsdecode(name) for name in everything.output.split(b"\0") if name.endswith(b".onnx")
     ]
@@ -249,7 +286,7 @@ def _not_there(commit: _Commit, place: str, listed: GitAnswer) -> UsageError:
         hint = (
             f"There were: {', '.join(map(printable, near[:5]))}. If it had another name, type "
             f"`git cat-file --filters {_quoted(f'{commit.text}:{near[0]}')} > old.onnx` and "
-            f"{AGAINST.flag} old.onnx."
+            f"{commit.option.typed}."
         )
     return UsageError(
         f"{shown} was not in the commit {commit}. {hint} "
@@ -261,7 +298,7 @@ def _likeness(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def _smudge(commit: _Commit, place: str, target: Path) -> None:
+def _smudge(commit: Commit, place: str, target: Path) -> None:
     """Put the file in place of its Git LFS pointer.
 
     The filter left the pointer where Git LFS is not set up for this file today, or was told not
@@ -271,9 +308,10 @@ def _smudge(commit: _Commit, place: str, target: Path) -> None:
         pointer.write(target.read_bytes())
         pointer.seek(0)
         with target.open("wb") as file:
-            answer = _ask(
+            answer = ask_git(
                 commit.folder, "lfs", "smudge", "--", place,
                 source=pointer, output=file, seconds=FETCH_SECONDS,
+                otherwise=commit.option.otherwise,
             )  # fmt: skip
     if answer.code != 0 or _is_pointer(target):
         raise _no_lfs_file(commit, place, answer)
@@ -285,7 +323,7 @@ def _is_pointer(path: Path) -> bool:
     return path.read_bytes().startswith(_LFS_POINTER)
 
 
-def _no_lfs_file(commit: _Commit, place: str, answer: GitAnswer) -> UsageError:
+def _no_lfs_file(commit: Commit, place: str, answer: GitAnswer) -> UsageError:
     said = answer.words.lower()
     step = f"`git lfs fetch origin {_quoted(commit.text)}`"
     if "'lfs' is not a git command" in said or "git-lfs: not found" in said:
@@ -299,7 +337,7 @@ def _no_lfs_file(commit: _Commit, place: str, answer: GitAnswer) -> UsageError:
     )
 
 
-def _external_locations(path: Path, shown: str) -> tuple[str, ...]:
+def _external_locations(path: Path, shown: str, option: RefOption) -> tuple[str, ...]:
     """Where the model names external data, as places relative to it, each inside its folder."""
     try:
         proto = open_model(path).proto
@@ -317,7 +355,7 @@ def _external_locations(path: Path, shown: str) -> tuple[str, ...]:
             raise ModelError(
                 f"{shown} has weights in {printable(location)!r}, outside of the model's folder. "
                 "External data is read only from the folder of the model. Give the path of an "
-                f"older version that is whole: {AGAINST.flag} old.onnx."
+                f"older version that is whole: {option.typed}."
             )
     places = {posixpath.normpath(location) for location in locations}
     return tuple(sorted(places - {path.name}))

@@ -1,0 +1,289 @@
+"""What an upgrade of ONNX Runtime does to one model, and how long it takes to find the release.
+
+    python benchmarks/upgrade.py [--max-seconds 20] [--versions 1.20.1,1.31.1]
+
+The model is a chain of depthwise and pointwise convolutions, which this program makes. Each version
+runs in an environment of its own as a duet with the first one. Then a bisect looks for the release
+since which the model is slower, among twelve releases. Environments are made where they are not
+kept yet, which needs a package index.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import results
+from onnx import TensorProto, helper, numpy_helper
+from results import Expectation, Result, Start, conclude, markdown
+
+from pytest_modelperf.bisect.measuring import BisectRequest, OpenSide, release_sides, run_bisect
+from pytest_modelperf.bisect.records import Bisect, RangeKind, Version, VersionRange
+from pytest_modelperf.bisect.search import SearchRule
+from pytest_modelperf.comparing.by_duet import Details, compare_models
+from pytest_modelperf.comparing.gates import Gate
+from pytest_modelperf.comparing.limits import Tolerances
+from pytest_modelperf.comparing.sides import Side
+from pytest_modelperf.environments.making import make_environment
+from pytest_modelperf.profiler.hookspecs import Extensions
+from pytest_modelperf.profiler.request import ProfileRequest
+from pytest_modelperf.profiler.rig import Setup
+from pytest_modelperf.profiler.sampling_policy import SamplingPolicy
+from pytest_modelperf.stats.allowed_rounds import rounds_within
+
+PACKAGE = "onnxruntime"
+VERSIONS = ("1.20.1", "1.23.2", "1.26.0", "1.29.0", "1.31.1")
+BISECTED = (
+    "1.20.1", "1.21.0", "1.22.0", "1.23.0", "1.24.1", "1.25.0", "1.26.0", "1.27.0", "1.28.0",
+    "1.29.0", "1.30.0", "1.31.1",
+)  # fmt: skip
+# Smaller than usual: what changed here is a few percent.
+TOLERANCE = 0.01
+BISECT_SECONDS = 180
+KEPT_SECONDS = 0.1
+_CHANNELS, _SIDE, _BLOCKS = 64, 28, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """One version against the first one."""
+
+    version: str
+    p50_ms: float
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    verdict: str
+    rounds: int
+    found_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Halving:
+    """A bisect: its answer, and how long it took, with the environments that it made and without.
+
+    `last_good` and `first_bad` are None if both ends are not shown to differ.
+    """
+
+    versions: int
+    steps: int
+    verdict: str
+    last_good: str | None
+    first_bad: str | None
+    seconds: float
+    environment_seconds: float
+
+
+def write_chain(path: Path) -> None:
+    """Pairs of a depthwise 3x3 and a pointwise convolution at 1x64x28x28."""
+    rng = np.random.default_rng(0)
+    nodes, weights, previous = [], [], "x"
+    for block in range(_BLOCKS):
+        for name, shape, groups in (
+            ("depthwise", (_CHANNELS, 1, 3, 3), _CHANNELS),
+            ("pointwise", (_CHANNELS, _CHANNELS, 1, 1), 1),
+        ):
+            scale = np.sqrt(1.0 / np.prod(shape[1:]))
+            weight = (scale * rng.standard_normal(shape)).astype(np.float32)
+            weights.append(numpy_helper.from_array(weight, f"{name}{block}_w"))
+            made = f"{name}{block}"
+            nodes.append(
+                helper.make_node(
+                    "Conv",
+                    [previous, f"{made}_w"],
+                    [made],
+                    made,
+                    pads=[shape[2] // 2] * 4,
+                    group=groups,
+                )
+            )
+            previous = made
+    sizes = [1, _CHANNELS, _SIDE, _SIDE]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info(previous, TensorProto.FLOAT, sizes)],
+        weights,
+    )
+    opsets = (helper.make_opsetid("", 17),)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+
+
+def measure_upgrades(model: str, versions: Sequence[str], setup: Setup) -> Iterator[Upgrade]:
+    """Each version but the first, compared with that."""
+    open_side = release_sides(model, PACKAGE, setup)
+    for name in versions:
+        make_environment([f"{PACKAGE}=={name}"])
+    with open_side(_version(versions[0]), lambda _: None) as first:
+        for name in versions[1:]:
+            begun = time.monotonic()
+            with open_side(_version(name), lambda _: None) as side:
+                found_seconds = time.monotonic() - begun
+                yield _compare(name, first, side, found_seconds)
+
+
+def _compare(name: str, first: Side, side: Side, found_seconds: float) -> Upgrade:
+    gate = Gate(
+        tolerances=Tolerances(shares=((50.0, TOLERANCE),)),
+        rounds=rounds_within(side.setup.policy.max_seconds),
+    )
+    comparison = compare_models(first, side, ProfileRequest(), gate, details=Details.NEVER)
+    (case,) = comparison.cases
+    if case.failure is not None:
+        raise SystemExit(f"{name}: {case.failure}")
+    metric = next(each for each in case.metrics if each.name == "latency_p50")
+    low, high = metric.interval or (0.0, float("inf"))
+    return Upgrade(
+        version=name,
+        p50_ms=metric.after or 0.0,
+        ratio=metric.ratio or 1.0,
+        low=low,
+        high=high,
+        confidence=metric.confidence or 0.0,
+        verdict=metric.verdict.value,
+        rounds=case.rounds or 0,
+        found_seconds=found_seconds,
+    )
+
+
+def measure_bisect(model: str, versions: Sequence[str], setup: Setup) -> Halving:
+    spent = [0.0]
+    asked = BisectRequest(
+        model=model,
+        request=ProfileRequest(),
+        range=VersionRange(RangeKind.RELEASES, tuple(map(_version, versions))),
+        setup=setup,
+        rule=SearchRule(tolerance=TOLERANCE),
+        extensions=Extensions(),
+    )
+    found = run_bisect(asked, _timed(release_sides(model, PACKAGE, setup), spent))
+    return _halving(found, spent[0])
+
+
+def _timed(open_side: OpenSide, spent: list[float]) -> OpenSide:
+    """The same, with the time that it takes to find or make an environment added up."""
+
+    @contextmanager
+    def opened(version: Version, tell: Callable[[str], None]) -> Iterator[Side]:
+        begun = time.monotonic()
+        with open_side(version, tell) as side:
+            spent[0] += time.monotonic() - begun
+            yield side
+
+    return opened
+
+
+def _halving(found: Bisect, environment_seconds: float) -> Halving:
+    pairs = [(each.last_good.name, each.first_bad.name) for each in found.search.regressions]
+    last_good, first_bad = pairs[0] if pairs else (None, None)
+    return Halving(
+        versions=len(found.range.versions),
+        steps=len(found.search.steps),
+        verdict="failed" if found.verdict is None else found.verdict.value,
+        last_good=last_good,
+        first_bad=first_bad,
+        seconds=found.seconds,
+        environment_seconds=environment_seconds,
+    )
+
+
+def _version(name: str) -> Version:
+    return Version(name, f"{PACKAGE} {name}")
+
+
+def tables(result: Result) -> dict[str, str]:
+    first = result.rows["model"][0]["first"]
+    lines = []
+    for row in result.rows["upgrades"]:
+        each = Upgrade(**row)
+        low, high = (f"{100 * (bound - 1):+.1f}" for bound in (each.low, each.high))
+        lines.append(
+            (
+                f"{first} → {each.version}",
+                f"{each.p50_ms:.3f} ms",
+                f"{100 * (each.ratio - 1):+.1f} %",
+                f"{low} … {high} %",
+                each.verdict,
+                str(each.rounds),
+            )
+        )
+    titles = ("onnxruntime", "p50", "change", "interval", "verdict", "rounds")
+    upgrades = (
+        f"{markdown(titles, lines, 'lrrrlr')}\n\n"
+        f"A chain of {_BLOCKS} depthwise and {_BLOCKS} pointwise convolutions on one core; "
+        f"{100 * TOLERANCE:g} % is allowed."
+    )
+    (row,) = result.rows["bisect"]
+    found = Halving(**row)
+    answer = "the ends are not shown to differ"
+    if found.first_bad is not None:
+        answer = f"slower since {found.first_bad}, not yet in {found.last_good}"
+    halving = markdown(
+        ("bisect", "answer", "steps", "time", "of which environments"),
+        [
+            (
+                f"{found.versions} releases",
+                answer,
+                str(found.steps),
+                f"{found.seconds:.0f} s",
+                f"{found.environment_seconds:.0f} s",
+            )
+        ],
+        "llrrr",
+    )
+    return {"upgrade": upgrades, "upgrade bisect": halving}
+
+
+def expectations(result: Result) -> tuple[Expectation, ...]:
+    (row,) = result.rows["bisect"]
+    found = Halving(**row)
+    slowest = max(each["found_seconds"] for each in result.rows["upgrades"])
+    return (
+        Expectation(
+            f"a bisect of {found.versions} releases",
+            f"at most {BISECT_SECONDS} s",
+            f"{found.seconds:.0f} s",
+            found.seconds <= BISECT_SECONDS,
+        ),
+        Expectation(
+            "an environment that is kept is found",
+            f"in at most {KEPT_SECONDS:g} s",
+            f"{slowest:.2f} s",
+            slowest <= KEPT_SECONDS,
+        ),
+    )
+
+
+def main() -> int:
+    parser = results.parser(__doc__)
+    parser.add_argument("--max-seconds", type=float, default=20.0, help="of the rounds of a duet")
+    parser.add_argument("--versions", default=",".join(VERSIONS), help="each against the first")
+    parser.add_argument("--bisected", default=",".join(BISECTED), help="the releases to bisect")
+    arguments = parser.parse_args()
+    seconds: float = arguments.max_seconds
+    versions: list[str] = arguments.versions.split(",")
+    bisected: list[str] = arguments.bisected.split(",")
+    if len(versions) < 2 or len(bisected) < 2:
+        parser.error("--versions and --bisected take two versions or more")
+    start = Start.now("upgrade")
+    setup = Setup(policy=SamplingPolicy(max_seconds=seconds))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "chain.onnx")
+        write_chain(path)
+        upgrades = [asdict(each) for each in measure_upgrades(str(path), versions, setup)]
+        halving = asdict(measure_bisect(str(path), bisected, setup))
+    rows = {"model": [{"first": versions[0]}], "upgrades": upgrades, "bisect": [halving]}
+    return conclude(start.finish(rows), tables, expectations, arguments.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

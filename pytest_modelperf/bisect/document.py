@@ -1,0 +1,163 @@
+"""A bisect as JSON: the types of its document, and how records become them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pytest_modelperf.bisect.records import (
+    Answer,
+    Bisect,
+    RangeKind,
+    Regression,
+    Step,
+    Version,
+)
+from pytest_modelperf.comparing.document import (
+    ComparedCaseJson,
+    Interval,
+    case_comparison_to_json,
+)
+from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.report.document import SCHEMA, dump_document, number
+
+
+class VersionJson(Struct, frozen=True, kw_only=True):
+    """A release, or a commit with its subject."""
+
+    name: str
+    title: str | None
+
+
+class LeftOutJson(Struct, frozen=True, kw_only=True):
+    """A version between both ends that was not looked at."""
+
+    name: str
+    reason: str
+
+
+class BisectStepJson(Struct, frozen=True, kw_only=True):
+    """One version compared with a good one; the figures are null if it was not measured."""
+
+    version: str
+    against: str
+    answer: Answer
+    allowed: float
+    ratio: float | None
+    interval: Interval
+    confidence: float | None
+    before_ms: float | None
+    after_ms: float | None
+    same_model: bool
+    rounds: int | None
+    attempts: int
+    seconds: float
+    failure: str | None
+
+
+class RegressionJson(Struct, frozen=True, kw_only=True):
+    """A step of the latency between two versions.
+
+    `before` and `after` compare these with the good end of the search, and `pair` with one another;
+    `comparison` has the layers and reasons of the pair.
+    """
+
+    last_good: VersionJson
+    first_bad: VersionJson
+    between: tuple[str, ...]
+    gradual: bool
+    before: BisectStepJson | None
+    after: BisectStepJson
+    pair: BisectStepJson | None
+    comparison: ComparedCaseJson | None
+
+
+class BisectJson(Struct, frozen=True, kw_only=True):
+    """A whole bisect."""
+
+    schema: int
+    verdict: Verdict | None
+    model: str
+    engine: str
+    case: str
+    by: RangeKind
+    good: VersionJson
+    bad: VersionJson
+    versions: tuple[VersionJson, ...]
+    left_out: tuple[LeftOutJson, ...]
+    tolerance: float
+    level: float
+    seconds: float
+    all: bool
+    regressions: tuple[RegressionJson, ...]
+    steps: tuple[BisectStepJson, ...]
+    notes: tuple[str, ...]
+
+
+def dump_bisect(bisect: Bisect) -> str:
+    """The bisect as JSON text."""
+    return dump_document(
+        BisectJson(
+            schema=SCHEMA,
+            verdict=bisect.verdict,
+            model=bisect.model,
+            engine=bisect.engine,
+            case=bisect.case,
+            by=bisect.range.kind,
+            good=_version(bisect.range.good),
+            bad=_version(bisect.range.bad),
+            versions=tuple(map(_version, bisect.range.versions)),
+            left_out=tuple(
+                LeftOutJson(name=each.name, reason=each.reason) for each in bisect.range.left_out
+            ),
+            tolerance=bisect.tolerance,
+            level=bisect.level,
+            seconds=bisect.seconds,
+            all=bisect.search.is_whole,
+            regressions=tuple(map(_regression, bisect.search.regressions)),
+            steps=tuple(map(_step, bisect.search.steps)),
+            notes=bisect.range.notes,
+        )
+    )
+
+
+def _version(version: Version) -> VersionJson:
+    return VersionJson(name=version.name, title=version.title or None)
+
+
+def _step(step: Step) -> BisectStepJson:
+    metric = step.metric
+    judged = step.judged
+    comparison = None if judged is None else judged.comparison
+    return BisectStepJson(
+        version=step.version.name,
+        against=step.against.name,
+        answer=step.answer,
+        allowed=step.allowed,
+        ratio=None if judged is None else number(judged.ratio),
+        interval=None
+        if metric is None or metric.interval is None
+        else (number(metric.interval[0]), number(metric.interval[1])),
+        confidence=None if metric is None else metric.confidence,
+        before_ms=None if metric is None else number(metric.before),
+        after_ms=None if metric is None else number(metric.after),
+        same_model=step.is_same_model,
+        rounds=None if comparison is None else comparison.rounds,
+        attempts=step.attempts,
+        seconds=step.seconds,
+        failure=step.reason,
+    )
+
+
+def _regression(found: Regression) -> RegressionJson:
+    judged = None if found.pair is None else found.pair.judged
+    comparison = None if judged is None else judged.comparison
+    return RegressionJson(
+        last_good=_version(found.last_good),
+        first_bad=_version(found.first_bad),
+        between=tuple(version.name for version in found.between),
+        gradual=found.is_gradual,
+        before=None if found.before is None else _step(found.before),
+        after=_step(found.after),
+        pair=None if found.pair is None else _step(found.pair),
+        comparison=None if comparison is None else case_comparison_to_json(comparison),
+    )

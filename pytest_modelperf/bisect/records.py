@@ -1,0 +1,158 @@
+"""The records of a bisect: the versions in a range, the steps of the search, and what it found."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+
+
+class RangeKind(str, Enum):
+    """What the versions of a range are."""
+
+    RELEASES = "releases"
+    COMMITS = "commits"
+
+
+class Version(Struct, frozen=True):
+    """A release of an engine's package, or a commit of a model.
+
+    `name` tells it apart in its range, `label` names it in sentences, and `title` is the subject of
+    a commit.
+    """
+
+    name: str
+    label: str
+    title: str = ""
+
+
+class LeftOut(Struct, frozen=True):
+    """A version between both ends that is not looked at, and why."""
+
+    name: str
+    reason: str
+
+
+class VersionRange(Struct, frozen=True):
+    """The versions from the good end to the bad end, both included."""
+
+    kind: RangeKind
+    versions: tuple[Version, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def good(self) -> Version:
+        return self.versions[0]
+
+    @property
+    def bad(self) -> Version:
+        return self.versions[-1]
+
+
+class Answer(str, Enum):
+    """What one step says of a version; `failed` means that it could not be measured."""
+
+    GOOD = "good"
+    BAD = "bad"
+    INCONCLUSIVE = "inconclusive"
+    FAILED = "failed"
+
+
+class Judged(Struct, frozen=True):
+    """What a comparison of two versions shows of the median latency.
+
+    `metric` is None if both are the same model.
+    """
+
+    verdict: Verdict
+    metric: Metric | None = None
+    comparison: CaseComparison | None = None
+
+    @property
+    def ratio(self) -> float:
+        ratio = None if self.metric is None else self.metric.ratio
+        return 1.0 if ratio is None else ratio
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One version compared with a good one.
+
+    `allowed` is the relative change that separates good from bad. `attempts` counts the duets: one
+    that shows nothing is repeated with more time. `reason` says why it failed.
+    """
+
+    version: Version
+    against: Version
+    allowed: float
+    answer: Answer
+    attempts: int = 1
+    judged: Judged | None = None
+    reason: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def metric(self) -> Metric | None:
+        return None if self.judged is None else self.judged.metric
+
+    @property
+    def is_same_model(self) -> bool:
+        return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
+
+
+class Regression(Struct, frozen=True, kw_only=True):
+    """A step of the latency between two versions.
+
+    `before` and `after` compare both versions with the good end of the search; `before` is None if
+    `last_good` is that end. `pair` compares them with one another; None if that could not be
+    measured. `between` are versions in the middle that stayed open.
+    """
+
+    last_good: Version
+    first_bad: Version
+    before: Step | None
+    after: Step
+    pair: Step | None
+    between: tuple[Version, ...] = ()
+
+    @property
+    def is_gradual(self) -> bool:
+        """Whether the step itself is not shown to be beyond the tolerance."""
+        return self.pair is not None and self.pair.answer is not Answer.BAD
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """The steps of a bisect, and the regressions in the order of the range.
+
+    `ends` compares the bad end with the good one. `is_whole` claims that all regressions were
+    looked for.
+    """
+
+    ends: Step
+    steps: tuple[Step, ...]
+    regressions: tuple[Regression, ...] = ()
+    is_whole: bool = False
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict of both ends; None if they could not be compared."""
+        return None if self.ends.judged is None else self.ends.judged.verdict
+
+
+class Bisect(Struct, frozen=True, kw_only=True):
+    """A whole bisect of one case of a model."""
+
+    model: str
+    engine: str
+    case: str
+    range: VersionRange
+    search: Search
+    tolerance: float
+    level: float
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.search.verdict

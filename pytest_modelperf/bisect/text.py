@@ -1,0 +1,210 @@
+"""A bisect as text: the answer first, then every step, then what explains each regression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_modelperf.bisect.records import (
+    Answer,
+    Bisect,
+    RangeKind,
+    Regression,
+    Step,
+    Version,
+)
+from pytest_modelperf.comparing.advice import describe_doubt
+from pytest_modelperf.comparing.case_text import write_findings
+from pytest_modelperf.comparing.figures import format_change, format_figure, format_interval
+from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.errors import Wording
+from pytest_modelperf.report.page import Page, PageStyle, write_items
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
+
+_COLORS = {
+    Answer.GOOD: "",
+    Answer.BAD: "red",
+    Answer.INCONCLUSIVE: "yellow",
+    Answer.FAILED: "yellow",
+}
+_TIME = "latency_p50"
+_LISTED = 8
+
+
+def render_bisect(bisect: Bisect, style: PageStyle, wording: Wording) -> str:
+    page = style.page()
+    found = bisect.search.regressions
+    color = "red" if found else ""
+    start = f"{printable(bisect.model)} {printable(bisect.case)} on {printable(bisect.engine)}"
+    page.sentence(f"{start}: {_headline(bisect)}", style=f"bold {color}".strip())
+    for regression in found:
+        for line in _describe(regression, bisect):
+            page.sentence(line)
+    doubt = _doubt(bisect, wording)
+    if doubt is not None:
+        page.sentence(doubt, style="yellow")
+    page.table(_step_table(bisect), row_styles=[_COLORS[s.answer] for s in bisect.search.steps])
+    for step in bisect.search.steps:
+        if step.reason is not None:
+            page.item(f"{_name(step.version)} failed: {printable(step.reason)}", style="yellow")
+    for regression in found:
+        _write_pair(page, regression, wording)
+    write_items(page, [f"note: {note}" for note in _notes(bisect, wording)], "dim")
+    return page.text()
+
+
+def _headline(bisect: Bisect) -> str:
+    """The answer in a sentence."""
+    search = bisect.search
+    if search.regressions:
+        names = ", ".join(_culprit(each) for each in search.regressions)
+        return f"slower {_by(bisect)} {names}"
+    ends = search.ends
+    bad, good = _label(ends.version), _name(ends.against)
+    change = f"{_change(ends)}, allowed {100 * bisect.tolerance:+.4g} %"
+    if search.verdict is Verdict.INCONCLUSIVE:
+        return f"inconclusive: whether {bad} is slower than {good} is not shown: {change}"
+    if search.verdict is Verdict.UNCHANGED:
+        return f"{bad} and {good} have the same model"
+    if search.verdict is Verdict.IMPROVED:
+        return f"{bad} is faster than {good}: {change}"
+    return f"{bad} is not slower than {good}: {change}"
+
+
+def _doubt(bisect: Bisect, wording: Wording) -> str | None:
+    """What would decide ends that are inconclusive."""
+    judged = bisect.search.ends.judged
+    if judged is None or judged.comparison is None or judged.verdict is not Verdict.INCONCLUSIVE:
+        return None
+    return describe_doubt(judged.comparison, wording)
+
+
+def _by(bisect: Bisect) -> str:
+    return "since" if bisect.range.kind is RangeKind.RELEASES else "since the commit"
+
+
+def _culprit(found: Regression) -> str:
+    name = _label(found.first_bad)
+    return f"{name} or a version before it" if found.between else name
+
+
+def _describe(found: Regression, bisect: Bisect) -> Iterator[str]:
+    """What is known of a regression, and how surely."""
+    good = _name(found.after.against)
+    before = (
+        f"{_name(found.last_good)} is the good end"
+        if found.before is None
+        else f"{_name(found.last_good)}: {_change(found.before)} against {good}"
+    )
+    yield f"{before}; {_name(found.first_bad)}: {_change(found.after)} against {good}"
+    if found.first_bad.title:
+        yield f"commit {_name(found.first_bad)}: {printable(found.first_bad.title)}"
+    if found.between:
+        names = shorten_list([_name(each) for each in found.between], _LISTED)
+        yield f"between them nothing could be told of {names}: the step may be there, too"
+    if found.pair is not None:
+        told = f"{_name(found.first_bad)} against {_name(found.last_good)}: {_change(found.pair)}"
+        if found.is_gradual:
+            told += (
+                f"; that is not shown to be more than {100 * bisect.tolerance:+.4g} %, so the time "
+                "grew in several versions"
+            )
+        yield told
+
+
+def _change(step: Step) -> str:
+    """`+7.8 % (99.8 % interval +7.0 … +8.7 %)`."""
+    if step.is_same_model:
+        return "the same model"
+    metric = step.metric
+    if metric is None or metric.ratio is None:
+        return "unknown"
+    text = format_change(metric)
+    interval = format_interval(metric)
+    if not interval:
+        return text
+    level = "" if metric.confidence is None else f"{100 * metric.confidence:.4g} % "
+    return f"{text} ({level}interval {interval})"
+
+
+def _step_table(bisect: Bisect) -> Table:
+    is_commits = bisect.range.kind is RangeKind.COMMITS
+    columns = [
+        Column("step"),
+        Column("commit" if is_commits else "version", is_text=True, least=10),
+        Column("answer", is_text=True, least=12),
+        Column("against", is_text=True, least=10),
+        Column("p50"),
+        Column("change"),
+        Column("interval"),
+        Column("limit"),
+        Column("rounds"),
+        Column("time"),
+    ]
+    if is_commits:
+        columns.append(Column("subject", is_text=True, is_spare=True))
+    steps = bisect.search.steps
+    return Table("", tuple(columns), tuple(_row(n, s, is_commits) for n, s in enumerate(steps, 1)))
+
+
+def _row(number: int, step: Step, is_commits: bool) -> tuple[str, ...]:  # noqa: FBT001  # one caller
+    metric = step.metric
+    comparison = None if step.judged is None else step.judged.comparison
+    rounds = None if comparison is None else comparison.rounds
+    return (
+        str(number),
+        _name(step.version),
+        step.answer.value,
+        _name(step.against),
+        *_figures(metric, step),
+        f"{100 * step.allowed:+.1f} %",
+        "" if rounds is None else f"{rounds}",
+        f"{step.seconds:.0f} s",
+        *([printable(step.version.title)] if is_commits else []),
+    )
+
+
+def _figures(metric: Metric | None, step: Step) -> tuple[str, str, str]:
+    if metric is None:
+        return "", "same model" if step.is_same_model else "", ""
+    return format_figure(_TIME, metric.after), format_change(metric), format_interval(metric)
+
+
+def _write_pair(page: Page, found: Regression, wording: Wording) -> None:
+    """Writes figures, layers and reasons of the two versions of a regression."""
+    judged = None if found.pair is None else found.pair.judged
+    if judged is None or judged.comparison is None:
+        return
+    page.line("")
+    page.line(f"{_name(found.last_good)} -> {_name(found.first_bad)}", "bold")
+    write_findings(page, judged.comparison, wording)
+
+
+def _notes(bisect: Bisect, wording: Wording) -> Iterator[str]:
+    search = bisect.search
+    yield from map(printable, bisect.range.notes)
+    if bisect.range.left_out:
+        names = shorten_list([printable(each.name) for each in bisect.range.left_out], _LISTED)
+        yield f"not tried: {names} ({bisect.range.left_out[0].reason})"
+    open_steps = [s for s in search.steps[1:] if s.answer is Answer.INCONCLUSIVE]
+    if open_steps:
+        names = shorten_list([_name(s.version) for s in open_steps], _LISTED)
+        longer = wording.names["max_seconds"]
+        yield f"inconclusive, also with more time: {names}; {longer} gives each step more"
+    if search.regressions and not search.is_whole:
+        yield "other regressions in the range were not looked for: --all finds them"
+    count = f"{len(search.steps)} step{'s' if len(search.steps) != 1 else ''}"
+    yield (
+        f"{count} in {bisect.seconds:.0f} s; the chance that one of them gives a wrong answer is "
+        f"at most {100 * bisect.level:g} %"
+    )
+
+
+def _label(version: Version) -> str:
+    return printable(version.label)
+
+
+def _name(version: Version) -> str:
+    """`1.22.0`, or the start of a commit's id."""
+    return printable(version.label.rpartition(" ")[2])

@@ -1,0 +1,191 @@
+"""`modelperf bisect`: finds the release of an engine, or the commit, that made a model slower.
+
+A test may give click's context a function that bisects in place of `run_bisect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.cli.options import (
+    CaseOptions,
+    MeasuringOptions,
+    OutputOptions,
+    bisecting_options,
+    input_file_option,
+    is_given,
+    json_option,
+    load_extensions,
+    one_size_options,
+    takes_records,
+)
+from pytest_modelperf.cli.output import shown_progress, terminal_style, write
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.errors import UsageError
+
+if TYPE_CHECKING:
+    from pytest_modelperf.bisect.measuring import OpenSide
+    from pytest_modelperf.bisect.records import Bisect, VersionRange
+    from pytest_modelperf.profiler.rig import Setup
+
+_WORSE = 1
+
+
+class RangeOptions(Struct, frozen=True):
+    """The range to search: releases of a package, or commits of the model."""
+
+    good: str | None
+    bad: str | None
+    commits: str | None
+    package: str | None
+    pre: bool
+
+    def check(self) -> None:
+        """UsageError unless there is exactly one range."""
+        typed = {"--good": self.good, "--bad": self.bad, "--package": self.package}
+        given = [option for option, value in typed.items() if value is not None]
+        if self.pre:
+            given.append("--pre")
+        if self.commits is not None and given:
+            raise UsageError(
+                f"{given[0]} is about releases of the engine, and --commits about commits of the "
+                "model: leave out one of them."
+            )
+        if self.commits is None and (self.good is None or self.bad is None):
+            raise UsageError(
+                "bisect searches a range: give --good and --bad with two versions of the engine, "
+                "as in --good 1.20.1 --bad 1.31.1, or --commits with a range such as v1.0..HEAD."
+            )
+
+
+@click.command(short_help="Find the version that made a model slower.")
+@click.argument("model", type=click.Path())
+@click.option("--good", metavar="VERSION", help="The release of the engine that is fast.")
+@click.option("--bad", metavar="VERSION", help="The release of the engine that is slow.")
+@click.option(
+    "--package",
+    metavar="NAME",
+    help="The package whose releases are tried, as in onnxruntime-gpu.  [default: the engine's]",
+)
+@click.option("--pre", is_flag=True, help="Try pre-releases as well.")
+@click.option(
+    "--commits",
+    metavar="GOOD..BAD",
+    help="Search the commits of MODEL in this range, as in v1.0..HEAD.",
+)
+@click.option(
+    "--all",
+    "finds_all",
+    is_flag=True,
+    help="Look for further regressions on both sides of each that was found.",
+)
+@click.option(
+    "--tolerance",
+    metavar="SHARE",
+    default="0.03",
+    show_default=True,
+    help="How much slower a version may be: 0.03 is 3 %.",
+)
+@click.option("--batch", metavar="N", help="Batch size.  [default: the model's own, or 1]")
+@click.option("--cores", metavar="N", default="1", show_default=True, help="Core count.")
+@one_size_options
+@input_file_option("Run MODEL on these arrays, named as its inputs.")
+@bisecting_options
+@json_option
+@takes_records(
+    searched=RangeOptions, cases=CaseOptions, measuring=MeasuringOptions, outputs=OutputOptions
+)
+@click.pass_obj
+def bisect(  # noqa: PLR0913  # one parameter per group of options
+    run: Callable[..., Bisect] | None,
+    *,
+    model: str,
+    searched: RangeOptions,
+    finds_all: bool,
+    tolerance: str,
+    plugins: tuple[str, ...],
+    cases: CaseOptions,
+    measuring: MeasuringOptions,
+    outputs: OutputOptions,
+) -> None:
+    """Find the release of the engine, or the commit of MODEL, since which it is slower.
+
+    Each release gets an environment of its own, which is made once and kept. Each version runs in
+    turn with the good one, and the range is halved until two neighbours are left. Exit code 1 if
+    the bad end is slower than the good one.
+
+    \b
+    modelperf bisect model.onnx --good 1.20.1 --bad 1.31.1
+    modelperf bisect model.onnx --engine openvino --good 2024.6.0 --bad 2025.3.0 --all
+    modelperf bisect model.onnx --commits v1.0..HEAD --json bisect.json
+    """  # noqa: D301  # click: keep the lines of the paragraph
+    is_shown = outputs.check(model, input_file=cases.input_file)
+    searched.check()
+    from pytest_modelperf.bisect.measuring import BisectRequest, require_one_case, run_bisect
+    from pytest_modelperf.bisect.search import SearchRule
+    from pytest_modelperf.comparing.limits import read_share
+
+    rule = SearchRule(tolerance=read_share(tolerance, "--tolerance"), finds_all=finds_all)
+    extensions = load_extensions(plugins)
+    request = cases.request()
+    require_one_case(request)
+    setup = _setup(measuring.model_setup(extensions, "a bisect"))
+    with shown_progress() as progress:
+        found, open_side = _find_range(model, searched, setup)
+        asked = BisectRequest(
+            model=model, request=request, range=found, setup=setup, rule=rule, extensions=extensions
+        )
+        result = (run or run_bisect)(asked, open_side, progress)
+    _show(result, outputs, is_shown=is_shown)
+    if result.search.regressions:
+        raise SystemExit(_WORSE)
+
+
+def _setup(setup: Setup) -> Setup:
+    """The setup, in which a slow model has more time unless --max-seconds is given."""
+    from pytest_modelperf.profiler.sampling_policy import STRETCH_SECONDS
+
+    return setup if is_given("max_seconds") else replace(setup, stretch_seconds=STRETCH_SECONDS)
+
+
+def _find_range(model: str, searched: RangeOptions, setup: Setup) -> tuple[VersionRange, OpenSide]:
+    """The versions to search, and how to run each."""
+    from pytest_modelperf.bisect.measuring import commit_sides, release_sides
+
+    if searched.commits is not None:
+        from pytest_modelperf.bisect.commits import OPTION, commits_between
+
+        return commits_between(model, searched.commits), commit_sides(model, setup, OPTION)
+    from pytest_modelperf.bisect.releases import PACKAGES, releases_between
+
+    if is_given("gateway"):
+        raise UsageError(
+            "--good and --bad run in environments of this machine: leave out --gateway, or compare "
+            "two Pythons of your own there."
+        )
+    package = searched.package or PACKAGES.get(setup.engine.name)
+    if package is None:
+        raise UsageError(
+            f"the engine {setup.engine.name} comes from a plugin: give --package with the name of "
+            "the package whose releases are tried."
+        )
+    found = releases_between(
+        package, searched.good or "", searched.bad or "", takes_pre_releases=searched.pre
+    )
+    return found, release_sides(model, package, setup)
+
+
+def _show(result: Bisect, outputs: OutputOptions, *, is_shown: bool) -> None:
+    if is_shown:
+        from pytest_modelperf.bisect.text import render_bisect
+
+        click.echo(render_bisect(result, terminal_style(), COMMAND_WORDING), nl=False)
+    if outputs.json_file is not None:
+        from pytest_modelperf.bisect.document import dump_bisect
+
+        write(outputs.json_file, dump_bisect(result))

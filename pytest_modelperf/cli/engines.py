@@ -1,0 +1,83 @@
+"""The options for a second engine that runs in turn with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_modelperf.cli.options import Command
+from pytest_modelperf.cli.values import parse_pairs
+from pytest_modelperf.errors import EngineError, UsageError
+from pytest_modelperf.text.quoting import shell_word
+
+if TYPE_CHECKING:
+    from pytest_modelperf.profiler.hookspecs import Extensions
+    from pytest_modelperf.profiler.rig import Setup
+
+# The package that has the runtime of each engine of ours.
+_PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino"}
+
+
+class SecondEngine(Struct, frozen=True):
+    """The engine of the second side and its options; nothing: those of the first side."""
+
+    engine_b: str | None
+    engine_option_b: tuple[str, ...]
+
+    def check_static(self) -> None:
+        """UsageError if one is given, as it needs a run of the models."""
+        options = {"--engine-b": self.engine_b, "--engine-option-b": self.engine_option_b}
+        for option, value in options.items():
+            if value:
+                raise UsageError(
+                    f"{option} needs a run of the models: leave out --static or {option}."
+                )
+
+    def setup(self, setup: Setup, extensions: Extensions) -> Setup:
+        """Returns the setup of the second side."""
+        if self.engine_b is None and not self.engine_option_b:
+            return setup
+        from pytest_modelperf.profiler.engines.source import CALLABLE_ENGINE
+
+        engine = setup.engine
+        if self.engine_b is not None:
+            engine = extensions.engines.find(self.engine_b)
+        if engine.name == CALLABLE_ENGINE:
+            raise UsageError(
+                f"the engine {engine.name} runs Python functions, and here are only ONNX models: "
+                "give another engine."
+            )
+        options = parse_pairs("--engine-option-b", self.engine_option_b)
+        return replace(setup, engine=engine, options=options)
+
+    @contextmanager
+    def naming_requirement(self, setup: Setup) -> Iterator[None]:
+        """Adds to the error of an engine that is not installed how to run it nevertheless."""
+        try:
+            yield
+        except EngineError as error:
+            name = self.engine_b
+            if name is None or repr(name) not in error.message:
+                raise
+            if "python=" in setup.spec:
+                # Its environment is given already, and lacks the runtime.
+                raise
+            package = _PACKAGES.get(name, "PACKAGE")
+            hint = f"Or give --requirement-b {shell_word(package)}: it runs in an environment then."
+            raise EngineError(f"{error.message} {hint}", error.remedy) from error
+
+
+def engine_option_b(command: Command) -> Command:
+    return click.option(
+        "--engine-option-b",
+        "engine_option_b",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="An option of the second engine; repeatable. With it or a second engine, "
+        "--engine-option is for the first one alone.",
+    )(command)

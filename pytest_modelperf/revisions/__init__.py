@@ -1,0 +1,1 @@
+"""A model as it was in a commit of git."""

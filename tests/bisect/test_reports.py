@@ -1,0 +1,180 @@
+"""The report and the document of a bisect, made by hand."""
+
+# ruff: noqa: E501  # lines of a report are wide
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from inline_snapshot import snapshot
+from msgspec.structs import replace
+
+from pytest_modelperf.bisect.document import BisectJson, dump_bisect
+from pytest_modelperf.bisect.records import Bisect, LeftOut, RangeKind, VersionRange
+from pytest_modelperf.bisect.search import SearchRule, find_regressions
+from pytest_modelperf.bisect.text import render_bisect
+from pytest_modelperf.cli.wording import COMMAND_WORDING
+from pytest_modelperf.report.markdown_page import MarkdownStyle
+from pytest_modelperf.report.page import TextStyle
+from pytest_modelperf.text.words import display_width
+from tests.support.bisects import TableJudge, Traits, make_versions
+
+EVIL = "a\x1b[31mb\nc\u202ed"
+
+
+def bisected(
+    times: list[float], *, finds_all: bool = False, traits: Traits | None = None
+) -> Bisect:
+    versions = make_versions(len(times))
+    rule = SearchRule(finds_all=finds_all)
+    judge = TableJudge(versions, times, traits or Traits())
+    return Bisect(
+        model="models/encoder.onnx",
+        engine="engine",
+        case="b1-c1",
+        range=VersionRange(RangeKind.RELEASES, versions, (LeftOut("1.3rc1", "no final release"),)),
+        search=find_regressions(versions, judge, rule, lambda: 0.0),
+        tolerance=rule.tolerance,
+        level=rule.level,
+        seconds=61.0,
+    )
+
+
+def shown(bisect: Bisect, width: int | None = None) -> str:
+    return render_bisect(bisect, TextStyle(width), COMMAND_WORDING)
+
+
+def test_the_answer_stands_first_and_every_step_in_a_table() -> None:
+    found = bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"}))
+    assert shown(found) == snapshot("""\
+models/encoder.onnx b1-c1 on engine: slower since engine 1.5 or a version before it
+1.3: 0 % (99.82 % interval -0.5 … +0.5 %) against 1.0; 1.5: +10.0 % (99.82 % interval +9.5 … +10.5 %) against 1.0
+between them nothing could be told of 1.4: the step may be there, too
+1.5 against 1.3: +10.0 % (99.82 % interval +9.5 … +10.5 %)
+
+step  version  answer  against       p50   change        interval   limit  rounds  time
+───────────────────────────────────────────────────────────────────────────────────────
+   1  1.8      bad     1.0      2.200 ms  +10.0 %  +9.5 … +10.5 %  +3.0 %           0 s
+   2  1.4      failed  1.0                                         +4.9 %           0 s
+   3  1.3      good    1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s
+   4  1.5      bad     1.0      2.200 ms  +10.0 %  +9.5 … +10.5 %  +4.9 %           0 s
+   5  1.5      bad     1.3      2.200 ms  +10.0 %  +9.5 … +10.5 %  +3.0 %           0 s
+1.4 failed: there is no wheel of 1.4
+
+note: not tried: 1.3rc1 (no final release)
+note: other regressions in the range were not looked for: --all finds them
+note: 5 steps in 61 s; the chance that one of them gives a wrong answer is at most 1 %
+""")
+
+
+def test_several_regressions_are_all_named() -> None:
+    found = bisected([2.0, 2.0, 2.2, 2.2, 2.2, 2.5, 2.5], finds_all=True)
+    assert shown(found).splitlines()[:5] == snapshot(
+        [
+            "models/encoder.onnx b1-c1 on engine: slower since engine 1.2, engine 1.5",
+            "1.1: 0 % (99.97 % interval -0.5 … +0.5 %) against 1.0; 1.2: +10.0 % (99.97 % interval +9.5 … +10.5 %) against 1.0",
+            "1.2 against 1.1: +10.0 % (99.97 % interval +9.5 … +10.5 %)",
+            "1.4: +10.0 % (99.89 % interval +9.5 … +10.5 %) against 1.0; 1.5: +25.0 % (99.89 % interval +24.4 … +25.6 %) against 1.0",
+            "1.5 against 1.4: +13.6 % (99.89 % interval +13.1 … +14.2 %)",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "open_always", "headline"),
+    [
+        (
+            [2.0, 2.5, 2.01],
+            set[str](),
+            snapshot(
+                "models/encoder.onnx b1-c1 on engine: engine 1.2 is not slower than 1.0: +0.5 % (99.7 % interval -0.0 … +1.0 %), allowed +3 %"
+            ),
+        ),
+        (
+            [2.0, 2.0, 1.5],
+            set[str](),
+            snapshot(
+                "models/encoder.onnx b1-c1 on engine: engine 1.2 is faster than 1.0: -25.0 % (99.7 % interval -25.4 … -24.6 %), allowed +3 %"
+            ),
+        ),
+        (
+            [2.0, 2.0, 2.5],
+            {"1.2"},
+            snapshot(
+                "models/encoder.onnx b1-c1 on engine: inconclusive: whether engine 1.2 is slower than 1.0 is not shown: +25.0 % (99.7 % interval +24.4 … +25.6 %), allowed +3 %"
+            ),
+        ),
+    ],
+)
+def test_ends_that_are_not_slower_are_the_answer(
+    times: list[float], open_always: set[str], headline: str
+) -> None:
+    assert (
+        shown(bisected(times, traits=Traits(open_always=open_always))).splitlines()[0] == headline
+    )
+
+
+def test_small_steps_are_said_to_be_several() -> None:
+    assert shown(bisected([2.0 * 1.02**n for n in range(6)])).splitlines()[1:3] == snapshot(
+        [
+            "1.2: +4.0 % (99.82 % interval +3.5 … +4.6 %) against 1.0; 1.3: +6.1 % (99.82 % interval +5.6 … +6.7 %) against 1.0",
+            "1.3 against 1.2: +2.0 % (99.82 % interval +1.5 … +2.5 %); that is not shown to be more than +3 %, so the time grew in several versions",
+        ]
+    )
+
+
+def test_a_version_that_stays_open_is_named() -> None:
+    text = shown(bisected([2.0] * 3 + [2.2] * 2, traits=Traits(open_always={"1.2"})))
+    assert [line for line in text.splitlines() if "1.2" in line] == snapshot(
+        [
+            "between them nothing could be told of 1.2: the step may be there, too",
+            "   2  1.2      inconclusive  1.0      2.000 ms      0 %   -0.5 … +0.5 %  +4.9 %           0 s",
+            "note: inconclusive, also with more time: 1.2; --max-seconds gives each step more",
+        ]
+    )
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    text = shown(bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"})), width)
+    assert max(map(display_width, text.splitlines())) <= width
+
+
+def test_names_of_strangers_steer_no_terminal() -> None:
+    found = bisected([2.0, 2.2])
+    versions = tuple(replace(each, label=EVIL, title=EVIL) for each in found.range.versions)
+    evil = TableJudge(versions, [2.0, 2.2])
+    found = replace(
+        found,
+        model=EVIL,
+        range=replace(found.range, kind=RangeKind.COMMITS, versions=versions),
+        search=find_regressions(versions, evil, SearchRule()),
+    )
+    for text in (shown(found), dump_bisect(found)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_markdown_has_the_same_table() -> None:
+    text = render_bisect(bisected([2.0, 2.0, 2.2]), MarkdownStyle(), COMMAND_WORDING)
+    assert "| step | version |" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        bisected([2.0] * 5 + [2.2] * 4, traits=Traits(failing={"1.4"})),
+        bisected([2.0, 2.0, 2.2, 2.2, 2.5], finds_all=True, traits=Traits(open_always={"1.1"})),
+        bisected([2.0, 2.0]),
+    ],
+)
+def test_the_document_has_the_type_of_its_schema(found: Bisect) -> None:
+    text = dump_bisect(found)
+    document = msgspec.json.decode(text, type=BisectJson)
+    assert json.loads(msgspec.json.encode(document)) == json.loads(text)
+    assert len(document.steps) == len(found.search.steps)
+    assert [each.first_bad.name for each in document.regressions] == [
+        each.first_bad.name for each in found.search.regressions
+    ]
