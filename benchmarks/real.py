@@ -73,7 +73,6 @@ from pytest_modelperf.profiler.preparation import CasePlace, Model
 from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
-from pytest_modelperf.profiler.sampling import BlockPair
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY, STRETCH_SECONDS, SamplingPolicy
 from pytest_modelperf.stats.estimates import duet_ratio, summarize
 from pytest_modelperf.stats.records import Ratio
@@ -404,9 +403,10 @@ class PrecisionRule:
     rounds: int = DUET_POLICY.max_rounds
     samples_needed: tuple[int, ...] = (DUET_POLICY.min_samples,)
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         if self.precision is None:
             return False
+        pairs = [(each.before.block, each.after.block) for each in rounds]
         ratio = duet_ratio(pairs, REFERENCE_CONFIDENCE)
         if ratio.low is None or ratio.high is None:
             return False

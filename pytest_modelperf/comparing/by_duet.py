@@ -11,7 +11,7 @@ from pytest_modelperf.comparing.attribution import explain
 from pytest_modelperf.comparing.by_counts import compare_cases
 from pytest_modelperf.comparing.by_samples import compare_with_samples
 from pytest_modelperf.comparing.duet_notes import describe_duet
-from pytest_modelperf.comparing.gates import Gate, latency_metrics
+from pytest_modelperf.comparing.gates import Gate, latency_metrics, start_metrics
 from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, side_run
 from pytest_modelperf.comparing.output_changes import compare_outputs
 from pytest_modelperf.comparing.records import (
@@ -152,8 +152,10 @@ def compare_case(
     if before.baseline is None:
         return found
     # The stored counts were agreed on, whatever the twin counts.
-    latency = [m for m in found.comparison.metrics if m.name.startswith("latency")]
-    metrics = (*latency, *compare_counts(found.pair or pair, before, gate, place).metrics)
+    counted = compare_counts(found.pair or pair, before, gate, place).metrics
+    names = {metric.name for metric in counted}
+    measured = [metric for metric in found.comparison.metrics if metric.name not in names]
+    metrics = (*measured, *counted)
     return replace(found, comparison=replace(found.comparison, metrics=metrics))
 
 
@@ -171,7 +173,7 @@ def _compare_in_turn(
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
         # Judging hundreds of rounds takes a fifth of a second, so it is done only here.
         nonlocal metrics
-        metrics = latency_metrics(rounds, gate)
+        metrics = (*latency_metrics(rounds, gate), *start_metrics(rounds, gate))
         return details.are_wanted(metrics)
 
     ran = run_pair(pair, gate, place, wants_details)

@@ -17,6 +17,7 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
+from pytest_modelperf.comparing.limits import FIRST, LOAD
 from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
@@ -112,7 +113,32 @@ _ONLY_SCALARS = (
 
 def hidden_tails(case: CaseComparison) -> tuple[Metric, ...]:
     """The judged tails that were not awaited and that stayed open."""
-    return tuple(m for m in case.metrics if m.gated and not m.awaited and m.is_open)
+    return tuple(m for m in _not_shown(case) if m.name.startswith(LATENCY))
+
+
+def _not_shown(case: CaseComparison) -> Iterator[Metric]:
+    return (m for m in case.metrics if m.gated and not m.awaited and m.is_open)
+
+
+# The words of tolerances for figures that are no percentile, by their metrics.
+_TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST}
+
+
+def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
+    """One line for loading and the first inference, where they stayed open.
+
+    `load +3.1 %, first inference -2.0 %: not shown to be within 15 %; ... waits for it`
+    """
+    if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
+        return
+    found = [m for m in _not_shown(case) if m.name in _TOLERANCE_WORDS]
+    for allowed in dict.fromkeys(metric.allowed for metric in found):
+        alike = [metric for metric in found if metric.allowed == allowed]
+        changes = ", ".join(f"{metric_title(m.name)} {format_change(m)}".rstrip() for m in alike)
+        pairs = ",".join(f"{_TOLERANCE_WORDS[m.name]}={allowed:g}" for m in alike)
+        waits = f"waits for {'it' if len(alike) == 1 else 'them'}"
+        waiting = wording.value("tolerance", pairs)
+        yield f"{changes}: not shown to be within {100 * (allowed or 0.0):g} %; {waiting} {waits}"
 
 
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:
@@ -169,6 +195,8 @@ def describe_facts(case: CaseComparison, wording: Wording) -> Iterator[tuple[str
             yield "outputs", f"{printable(output.name)}: {printable(output.difference)}"
     for line in describe_open_tails(case, wording):
         yield "tail", line
+    for line in describe_open_starts(case, wording):
+        yield "start", line
     if any(m.name == "params" and not m.gated and m.before != m.after for m in case.metrics):
         yield "params", _ONLY_SCALARS
     for note in case.notes:

@@ -41,7 +41,7 @@ from pytest_modelperf.profiler.rig import (
     step_of,
     sum_up,
 )
-from pytest_modelperf.profiler.sampling import BlockPair, DuetBench, sample_duet
+from pytest_modelperf.profiler.sampling import DuetBench, sample_duet
 from pytest_modelperf.profiler.sampling_policy import DUET_POLICY
 from pytest_modelperf.profiler.trials import SamplingProgress
 from pytest_modelperf.stats.quantiles import load_quantiles
@@ -58,7 +58,7 @@ class StopRule(Protocol):
     def samples_needed(self) -> tuple[int, ...]:
         """How many samples of each side each awaited percentile needs, the fewest first."""
 
-    def is_decided(self, pairs: Sequence[BlockPair]) -> bool:
+    def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed."""
 
 

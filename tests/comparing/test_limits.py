@@ -207,8 +207,8 @@ def test_three_is_not_taken_for_three_percent_nor_for_three_hundred(value: objec
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("p5=0.1", "here: 'p5' is no percentile and no count. Did you mean 'p95'? There are: p50,"),
-        ("p50=0.02,", "here: '' is no percentile and no count. There are: p50,"),
+        ("p5=0.1", "here: 'p5' is no figure with a tolerance. Did you mean 'p95'? There are: p50,"),
+        ("p50=0.02,", "here: '' is no figure with a tolerance. There are: p50,"),
         ("p50=0.02,p50=0.1", "here: p50 is given twice: give it once."),
         ("p99.9=0.02,p99_9=0.1", "here: p99.9 is given twice: give it once."),
         ({"p99.9": 0.1, "p99_9": 0.1}, "here: p99.9 is given twice: give it once."),

@@ -26,6 +26,7 @@ from pytest_modelperf.stats.duet import (
     find_bounds,
     has_modes,
     judge_duet,
+    judge_once_a_round,
     judge_sequence,
     looks_worse,
 )
@@ -142,6 +143,44 @@ def test_errors_of_a_tail_keep_the_level() -> None:
     assert judge(values, 1.0, schedule).worse <= 0.001
     assert at_boundary.worse <= most_by_chance(RULE.level)
     assert at_boundary.not_worse <= most_by_chance(RULE.pass_level)
+
+
+def test_errors_of_a_figure_of_each_round_keep_the_level() -> None:
+    """Times to load, as they are on a busy machine: heavy tails, and the second side is faster.
+
+    The sides are loaded in turn, so the other one is faster in every other round.
+    """
+    # One of the figures that share a tenth of the level of a case, in a run of five.
+    rule = DuetRule(tolerance=0.15, level=share_level(4, 0.1 * share_level(5)))
+    random = np.random.default_rng(5)
+    noise = 0.15 * random.standard_t(3, size=(2 * COMPARISONS, 35))
+    values = noise + 0.05 * (-1.0) ** np.arange(35)
+    schedule = schedule_of(rule)
+
+    def judged(ratio: float) -> npt.NDArray[np.int_]:
+        return judge_sequence(values + math.log(ratio), schedule, rule.margin).answer
+
+    assert np.mean(judged(1.0) > 0) == 0
+    assert np.mean(judged(1.15) > 0) <= scipy.stats.binom.ppf(0.999, len(values), rule.level) / len(
+        values
+    )
+    assert np.mean(judged(1.15) < 0) <= most_by_chance(rule.pass_level)
+    assert np.mean(judged(2.0) > 0) >= 0.99
+
+
+@given(st.lists(st.tuples(st.floats(1e5, 1e9), st.floats(1e5, 1e9)), min_size=2, max_size=35))
+def test_a_figure_of_each_round_is_judged_as_the_median_of_blocks_of_one(
+    pairs: list[tuple[float, float]],
+) -> None:
+    blocks = [
+        (Turns(times_ns=(round(before),)), Turns(times_ns=(round(after),)))
+        for before, after in pairs
+    ]
+    rounded = [(float(round(before)), float(round(after))) for before, after in pairs]
+    found = judge_once_a_round(rounded, RULE, len(pairs), is_last=True)
+    # Modes are a matter of blocks.
+    if not has_modes(blocks, RULE.tolerance):
+        assert found.answer is judge_duet(blocks, RULE, is_last=True).answer
 
 
 @pytest.mark.parametrize(
