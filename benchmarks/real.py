@@ -135,7 +135,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = (options.folder or Path(name)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, Gate().divided(options.suite), options.keep_rounds)
+        bench = Bench(folder, Gate(judges_starts=False).divided(options.suite), options.keep_rounds)
         references = [
             reference
             for model in options.models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pytest_modelperf.comparing.limits import FIGURES
+from pytest_modelperf.comparing.limits import FIGURES, LEAST_MEMORY_BYTES, OUTPUTS
 from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
@@ -18,6 +18,8 @@ _TITLES = {
     "activation_bytes": "activations",
     "peak_activation_bytes": "peak activations",
     "peak_rss_bytes": "peak memory",
+    "outputs": "outputs differ by",
+    "memory_bytes": "memory",
     "load_ms": "load",
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
@@ -30,6 +32,8 @@ _NS_PER_MS = 1e6
 _BYTES = "_bytes"
 _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
+# Figures of processes, which differ a little.
+_OF_PROCESSES = frozenset({"memory_bytes"})
 # For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
@@ -47,7 +51,7 @@ def is_time(name: str) -> bool:
 
 def is_sampled(name: str) -> bool:
     """Whether it is estimated from many samples, so that more time makes it more precise."""
-    return is_time(name) or name in _RATES
+    return is_time(name) or name in _RATES or name in _OF_PROCESSES
 
 
 def format_figure(name: str, value: float | None) -> str:
@@ -56,6 +60,8 @@ def format_figure(name: str, value: float | None) -> str:
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
+    if name == OUTPUTS:
+        return f"{100 * value:.3g} %"
     if name.endswith(_BYTES):
         return format_bytes(round(value))
     return format_count(int(value)) if float(value).is_integer() else format_rate(value)
@@ -126,6 +132,10 @@ def format_allowed(metric: Metric) -> str:
         return f"{sign} {format_value(metric, metric.limit)}"
     if metric.allowed is None:
         return ""
+    if metric.name in _OF_PROCESSES and metric.before:
+        bytes_allowed = metric.allowed * metric.before
+        if math.isclose(bytes_allowed, LEAST_MEMORY_BYTES):
+            return f"+{format_bytes(LEAST_MEMORY_BYTES)}"
     return f"{100 * metric.allowed:+.4g} %" if metric.allowed else "0 %"
 
 

@@ -77,13 +77,15 @@ class Gate(Struct, frozen=True, kw_only=True):
     """What a case must keep to: tolerances against the side before, and absolute limits.
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
-    its limits. `rounds` is the largest number of rounds of a duet.
+    its limits. `rounds` is the largest number of rounds of a duet. Without `judges_starts` the
+    latency alone decides, and has the whole level.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)
     limits: tuple[LatencyLimit, ...] = ()
     level: float = RUN_LEVEL
     rounds: int = LOOKS[-1]
+    judges_starts: bool = True
 
     def divided(self, cases: int) -> Gate:
         """The gate of one of this many cases, which share the level of a run."""
@@ -134,16 +136,21 @@ class Gate(Struct, frozen=True, kw_only=True):
         return (_MEDIAN,) if _MEDIAN in self.percents else self.percents
 
     @property
+    def _others(self) -> int:
+        """The number of figures that share the rest of the level; these seldom raise alarms."""
+        tails = len(self.percents) - len(self._main)
+        return tails + _OTHER_FIGURES if self.judges_starts else tails
+
+    @property
     def _other_level(self) -> float:
-        """The error level of each figure that is not among the main ones: these seldom alarm."""
-        others = len(self.percents) - len(self._main) + _OTHER_FIGURES
-        return share_level(others, (1.0 - _MEDIAN_SHARE) * self.level)
+        return share_level(self._others, (1.0 - _MEDIAN_SHARE) * self.level)
 
     def _level_of(self, percent: float) -> float:
         """The error level of a percentile; the median has most of it."""
-        if percent in self._main:
-            return share_level(len(self._main), _MEDIAN_SHARE * self.level)
-        return self._other_level
+        if percent not in self._main:
+            return self._other_level
+        part = _MEDIAN_SHARE if self._others else 1.0
+        return share_level(len(self._main), part * self.level)
 
     def is_decided(self, rounds: Sequence[DuetRound]) -> bool:
         """Whether no further round is needed.
@@ -158,9 +165,10 @@ class Gate(Struct, frozen=True, kw_only=True):
         answers = {p: judge_duet(pairs, self.rule(p), p).answer for p in self.percents}
         if RatioAnswer.WORSE in answers.values():
             return True
-        starts = {name: _start_pairs(rounds, start) for name, start in _STARTS.items()}
-        rules = {name: self.figure_rule(name) for name in _STARTS}
-        starting = {n: judge_once_a_round(starts[n], rules[n], len(rounds)).answer for n in _STARTS}
+        judged = _STARTS if self.judges_starts else {}
+        starts = {name: _start_pairs(rounds, start) for name, start in judged.items()}
+        rules = {name: self.figure_rule(name) for name in judged}
+        starting = {n: judge_once_a_round(starts[n], rules[n], len(rounds)).answer for n in judged}
         if RatioAnswer.WORSE in starting.values():
             return True
         is_open = any(
@@ -218,7 +226,7 @@ def start_metrics(rounds: Sequence[DuetRound], gate: Gate) -> tuple[Metric, ...]
         shown = pairs or [(start.of(each.before), start.of(each.after)) for each in rounds]
         before, after = (median(pair[side] for pair in shown) for side in (0, 1))
         metrics.append(
-            _judged(
+            judged_metric(
                 start.metric,
                 (_ms(before), _ms(after)),
                 judge_once_a_round(pairs, rule, len(rounds), is_last=True),
@@ -284,7 +292,7 @@ def _metric(
     gate: Gate,
     percent: float,
 ) -> Metric:
-    return _judged(
+    return judged_metric(
         name,
         values,
         decision,
@@ -294,7 +302,7 @@ def _metric(
     )
 
 
-def _judged(  # noqa: PLR0913  # a figure with all that a report says of it
+def judged_metric(  # noqa: PLR0913  # a figure with all that a report says of it
     name: str,
     values: tuple[float | None, float | None],
     decision: Decision,
@@ -303,6 +311,7 @@ def _judged(  # noqa: PLR0913  # a figure with all that a report says of it
     is_gated: bool = True,
     is_awaited: bool,
 ) -> Metric:
+    """The metric of a decision about a ratio."""
     has_interval = decision.low is not None and decision.high is not None
     return Metric(
         name,

@@ -31,8 +31,10 @@ _PERCENT_NAMES = {
 # The counts that are judged. They are exact, so their default tolerance is 0.
 _COUNTS = ("macs", "params")
 # Further figures by the words of tolerances, and their default tolerances.
-LOAD, FIRST, MEMORY = "load", "first", "memory"
+LOAD, FIRST, MEMORY, OUTPUTS = "load", "first", "memory", "outputs"
 _FIGURE_SHARES: Mapping[str, float] = {LOAD: 0.15, FIRST: 0.15, MEMORY: 0.05}
+# The difference of outputs is judged where it is named, for it follows from the weights.
+_NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
@@ -172,6 +174,11 @@ class Tolerances(Struct, frozen=True):
             default = max(default, self.of(_MEDIAN))
         return dict(self.figures).get(name, default)
 
+    @property
+    def outputs(self) -> float | None:
+        """How far outputs may differ, as a share of their largest value; None: not judged."""
+        return dict(self.figures).get(OUTPUTS)
+
     def names(self, figure: str) -> bool:
         """Whether the user named this figure."""
         return figure in dict(self.figures)
@@ -191,7 +198,7 @@ def read_tolerances(value: object, where: str) -> Tolerances:
     counts: dict[str, float] = {}
     figures: dict[str, float] = {}
     for name, share in value.items():
-        if name in {*_COUNTS, *_FIGURE_SHARES}:
+        if name in {*_COUNTS, *_NAMED}:
             by_name = counts if name in _COUNTS else figures
             by_name[name] = read_share(share, f"{where}: {name}")
             continue
@@ -217,7 +224,7 @@ def _with_default_tail(
 def _read_percent(name: str, where: str) -> float:
     percent = _PERCENT_NAMES.get(name.replace("_", "."))
     if percent is None:
-        known = (*_PERCENT_NAMES, *_COUNTS, *_FIGURE_SHARES)
+        known = (*_PERCENT_NAMES, *_COUNTS, *_NAMED)
         raise UsageError(
             f"{where}: {printable(name)!r} is no figure with a tolerance."
             f"{suggestion(name, known)} There are: {', '.join(known)}."

@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.limits import FIRST, LOAD
+from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS
 from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
@@ -94,6 +94,8 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
         return text if metric.limit is None else f"{text}, {describe_allowed(metric)}"
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
+    elif metric.name == OUTPUTS:
+        text = f"{title} {format_figure(metric.name, metric.after)}"
     elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
@@ -121,11 +123,11 @@ def _not_shown(case: CaseComparison) -> Iterator[Metric]:
 
 
 # The words of tolerances for figures that are no percentile, by their metrics.
-_TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST}
+_TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes": MEMORY}
 
 
 def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
-    """One line for loading and the first inference, where they stayed open.
+    """A line for loading, the first inference and memory, where they stayed open.
 
     `load +3.1 %, first inference -2.0 %: not shown to be within 15 %; ... waits for it`
     """

@@ -144,7 +144,7 @@ def judge_duet(
     if not schedule.in_order():
         return _undecided(pairs, differences, rule, percent)
     ended = judge_sequence(differences.values[np.newaxis], schedule, rule.margin)
-    return _describe(ended, schedule, rule)
+    return describe_sequence(ended, schedule, rule)
 
 
 def judge_once_a_round(
@@ -170,7 +170,7 @@ def judge_once_a_round(
             rounds_needed=next((look for look in rule.pass_looks if look > rounds), None),
         )
     ended = judge_sequence(values[np.newaxis], schedule, rule.margin)
-    return _describe(ended, schedule, rule)
+    return describe_sequence(ended, schedule, rule)
 
 
 def once_a_round_looks_worse(pairs: Sequence[tuple[float, float]], rule: DuetRule) -> bool:
@@ -417,8 +417,8 @@ def _undecided(
     )
 
 
-def _describe(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
-    """The decision for the only row."""
+def describe_sequence(ended: EndedSequences, schedule: Schedule, rule: DuetRule) -> Decision:
+    """The decision for the only row, with its interval and what it could have shown."""
     answer = _ANSWERS[int(ended.answer[0])]
     rounds, units, level = int(ended.rounds[0]), int(ended.units[0]), float(ended.level[0])
     centre, low, high = (

@@ -17,7 +17,7 @@ from pytest_modelperf.comparing.gates import (
     start_metrics,
     stored_metrics,
 )
-from pytest_modelperf.comparing.limits import read_tolerances
+from pytest_modelperf.comparing.limits import Tolerances, read_tolerances
 from pytest_modelperf.comparing.records import Metric, Verdict
 from pytest_modelperf.profiler.measurements import Block, DuetRound, EngineFacts, Noise, Round
 from pytest_modelperf.stats.estimates import summarize
@@ -181,6 +181,8 @@ def test_the_median_has_nine_tenths_of_the_level_and_the_other_figures_the_rest(
     assert [three.rule(p).level for p in (50.0, 95.0, 99.0)] == pytest.approx(
         [0.009, 0.0002, 0.0002]
     )
+    alone = Gate(tolerances=Tolerances(((50.0, 0.03),)), judges_starts=False)
+    assert alone.rule(50.0).level == pytest.approx(0.01)
 
 
 def starting(load: float, first: float, count: int, spread: float = 0.01) -> list[DuetRound]:
@@ -213,6 +215,7 @@ def test_a_model_that_takes_twice_as_long_to_load_regressed_by_that_alone() -> N
     made = starting(load=2.0, first=1.0, count=9)
     # Six rounds are too few at the level of one of several figures.
     assert [n for n in range(2, 10) if Gate().is_decided(made[:n])] == [9]
+    assert Gate(judges_starts=False).is_decided(made[:4])
     load, first = start_metrics(made, Gate())
     assert (load.name, load.verdict, load.gated, load.awaited) == (
         "load_ms",
@@ -228,7 +231,8 @@ def test_a_model_that_takes_twice_as_long_to_load_regressed_by_that_alone() -> N
 def test_the_cold_first_round_makes_no_load_look_improved() -> None:
     assert set(start_verdicts(starting(1.0, 1.0, count=9), Gate()).values()) == {Verdict.PASSED}
     cold = start_metrics(starting(1.0, 1.0, count=1), Gate())[0]
-    assert (cold.verdict, cold.before) == (OPEN, pytest.approx(200.0, rel=0.1))
+    assert cold.verdict is OPEN
+    assert cold.before == pytest.approx(200.0, rel=0.1)
 
 
 def test_a_start_that_stays_open_decides_nothing_unless_it_is_named() -> None:

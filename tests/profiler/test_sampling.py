@@ -39,7 +39,7 @@ def half_width(rounds: Sequence[Round]) -> float:
     return found
 
 
-def never_decided(_: Sequence[tuple[Block, Block]]) -> bool:
+def never_decided(_: Sequence[DuetRound]) -> bool:
     return False
 
 
@@ -567,7 +567,7 @@ def test_a_model_whose_rounds_are_short_has_no_more_time_than_it_had() -> None:
 def test_an_error_in_a_duet_closes_both_sides() -> None:
     bench = duet(11 * MS)
 
-    def fail(_: Sequence[tuple[Block, Block]]) -> bool:
+    def fail(_: Sequence[DuetRound]) -> bool:
         raise RuntimeError("undecidable")
 
     with pytest.raises(RuntimeError, match="undecidable"):

@@ -32,6 +32,7 @@ from pytest_modelperf.stats.duet import (
 )
 from pytest_modelperf.stats.estimates import needed_samples
 from pytest_modelperf.stats.looks import LOOKS, SOONER, Look, plan_looks, share_level, spend_level
+from pytest_modelperf.stats.processes import MOST_PAIRS, plan_processes
 from pytest_modelperf.stats.quantiles import tolerance_factor
 from pytest_modelperf.stats.records import Turns
 from pytest_modelperf.stats.stored import FEWEST_PROCESSES, judge_stored
@@ -166,6 +167,30 @@ def test_errors_of_a_figure_of_each_round_keep_the_level() -> None:
     )
     assert np.mean(judged(1.15) < 0) <= most_by_chance(rule.pass_level)
     assert np.mean(judged(2.0) > 0) >= 0.99
+
+
+@pytest.mark.parametrize("kinds", [0.0, 0.2])
+def test_errors_of_a_figure_of_processes_keep_the_level(kinds: float) -> None:
+    """Memory varies by some thousandths, or comes in two kinds of processes a fifth apart."""
+    rule = DuetRule(tolerance=0.05, level=share_level(4, 0.1 * share_level(5)))
+    random = np.random.default_rng(6)
+    shape = (2 * COMPARISONS, MOST_PAIRS)
+    sides = [
+        0.003 * random.standard_t(3, size=shape) + kinds * random.integers(2, size=shape)
+        for _ in range(2)
+    ]
+    values, schedule = sides[1] - sides[0], plan_processes(rule)
+
+    def judged(ratio: float) -> npt.NDArray[np.int_]:
+        return judge_sequence(values + math.log(ratio), schedule, rule.margin).answer
+
+    by_chance = scipy.stats.binom.ppf(0.999, len(values), rule.level) / len(values)
+    assert np.mean(judged(1.0) > 0) <= by_chance
+    assert np.mean(judged(1.05) > 0) <= by_chance
+    if not kinds:
+        assert np.mean(judged(1.05) < 0) <= most_by_chance(rule.pass_level)
+        assert np.mean(judged(1.0) < 0) >= 0.99
+        assert np.mean(judged(1.1) > 0) >= 0.99
 
 
 @given(st.lists(st.tuples(st.floats(1e5, 1e9), st.floats(1e5, 1e9)), min_size=2, max_size=35))
