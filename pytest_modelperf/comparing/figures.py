@@ -9,6 +9,7 @@ from pytest_modelperf.comparing.records import Metric
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.units import UNKNOWN, format_bytes, format_count, format_ms, format_rate
 
+GROWTH = "growth_bytes_per_inference"
 _TITLES = {
     "macs": "MACs",
     "flops": "FLOPs",
@@ -20,6 +21,7 @@ _TITLES = {
     "peak_rss_bytes": "peak memory",
     "outputs": "outputs differ by",
     "memory_bytes": "memory",
+    GROWTH: "memory growth",
     "load_ms": "load",
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
@@ -34,6 +36,7 @@ _BYTES_PER_MB = 1e6
 _RATES = frozenset({"items_per_second"})
 # Figures of processes, which differ a little.
 _OF_PROCESSES = frozenset({"memory_bytes"})
+_BYTES_PER_KB = 1000
 # For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
@@ -51,7 +54,7 @@ def is_time(name: str) -> bool:
 
 def is_sampled(name: str) -> bool:
     """Whether it is estimated from many samples, so that more time makes it more precise."""
-    return is_time(name) or name in _RATES or name in _OF_PROCESSES
+    return is_time(name) or name in _RATES or name in {*_OF_PROCESSES, GROWTH}
 
 
 def format_figure(name: str, value: float | None) -> str:
@@ -60,6 +63,8 @@ def format_figure(name: str, value: float | None) -> str:
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
+    if name == GROWTH:
+        return f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00")
     if name == OUTPUTS:
         return f"{100 * value:.3g} %"
     if name.endswith(_BYTES):

@@ -38,6 +38,7 @@ _NAMED = (*_FIGURE_SHARES, OUTPUTS)
 # Memory may grow by this much in any case: the allocator of the system grows in steps.
 LEAST_MEMORY_BYTES = 4 << 20
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e-?[0-9]+)?)\s*(%?)\s*", re.IGNORECASE)
+_BYTES_PER_KB = 1_000
 _BYTES_PER_MB = 1_000_000
 
 
@@ -68,6 +69,7 @@ FIGURES: Mapping[str, Figure] = {
     "load_ms": Figure("load_ms"),
     "first_inference_ms": Figure("first_inference_ms"),
     "peak_memory_mb": Figure("peak_rss_bytes", _BYTES_PER_MB),
+    "growth_kb_per_inference": Figure("growth_bytes_per_inference", _BYTES_PER_KB),
     "macs": Figure("macs", is_count=True, is_timed=False),
     "flops": Figure("flops", is_count=True, is_timed=False),
     "params": Figure("params", is_count=True, is_timed=False),
