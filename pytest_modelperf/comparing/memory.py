@@ -18,8 +18,8 @@ from pytest_modelperf.stats.duet import DuetRule, once_a_round_looks_worse
 from pytest_modelperf.stats.processes import FEWEST_PAIRS, MOST_PAIRS, PASS_LOOKS, judge_processes
 
 _NAME = "memory_bytes"
-# Without a sign of growth, no more pairs than these are taken.
-_USUAL_PAIRS = PASS_LOOKS[1]
+# The pairs that an open figure gets whatever they take, and those that it gets if it is named.
+_USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 
 
 def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = True) -> Metric:
@@ -40,24 +40,32 @@ def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = 
 
     with unchanged(pair.before, pair.after), alone_at(place):
         return judge_memory(
-            measure, gate, lambda: goes_on and time.monotonic() - begun < most_seconds
+            measure, gate, lambda: time.monotonic() - begun < most_seconds, goes_on=goes_on
         )
 
 
 def judge_memory(
-    measure: Callable[[int], tuple[float, float]], gate: Gate, has_time: Callable[[], bool]
+    measure: Callable[[int], tuple[float, float]],
+    gate: Gate,
+    has_time: Callable[[], bool],
+    *,
+    goes_on: bool = True,
 ) -> Metric:
     """The metric of as many pairs of processes as it takes; `measure` takes one by its number."""
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
+    least = FEWEST_PAIRS
+    if goes_on:
+        least = _NAMED_PAIRS if is_named else _USUAL_PAIRS
     while True:
         pairs.append(measure(len(pairs) + 1))
         if len(pairs) < FEWEST_PAIRS:
             continue
         rule = _rule(pairs, gate)
         decision = judge_processes(pairs, rule)
-        is_wanted = len(pairs) < _USUAL_PAIRS or is_named or once_a_round_looks_worse(pairs, rule)
-        if not decision.is_open or len(pairs) >= MOST_PAIRS or not (is_wanted and has_time()):
+        may_go_on = goes_on and has_time() and (is_named or once_a_round_looks_worse(pairs, rule))
+        is_last = len(pairs) >= (MOST_PAIRS if may_go_on else least)
+        if is_last or not decision.is_open:
             before, after = (median(each[side] for each in pairs) for side in (0, 1))
             return judged_metric(
                 _NAME, (before, after), decision, rule.tolerance, is_awaited=is_named
