@@ -17,6 +17,7 @@ from pytest_modelperf.comparing.judged_case import JudgedCase, describe_engine, 
 from pytest_modelperf.comparing.limits import MEMORY
 from pytest_modelperf.comparing.memory import compare_memory
 from pytest_modelperf.comparing.output_changes import compare_outputs, judge_outputs
+from pytest_modelperf.comparing.providers import provider_metrics, uncounted_providers
 from pytest_modelperf.comparing.records import (
     CaseComparison,
     Comparison,
@@ -184,6 +185,7 @@ def _compare_in_turn(
     ran = run_pair(pair, gate, place, Wanted(wants_details, outputs=judges_outputs))
     old, new = ran.before.profile, ran.after.profile
     counted = compare_cases(old, new, gate.tolerances)
+    metrics = (*metrics, *provider_metrics(old, new))
     begun = time.monotonic()
     if details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate):
         is_worse = any(
@@ -200,7 +202,10 @@ def _compare_in_turn(
         after=side_run(new.measured),
         metrics=(*metrics, *counted.metrics),
         outputs=outputs,
-        notes=describe_duet(pair, before, ran, gate, place.case),
+        notes=(
+            *describe_duet(pair, before, ran, gate, place.case),
+            *uncounted_providers(old, new),
+        ),
         rounds=len(ran.rounds),
         seconds=ran.seconds + time.monotonic() - begun,
     )

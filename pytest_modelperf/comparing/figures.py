@@ -28,6 +28,8 @@ _TITLES = {
     "items_per_second": "items/s",
 }
 LATENCY = "latency_"
+# How the names of the numbers of layers on each provider begin.
+LAYERS_ON = "layers_on_"
 # A smaller change would be shown as 0.0 %.
 _LEAST_SHOWN = 0.0005
 _NS_PER_MS = 1e6
@@ -45,6 +47,9 @@ def metric_title(name: str) -> str:
     """`MACs`, `p50 latency`."""
     if name.startswith(LATENCY):
         return printable(f"{name.removeprefix(LATENCY)} latency")
+    if name.startswith(LAYERS_ON):
+        provider = name.removeprefix(LAYERS_ON).removesuffix("ExecutionProvider")
+        return printable(f"layers on {provider}")
     return printable(_TITLES.get(name, name))
 
 

@@ -99,12 +99,17 @@ WantsDetails: TypeAlias = Callable[[Sequence[DuetRound]], bool]
 class Wanted(Struct, frozen=True):
     """What to find out beside the rounds.
 
-    `details`, of layers and outputs, is asked once, after the last round. `outputs` are read
-    whatever it says, if so.
+    `details`, of layers and outputs, is asked once, after the last round. Layers of an engine with
+    several providers are always wanted, for one of them may have been left to another provider.
+    `outputs` are read whatever `details` says, if so.
     """
 
     details: WantsDetails
     outputs: bool = False
+
+    def wants_details(self, rounds: Sequence[DuetRound], rigs: Sequence[Rig]) -> bool:
+        has_details = self.details(rounds)
+        return has_details or any(len(rig.facts.providers) > 1 for rig in rigs)
 
 
 def run_pair(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted) -> PairRun:
@@ -121,7 +126,7 @@ def _share_a_worker(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wanted
     with _shared_worker(pair, place) as (old, new):
         rounds = _take_rounds(SharedDuet(old, new), pair, rule, place, (old, new))
         sides = [(pair.before, old), (pair.after, new)]
-        if wanted.details(rounds):
+        if wanted.wants_details(rounds, (old, new)):
             before, after = _tell(sides, rounds, place)
         else:
             before, after = (
@@ -169,7 +174,7 @@ def _use_two_workers(pair: Pair, rule: StopRule, place: CasePlace, wanted: Wante
     )
     with closing(SplitDuet(*starters)) as duet:
         rounds = _take_rounds(duet, pair, rule, place, rigs)
-    is_detailed = wanted.details(rounds)
+    is_detailed = wanted.wants_details(rounds, rigs)
     told: list[RanSide] = []
     for start, model in zip(starters, (pair.before, pair.after), strict=True):
         with start() as rig:
