@@ -62,8 +62,8 @@ def rebuild(  # noqa: PLR0913  # a twin, where to, and the limits of files
 
     If the model would be larger than `max_file_bytes`, its weights are in a file beside it. They
     are there too if the file of the recorded model, of `recorded_bytes`, had no room for them:
-    engines map such weights, so they load faster and take less memory. A model of more than
-    `max_bytes` in all, or too large for the disk, is refused before anything is written.
+    engines map such weights, so loading them takes another time. A model of more than `max_bytes`
+    in all, or too large for the disk, is refused before anything is written.
     """
     proto = ModelProto()
     proto.CopyFrom(twin.proto)

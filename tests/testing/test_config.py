@@ -624,8 +624,8 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
     more, not -1.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
-    p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb, macs, flops,
-    params, size_mb.
+    p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb,
+    growth_kb_per_inference, macs, flops, params, size_mb.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
     engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline.
