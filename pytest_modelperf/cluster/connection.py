@@ -5,13 +5,17 @@ Dask's own configuration holds, that of TLS included.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import distributed
+import tornado.ioloop
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.versions import VersionMismatchWarning
 
@@ -35,11 +39,36 @@ def connected(place: Place, timeout_s: float | None = None) -> Iterator[Any]:
             scheduler = {"scheduler_file": str(place.scheduler_file)}
         if place.local_workers is not None:
             scheduler = {"address": stack.enter_context(_local_workers(place.local_workers))}
-        client = stack.enter_context(_client(scheduler, place, timeout_s))
+        loop = stack.enter_context(_running_loop())
+        client = stack.enter_context(_client({**scheduler, "loop": loop}, place, timeout_s))
         if place.local_workers is not None:
             client.wait_for_workers(place.local_workers, timeout=_LOCAL_START_S)
         client.register_plugin(_no_second_run())
         yield client
+
+
+@contextmanager
+def _running_loop() -> Iterator[tornado.ioloop.IOLoop]:
+    """An event loop in a thread of its own.
+
+    Dask would start one too, but never ends it where a client cannot connect, and waits for it with
+    a lock held that the garbage collector may need in that very thread.
+    """
+    running: Future[tuple[tornado.ioloop.IOLoop, asyncio.Event]] = Future()
+
+    async def run() -> None:
+        stopped = asyncio.Event()
+        running.set_result((tornado.ioloop.IOLoop.current(), stopped))
+        await stopped.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="cluster", daemon=True)
+    thread.start()
+    loop, stopped = running.result()
+    try:
+        yield loop
+    finally:
+        loop.add_callback(stopped.set)
+        thread.join()
 
 
 @contextmanager
@@ -61,14 +90,17 @@ def _local_workers(count: int) -> Iterator[Any]:
 
 @contextmanager
 def _client(scheduler: dict[str, object], place: Place, timeout_s: float | None) -> Iterator[Any]:
+    # One that could not connect is closed here: the garbage collector would do so without its loop.
+    client = distributed.Client.__new__(distributed.Client)
     try:
         with warnings.catch_warnings():
             # The versions that matter are compared by ourselves.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             if timeout_s is not None:
                 scheduler = {**scheduler, "timeout": timeout_s}
-            client = distributed.Client(**scheduler, set_as_default=False)
+            client.__init__(**scheduler, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError, KeyError) as error:
+        client.close()
         raise _no_scheduler(place, error) from error
     with client:
         yield client
