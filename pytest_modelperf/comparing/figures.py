@@ -19,7 +19,6 @@ _TITLES = {
     "activation_bytes": "activations",
     "peak_activation_bytes": "peak activations",
     "peak_rss_bytes": "peak memory",
-    "outputs": "outputs differ by",
     "memory_bytes": "memory",
     GROWTH: "memory growth",
     "load_ms": "load",

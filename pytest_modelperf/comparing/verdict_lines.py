@@ -95,7 +95,7 @@ def describe_metric(metric: Metric, confidence: float | None, *, has_interval: b
     if metric.limit is not None:
         text = f"{title} {format_value(metric, metric.after)}"
     elif metric.name == OUTPUTS:
-        text = f"{title} {format_figure(metric.name, metric.after)}"
+        text = f"{title} differ by {format_figure(metric.name, metric.after)}"
     elif metric.ratio is None:
         before, after = (format_figure(metric.name, f) for f in (metric.before, metric.after))
         return f"{title} {before} before, {after} now"
