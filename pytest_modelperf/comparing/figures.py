@@ -144,7 +144,7 @@ def format_allowed(metric: Metric) -> str:
     if metric.name in _OF_PROCESSES and metric.before:
         bytes_allowed = metric.allowed * metric.before
         if math.isclose(bytes_allowed, LEAST_MEMORY_BYTES):
-            return f"+{format_bytes(LEAST_MEMORY_BYTES)}"
+            return f"+{LEAST_MEMORY_BYTES >> 20} MiB"
     return f"{100 * metric.allowed:+.4g} %" if metric.allowed else "0 %"
 
 

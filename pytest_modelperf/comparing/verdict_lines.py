@@ -10,6 +10,7 @@ from msgspec import Struct
 from pytest_modelperf.comparing.figures import (
     LATENCY,
     describe_allowed,
+    format_allowed,
     format_change,
     format_figure,
     format_interval,
@@ -17,7 +18,7 @@ from pytest_modelperf.comparing.figures import (
     is_time,
     metric_title,
 )
-from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS
+from pytest_modelperf.comparing.limits import FIRST, LOAD, MEMORY, OUTPUTS, Tolerances
 from pytest_modelperf.comparing.records import (
     RECORDED,
     CaseComparison,
@@ -129,18 +130,26 @@ _TOLERANCE_WORDS = {"load_ms": LOAD, "first_inference_ms": FIRST, "memory_bytes"
 def describe_open_starts(case: CaseComparison, wording: Wording) -> Iterator[str]:
     """A line for loading, the first inference and memory, where they stayed open.
 
-    `load +3.1 %, first inference -2.0 %: not shown to be within 15 %; ... waits for it`
+    `load +3.1 %, first inference -2.0 %: not decided against +15 %; ... waits for them`
     """
     if case.verdict in {Verdict.INCONCLUSIVE, Verdict.NEW, Verdict.UNCHANGED}:
         return
     found = [m for m in _not_shown(case) if m.name in _TOLERANCE_WORDS]
-    for allowed in dict.fromkeys(metric.allowed for metric in found):
-        alike = [metric for metric in found if metric.allowed == allowed]
+    for allowed in dict.fromkeys(map(format_allowed, found)):
+        alike = [metric for metric in found if format_allowed(metric) == allowed]
         changes = ", ".join(f"{metric_title(m.name)} {format_change(m)}".rstrip() for m in alike)
-        pairs = ",".join(f"{_TOLERANCE_WORDS[m.name]}={allowed:g}" for m in alike)
+        named = ",".join(map(_as_tolerance, alike))
         waits = f"waits for {'it' if len(alike) == 1 else 'them'}"
-        waiting = wording.value("tolerance", pairs)
-        yield f"{changes}: not shown to be within {100 * (allowed or 0.0):g} %; {waiting} {waits}"
+        yield (
+            f"{changes}: not decided against {allowed}; {wording.value('tolerance', named)} {waits}"
+        )
+
+
+def _as_tolerance(metric: Metric) -> str:
+    """`load=0.15`. Memory that nobody named has its default, of which 4 MiB may be more."""
+    word = _TOLERANCE_WORDS[metric.name]
+    share = Tolerances().of_figure(MEMORY) if word == MEMORY else metric.allowed
+    return f"{word}={share:g}"
 
 
 def describe_open_tails(case: CaseComparison, wording: Wording) -> Iterator[str]:

@@ -6,15 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.comparing.figures import format_allowed
 from pytest_modelperf.comparing.gates import Gate
-from pytest_modelperf.comparing.limits import read_tolerances
+from pytest_modelperf.comparing.limits import LEAST_MEMORY_BYTES, read_tolerances
 from pytest_modelperf.comparing.memory import judge_memory
-from pytest_modelperf.comparing.records import Metric, Verdict
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.verdict_lines import describe_open_starts
 from pytest_modelperf.profiler.footprint import LEAST_BYTES, measure_footprint
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.preparation import CasePlace, Model
+from pytest_modelperf.profiler.records import Case
 from pytest_modelperf.profiler.request import ProfileRequest
 from pytest_modelperf.profiler.rig import Setup
 from tests.support.small_models import ones, parse, save_beside
@@ -80,7 +84,7 @@ def test_what_varies_as_much_as_is_allowed_stays_open_after_a_few_processes() ->
 
 def test_a_small_model_may_grow_by_four_mebibytes() -> None:
     found, _ = judged(lambda _: 13 * MIB, before=10 * MIB)
-    assert (found.verdict, format_allowed(found)) == (Verdict.PASSED, "+4.000 MiB")
+    assert (found.verdict, format_allowed(found)) == (Verdict.PASSED, "+4 MiB")
     assert judged(lambda _: 16 * MIB, before=10 * MIB)[0].verdict is Verdict.REGRESSED
 
 
@@ -106,3 +110,25 @@ def test_the_footprint_of_a_model_holds_its_weights_and_not_the_interpreter(
     assert sizes["large"] - sizes["small"] > 24 * MIB
     # Mapped weights are memory as well, as soon as they are read.
     assert footprint(beside) - sizes["small"] > 24 * MIB
+
+
+def test_what_stayed_open_is_one_line_for_each_allowance() -> None:
+    found = [
+        Metric(name, 10.0, 12.0, verdict, allowed=allowed, awaited=False)
+        for name, verdict, allowed in (
+            ("load_ms", Verdict.INCONCLUSIVE, 0.15),
+            ("first_inference_ms", Verdict.INCONCLUSIVE, 0.15),
+            ("memory_bytes", Verdict.INCONCLUSIVE, LEAST_MEMORY_BYTES / 10.0),
+            ("latency_p50", Verdict.PASSED, 0.03),
+        )
+    ]
+    case = CaseComparison(Case(1, 1), tuple(found), ())
+    assert list(describe_open_starts(case, COMMAND_WORDING)) == [
+        (
+            "load +20.0 %, first inference +20.0 %: not decided against +15 %; "
+            "--tolerance load=0.15,first=0.15 waits for them"
+        ),
+        "memory +20.0 %: not decided against +4 MiB; --tolerance memory=0.05 waits for it",
+    ]
+    shown = replace(case, metrics=(replace(found[0], verdict=Verdict.PASSED), *found[3:]))
+    assert list(describe_open_starts(shown, COMMAND_WORDING)) == []

@@ -3,8 +3,9 @@
 A model without a time in its name takes 200 µs, or up to a hundredth more. Loading takes 1 ms, or
 as long as the name says: `heavy_load9000us.onnx`. The option `times` has the times of models by
 their whole name, as in `times=pruned-0.5=100 int8-dynamic=300`; one that is called as the option
-`crash` says does not load. They pass on a clock of its own, so what is measured is the same on a busy
-machine. It needs nothing but the standard library. Its version is 1, or what `TIMED_VERSION` says.
+`crash` says does not load. They pass on a clock of its own, so what is measured is the same on a
+busy machine. It needs nothing but the standard library. Its version is 1, or what `TIMED_VERSION`
+says.
 """
 
 from __future__ import annotations
