@@ -25,7 +25,7 @@ _USUAL_PAIRS, _NAMED_PAIRS = PASS_LOOKS[1:3]
 def compare_memory(pair: Pair, gate: Gate, place: CasePlace, *, goes_on: bool = True) -> Metric:
     """The memory of both sides, with a verdict, alone on this machine.
 
-    Without `goes_on` only the fewest processes run: another figure has decided the case.
+    Without `goes_on` only the usual processes run: another figure has decided the case.
     """
     begun = time.monotonic()
     most_seconds = pair.after_setup.policy.max_seconds
@@ -54,9 +54,7 @@ def judge_memory(
     """The metric of as many pairs of processes as it takes; `measure` takes one by its number."""
     pairs: list[tuple[float, float]] = []
     is_named = gate.tolerances.names(MEMORY)
-    least = FEWEST_PAIRS
-    if goes_on:
-        least = _NAMED_PAIRS if is_named else _USUAL_PAIRS
+    least = _NAMED_PAIRS if is_named and goes_on else _USUAL_PAIRS
     while True:
         pairs.append(measure(len(pairs) + 1))
         if len(pairs) < FEWEST_PAIRS:
