@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint style types layers format bench evidence schemas fuzz wheel wheel-check clean
+.PHONY: help demo test lint style types layers workflows format bench evidence schemas docs fuzz wheel dist wheel-check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,7 +25,7 @@ demo: $(STAMP) ## Show a failing build from start to end
 test: $(STAMP) ## Run every test
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-lint: style types layers ## Check everything that can be checked without running it
+lint: style types layers workflows ## Check everything that can be checked without running it
 
 style: $(STAMP)-lint ## Check formatting and style
 	@$(BIN)/ruff format --check .
@@ -36,6 +36,11 @@ types: $(STAMP)-lint ## Check types
 
 layers: $(STAMP)-lint ## Check who may import whom
 	@$(BIN)/lint-imports --no-logo
+
+workflows: $(STAMP)-lint ## Check workflows and actions of GitHub
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions action.yml comment/action.yml
+	@$(BIN)/zizmor --offline --no-progress --quiet action.yml comment .github
 
 format: $(STAMP)-lint ## Lay out the code and mend what can be mended
 	@$(BIN)/ruff format .
@@ -50,6 +55,10 @@ evidence: $(STAMP)-bench ## Run every benchmark, and write what it found into th
 schemas: $(STAMP) ## Write the JSON Schemas of the documents
 	@$(BIN)/python docs/schemas/write_schemas.py
 
+docs: $(STAMP)-docs ## Build the site of the docs into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python docs/site/check_site.py site
+
 fuzz: $(STAMP)-fuzz ## Look for files that break what reads them
 	@$(BIN)/python fuzz/run.py $(ARGS)
 
@@ -58,13 +67,17 @@ wheel: $(STAMP) ## Build the wheel into dist/
 	@$(PIP) wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+dist: $(STAMP)-release ## Build what is published into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+
 # The wheel is for each Python that the project supports, so any of these may test it.
 WHEEL_PYTHON := $(BIN)/python
 wheel-check: wheel ## Test the wheel where the sources are not
 	@PYTHON=$(WHEEL_PYTHON) .ci/check-wheel $(ARGS) dist/*.whl
 
 clean: ## Remove what make and the tools made
-	@rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache site
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp holds the folder that the environment was made in, because its scripts hold that path

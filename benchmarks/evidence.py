@@ -129,6 +129,13 @@ BENCHMARKS = (
         full=Form("--series 10000", 3),
     ),
     Benchmark(
+        "listing",
+        "how long does a large history take to list, and how much memory?",
+        quick=Form("--points 10000", 0.2),
+        usual=Form("", 4),
+        full=Form("", 4),
+    ),
+    Benchmark(
         "static",
         "how fast and how right is the static profile, beside its peer?",
         quick=Form("--quick --skip-large", 2),

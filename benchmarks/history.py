@@ -1,30 +1,35 @@
-"""How often a history shows a step, under simulated noise.
+"""How often a history shows a step, under simulated noise, and how long a large one takes to list.
 
-    python benchmarks/history.py [--series 1000]
+    python benchmarks/history.py [--series 1000] [--otava PYTHON]
 
 Each series is a year of runs: ratios whose intervals are estimated from a few rounds, as those of a
 duet are, and baselines that are recorded anew now and then, so that errors of links add up. One
 kind has no step at all, in the other the cost grows by 3 % some points before the end. No model
-runs and no clock is read: the figures depend on the seed alone.
+runs and no clock is read for these: the figures depend on the seed alone. With a Python that has
+apache-otava, the same series are given to its published method, E-divisive means with a t test
+(Fleming et al., 2023: https://doi.org/10.1145/3578244.3583719).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import results
 from results import Expectation, Result, Start, conclude, markdown
 from scipy import stats as scipy_stats
 
-from pytest_modelperf.history.chain import chain_cases
+from pytest_modelperf.history.chain import ChainOfCase, chain_cases
 from pytest_modelperf.history.records import LINE_SCHEMA, HistoryLine, HistoryMetric, StoredRatio
-from pytest_modelperf.stats.change_points import LevelChange, find_changes
+from pytest_modelperf.stats.change_points import find_changes
 
 LEVEL = 0.01
 STEP = 0.03
@@ -40,6 +45,8 @@ ROUNDS = (6, 18)
 LINKS = (0, 15)
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 SEED = 1
+OURS = "ours"
+PEER = Path(__file__).with_name("otava_steps.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Found:
     step: float
     series: int
     found: int
+    method: str = OURS
 
 
 KINDS = tuple(Kind(a, b, c) for a in SPREADS for b in ROUNDS for c in LINKS)
@@ -115,29 +123,52 @@ def simulate_series(random: np.random.Generator, kind: Kind, step: float) -> Ite
             baseline, baseline_level = model, level
 
 
-def changes_of(random: np.random.Generator, kind: Kind, step: float) -> list[LevelChange]:
+def chain_of(random: np.random.Generator, kind: Kind, step: float) -> ChainOfCase:
     (chain,) = chain_cases(simulate_series(random, kind, step), HistoryMetric.P50).values()
-    return find_changes(
+    return chain
+
+
+def find_steps(chain: ChainOfCase) -> list[int]:
+    changes = find_changes(
         [point.level for point in chain.points],
         [point.variance for point in chain.points],
         [point.shared_variance for point in chain.points],
     )
+    return [change.index for change in changes]
 
 
-def simulate(series: int, step: float) -> list[Found]:
+def simulate(series: int, step: float, otava: str | None) -> list[Found]:
     """So many series in all, of each kind the same number."""
     each = -(-series // len(KINDS))
     random = np.random.default_rng(SEED)
+    chains = {kind: [chain_of(random, kind, step) for _ in range(each)] for kind in KINDS}
+    # The first point of a step may be found one run too early.
+    first = POINTS - AFTER - 1 if step else 0
     made = []
-    for kind in KINDS:
-        found = 0
-        for _ in range(each):
-            changes = changes_of(random, kind, step)
-            # The first point of a step may be found one run too early.
-            first = POINTS - AFTER - 1 if step else 0
-            found += any(change.index >= first for change in changes)
-        made.append(Found(kind.spread, kind.rounds, kind.links, step, each, found))
+    for kind, of_kind in chains.items():
+        steps = {OURS: list(map(find_steps, of_kind))}
+        if otava is not None:
+            steps |= ask_otava(otava, of_kind)
+        for method, found in steps.items():
+            hits = sum(any(index >= first for index in indexes) for indexes in found)
+            made.append(Found(kind.spread, kind.rounds, kind.links, step, each, hits, method))
     return made
+
+
+def ask_otava(python: str, chains: Sequence[ChainOfCase]) -> dict[str, list[list[int]]]:
+    """The change points of each chain by the options of Otava, which runs in its own Python."""
+    series = [[math.exp(point.level) for point in chain.points] for chain in chains]
+    ran = subprocess.run(
+        [python, str(PEER)],
+        input=json.dumps(series),
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(ran.stdout)
+    label = f"Otava {answer['version']}"
+    return {f"{label}, {name}": found for name, found in answer["found"].items()}
 
 
 def tables(result: Result) -> dict[str, str]:
@@ -145,7 +176,11 @@ def tables(result: Result) -> dict[str, str]:
     lines = []
     for kind in KINDS:
         noise, stepped = (
-            next(row for row in rows if _kind(row) == kind and bool(row.step) is has_step)
+            next(
+                row
+                for row in rows
+                if _kind(row) == kind and bool(row.step) is has_step and row.method == OURS
+            )
             for has_step in (False, True)
         )
         lines.append(
@@ -163,7 +198,34 @@ def tables(result: Result) -> dict[str, str]:
         f"Series of {POINTS} runs: of pure noise, and with a step of {100 * STEP:g} % before the "
         f"last {AFTER} points."
     )
-    return {"history": text}
+    return {"history": text, "history methods": _method_table(rows)}
+
+
+def _method_table(rows: Sequence[Found]) -> str:
+    """What each method found of the same series."""
+    lines = []
+    for method in dict.fromkeys(row.method for row in rows):
+        cells = [method]
+        for has_step in (False, True):
+            for is_linked in (False, True):
+                own = [
+                    row
+                    for row in rows
+                    if row.method == method
+                    and bool(row.step) is has_step
+                    and bool(row.links) is is_linked
+                ]
+                found, series = sum(row.found for row in own), sum(row.series for row in own)
+                cells.append(f"{found} of {series} ({100 * found / series:.1f} %)")
+        lines.append(tuple(cells))
+    titles = (
+        "method",
+        "noise with a step, one baseline",
+        f"noise with a step, a new baseline every {max(LINKS)} runs",
+        "steps found, one baseline",
+        f"steps found, a new baseline every {max(LINKS)} runs",
+    )
+    return markdown(titles, lines)
 
 
 def _kind(row: Found) -> Kind:
@@ -172,6 +234,7 @@ def _kind(row: Found) -> Kind:
 
 def expectations(result: Result) -> tuple[Expectation, ...]:
     rows = [Found(**row) for row in result.rows["series"]]
+    rows = [row for row in rows if row.method == OURS]
     noise, stepped = ([row for row in rows if bool(row.step) is s] for s in (False, True))
     false, series = (sum(getattr(row, key) for row in noise) for key in ("found", "series"))
     found, steps = (sum(getattr(row, key) for row in stepped) for key in ("found", "series"))
@@ -194,12 +257,14 @@ def expectations(result: Result) -> tuple[Expectation, ...]:
 def main() -> int:
     parser = results.parser(__doc__)
     parser.add_argument("--series", type=int, default=1000, help="of pure noise, and a third")
+    parser.add_argument("--otava", metavar="PYTHON", help="a Python that has apache-otava")
     arguments = parser.parse_args()
     series: int = arguments.series
     if series < 3:
         parser.error("--series takes 3 or more")
     start = Start.now("history")
-    found = [*simulate(series, 0.0), *simulate(series // 3, STEP)]
+    otava: str | None = arguments.otava
+    found = [*simulate(series, 0.0, otava), *simulate(series // 3, STEP, otava)]
     rows = {"series": [asdict(each) for each in found]}
     return conclude(start.finish(rows), tables, expectations, arguments.json)
 

@@ -14,9 +14,12 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 if TYPE_CHECKING:
+    from pytest_modelperf.history.index import HistoryIndex
     from pytest_modelperf.history.records import History
 
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
+# Those of `history.exchange`, which a help text does not import.
+_FORMATS = ("otava", "github-action-benchmark", "bencher")
 _FOLDER = "history"
 _TABLE_KEY = "history"
 _DRIFTED = 1
@@ -39,12 +42,20 @@ _DRIFTED = 1
     show_default=True,
     help="The figure: a percentile of the latency, or a count.",
 )
+@click.option("--case", "case_id", metavar="ID", help="List this case alone, as in b1-c1.")
+@click.option("--machine", metavar="NAME", help="List this kind of machine alone.")
 @click.option(
     "--fail-on-drift",
     "allowed_drift",
     metavar="SHARE",
     help="Exit with 1 if a case is shown to cost more than this above its first point or the last "
     "tag, as in 10% or 0.1.",
+)
+@click.option(
+    "--format",
+    "other_format",
+    type=click.Choice(_FORMATS),
+    help="Print what another tool reads: one series as CSV for otava, or the last point of each.",
 )
 @json_option
 @csv_option("Write a row for each point as CSV")
@@ -55,7 +66,10 @@ def history(  # noqa: PLR0913  # one parameter per option
     folder: str | None,
     since: str | None,
     metric: str,
+    case_id: str | None,
+    machine: str | None,
     allowed_drift: str | None,
+    other_format: str | None,
     outputs: OutputOptions,
 ) -> None:
     """List the history of MODEL, or of all models, that test runs wrote.
@@ -68,6 +82,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     modelperf history models/encoder.onnx --since 2026-01-01
     modelperf history --metric macs --csv -
     modelperf history --fail-on-drift 10%
+    modelperf history --format github-action-benchmark
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.history.records import HistoryMetric
     from pytest_modelperf.history.repository import find_last_tag
@@ -78,14 +93,28 @@ def history(  # noqa: PLR0913  # one parameter per option
     allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
     first_day = None if since is None else _parse_day(since)
     is_shown = outputs.check()
+    if other_format is not None and not is_shown:
+        raise UsageError(
+            "--format prints to standard output, and so does another option with -: give that one "
+            "a file."
+        )
     root = _project_root()
     query = HistoryQuery(
         metric=HistoryMetric(metric),
         model=None if model is None else _model_folder(model, root),
+        case=case_id,
+        machine=machine,
         since=first_day,
         tag=find_last_tag(root),
     )
-    found = read_history(HistoryStore(_history_folder(folder, root)), query)
+    store = HistoryStore(_history_folder(folder, root))
+    needs_points = other_format == "otava" or (outputs.json_file or outputs.csv_file) is not None
+    found = read_history(store, query, None if needs_points else _index())
+    if other_format is not None:
+        from pytest_modelperf.history.exchange import FORMATS
+
+        click.echo(FORMATS[other_format](found), nl=False)
+        is_shown = False
     _put(found, outputs, is_shown=is_shown)
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
@@ -108,6 +137,13 @@ def _put(found: History, outputs: OutputOptions, *, is_shown: bool) -> None:
         from pytest_modelperf.history.csv import render_history_csv
 
         write(outputs.csv_file, render_history_csv(found))
+
+
+def _index() -> HistoryIndex:
+    from pytest_modelperf.history.index import HistoryIndex
+    from pytest_modelperf.roofline.store import cache_folder
+
+    return HistoryIndex(cache_folder().with_name("history"))
 
 
 def _project_root() -> Path:

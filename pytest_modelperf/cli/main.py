@@ -18,6 +18,7 @@ import click
 from pytest_modelperf.cli.wording import COMMAND_WORDING
 from pytest_modelperf.errors import ModelPerfError, OutputError, UsageError
 from pytest_modelperf.text.escaping import printable, printable_lines
+from pytest_modelperf.text.site import SITE, page_url
 from pytest_modelperf.text.version import __version__
 
 # The exit codes that a shell gives to a program ended by SIGINT and SIGTERM.
@@ -30,6 +31,19 @@ _COMMANDS = (
     "compare", "doctor", "history", "profile", "profiles", "shapes", "sweep", "trace", "whatif",
     "worker",
 )  # fmt: skip
+# The page about each, in docs/.
+_PAGES = {
+    "compare": "comparing",
+    "doctor": "noise",
+    "history": "history",
+    "profile": "measuring",
+    "profiles": "profiles",
+    "shapes": "counting",
+    "sweep": "sweep",
+    "trace": "tracing",
+    "whatif": "whatif",
+    "worker": "cluster",
+}
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -119,7 +133,9 @@ class _Commands(Mapping[str, click.Command]):
         if name not in _COMMANDS:
             raise KeyError(name)
         module = import_module(f"pytest_modelperf.cli.{name}")
-        return cast("click.Command", getattr(module, name))
+        command = cast("click.Command", getattr(module, name))
+        command.epilog = f"Guide: {page_url(_PAGES[name]) if name in _PAGES else SITE}"
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMANDS)
@@ -171,6 +187,8 @@ class _Group(click.Group):
 @click.version_option(__version__, prog_name="modelperf")
 def main() -> None:
     """Measure what ONNX models cost in time, work and memory.
+
+    Guide: https://pytest-modelperf.github.io/pytest-modelperf/
 
     Exit codes: 0 nothing got worse, 1 regressed or over budget, 2 wrong usage or bad input,
     3 something could not be measured.

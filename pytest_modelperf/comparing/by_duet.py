@@ -177,7 +177,9 @@ def _compare_in_turn(
     def wants_details(rounds: Sequence[DuetRound]) -> bool:
         # Judging hundreds of rounds takes a fifth of a second, so it is done only here.
         nonlocal metrics
-        metrics = (*latency_metrics(rounds, gate), *start_metrics(rounds, gate))
+        metrics = latency_metrics(rounds, gate)
+        if gate.judges_starts:
+            metrics = (*metrics, *start_metrics(rounds, gate))
         return details.are_wanted(metrics)
 
     allowed = gate.tolerances.outputs
@@ -187,7 +189,8 @@ def _compare_in_turn(
     counted = compare_cases(old, new, gate.tolerances)
     metrics = (*metrics, *provider_metrics(old, new))
     begun = time.monotonic()
-    if details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate):
+    is_asked = details is Details.ALWAYS or _may_take_other_memory(pair, counted, gate)
+    if is_asked and gate.judges_starts:
         is_worse = any(
             m.gated and m.verdict is Verdict.REGRESSED for m in (*metrics, *counted.metrics)
         )

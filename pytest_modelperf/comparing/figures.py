@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 from pytest_modelperf.comparing.limits import FIGURES, LEAST_MEMORY_BYTES, OUTPUTS
 from pytest_modelperf.comparing.records import Metric
@@ -25,6 +26,7 @@ _TITLES = {
     "first_inference_ms": "first inference",
     "size_bytes": "file size",
     "items_per_second": "items/s",
+    "drift": "drift",
 }
 LATENCY = "latency_"
 # How the names of the numbers of layers on each provider begin.
@@ -38,6 +40,8 @@ _RATES = frozenset({"items_per_second"})
 # Figures of processes, which differ a little.
 _OF_PROCESSES = frozenset({"memory_bytes"})
 _BYTES_PER_KB = 1000
+# These figures are ratios, and shown as changes.
+_CHANGES = frozenset(figure.metric for figure in FIGURES.values() if figure.is_change)
 # For these figures more is better, and a limit is a minimum.
 _LEAST = frozenset(figure.metric for figure in FIGURES.values() if figure.is_least)
 
@@ -67,13 +71,18 @@ def format_figure(name: str, value: float | None) -> str:
         return UNKNOWN
     if is_time(name):
         return f"{format_ms(value * _NS_PER_MS)} ms"
-    if name == GROWTH:
-        return f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00")
-    if name == OUTPUTS:
-        return f"{100 * value:.3g} %"
+    if name in _SPECIAL:
+        return _SPECIAL[name](value)
     if name.endswith(_BYTES):
         return format_bytes(round(value))
     return format_count(int(value)) if float(value).is_integer() else format_rate(value)
+
+
+_SPECIAL: Mapping[str, Callable[[float], str]] = {
+    GROWTH: lambda value: f"{value / _BYTES_PER_KB:.2f} KB".replace("-0.00", "0.00"),
+    OUTPUTS: lambda value: f"{100 * value:.3g} %",
+    **dict.fromkeys(_CHANGES, lambda value: format_percent(value - 1.0)),
+}
 
 
 def format_percent(change: float) -> str:
@@ -103,7 +112,7 @@ def format_value(metric: Metric, value: float | None) -> str:
     text = _format_limited(metric, value)
     if value is None or metric.limit is None or value == metric.limit or is_sampled(metric.name):
         return text
-    if text != _format_limited(metric, metric.limit):
+    if text != _format_limited(metric, metric.limit) or metric.name in _CHANGES:
         return text
     return f"{value:,.0f}{' B' if metric.name.endswith(_BYTES) else ''}"
 
@@ -120,11 +129,17 @@ def format_interval(metric: Metric) -> str:
 
     With a limit, the interval of the value: `13.80 … 14.70 ms`.
     """
+    if metric.name in _CHANGES and metric.after_interval is not None:
+        return _change_range(metric.after_interval)
     if metric.limit is not None and metric.after_interval is not None:
         return _range(*(format_value(metric, bound) for bound in metric.after_interval))
     if metric.interval is None:
         return ""
-    low_share, high_share = (100 * (bound - 1) for bound in metric.interval)
+    return _change_range(metric.interval)
+
+
+def _change_range(ratios: tuple[float, float]) -> str:
+    low_share, high_share = (100 * (bound - 1) for bound in ratios)
     return f"{low_share:+.1f} … {high_share:+.1f} %"
 
 

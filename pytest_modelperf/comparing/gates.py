@@ -78,7 +78,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     `level` is the chance of a false alarm from all ratios of one case together, and from each of
     its limits. `rounds` is the largest number of rounds of a duet. Without `judges_starts` the
-    latency alone decides, and has the whole level.
+    latency alone is judged, neither load, first inference nor memory, and has the whole level.
     """
 
     tolerances: Tolerances = field(default_factory=Tolerances)

@@ -47,7 +47,8 @@ class Figure(Struct, frozen=True):
 
     `scale` is the number of units of the metric in one unit of the budget. Where `is_least`, more
     is better, and the budget is the smallest allowed value. `percent` is the percentile of a
-    latency. Figures that are not `is_timed` follow from the file alone.
+    latency. Figures that are not `is_timed` follow from the file alone, but for the one with
+    `is_change`: the change since the start of the history, whose budget is a share.
     """
 
     metric: str
@@ -56,6 +57,7 @@ class Figure(Struct, frozen=True):
     is_least: bool = False
     is_count: bool = False
     is_timed: bool = True
+    is_change: bool = False
 
 
 # By the words of markers and tables. A megabyte has a million bytes.
@@ -74,11 +76,12 @@ FIGURES: Mapping[str, Figure] = {
     "flops": Figure("flops", is_count=True, is_timed=False),
     "params": Figure("params", is_count=True, is_timed=False),
     "size_mb": Figure("size_bytes", _BYTES_PER_MB, is_timed=False),
+    "drift": Figure("drift", is_timed=False, is_change=True),
 }
 
 
 class Budget(Struct, frozen=True):
-    """An absolute limit, in the unit of its metric."""
+    """An absolute limit, in the unit of its metric; of a drift, the largest ratio."""
 
     word: str
     limit: float
@@ -106,6 +109,8 @@ def _read_budget(word: str, value: object, where: str) -> Budget:
             f"{where}: there is no budget {printable(word)!r}.{suggestion(word, FIGURES)} "
             f"There are: {', '.join(FIGURES)}."
         )
+    if figure.is_change:
+        return Budget(word, 1.0 + read_share(value, f"{where}: {word}"))
     number = _read_number(value, is_count=figure.is_count)
     if number is None or not 0 < number < math.inf:
         example = '4.1e9, or "4.1G"' if figure.is_count else "12.5"

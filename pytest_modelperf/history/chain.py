@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from statistics import NormalDist
 
 from msgspec import Struct, field
 
 from pytest_modelperf.history.records import (
-    HistoryLine,
+    ChainedLine,
     HistoryMetric,
     HistoryPoint,
     StoredRatio,
@@ -30,26 +31,47 @@ class ModelLevel(Struct, frozen=True):
 
 
 class ChainOfCase(Struct):
-    """The latest chain of one case, which grows line by line."""
+    """The latest chain of one case, which grows line by line.
+
+    `unlinked` says why nothing links it to the chain before, if that is known.
+    """
 
     metric: HistoryMetric
     points: list[HistoryPoint] = field(default_factory=list)
     earlier_points: int = 0
     # The levels of the models that were measured in this chain, by their digests.
     levels: dict[str, ModelLevel] = field(default_factory=dict)
+    unlinked: str | None = None
+    # Why the models that became baselines have no ratio to the one before, by their digests.
+    problems: dict[str, str] = field(default_factory=dict)
 
-    def add(self, line: HistoryLine) -> None:
+    def add(self, line: ChainedLine) -> None:
         if self.metric.is_exact:
             self._add_exact(line)
         else:
             self._add_ratio(line)
 
-    def _add_exact(self, line: HistoryLine) -> None:
+    def followed_by(self, line: ChainedLine) -> ChainOfCase:
+        """A chain with one more line; this one stays as it is."""
+        longer = ChainOfCase(
+            self.metric,
+            [*self.points],
+            self.earlier_points,
+            {**self.levels},
+            self.unlinked,
+            {**self.problems},
+        )
+        longer.add(line)
+        return longer
+
+    def _add_exact(self, line: ChainedLine) -> None:
         value = None if line.figures is None else getattr(line.figures, self.metric.value)
         if value:
             self.points.append(_point(line, math.log(value)))
 
-    def _add_ratio(self, line: HistoryLine) -> None:
+    def _add_ratio(self, line: ChainedLine) -> None:
+        if line.unlinked is not None and line.digest is not None:
+            self.problems[line.digest] = line.unlinked
         ratio = line.p50 if self.metric is HistoryMetric.P50 else line.p95
         if ratio is None or line.baseline is None:
             return
@@ -65,6 +87,7 @@ class ChainOfCase(Struct):
         """Begins a new chain at a baseline that nothing links to the points so far."""
         self.earlier_points += len(self.points)
         self.points.clear()
+        self.unlinked = self.problems.get(baseline)
         self.levels = {baseline: ModelLevel(0.0, 0.0)}
 
     def _learn(self, digest: str | None, level: ModelLevel) -> None:
@@ -77,7 +100,7 @@ class ChainOfCase(Struct):
 
 
 def chain_cases(
-    lines: Iterable[HistoryLine], metric: HistoryMetric
+    lines: Iterable[ChainedLine], metric: HistoryMetric
 ) -> dict[tuple[str, str | None], ChainOfCase]:
     """The latest chain of each case and engine, from the lines of one file in their order."""
     chains: dict[tuple[str, str | None], ChainOfCase] = {}
@@ -95,12 +118,18 @@ def variance_of(ratio: StoredRatio) -> float:
     The intervals hold after all interim looks, so they are wider than this many standard errors:
     the variance is rather too large than too small.
     """
-    quantile = NormalDist().inv_cdf((1.0 + ratio.confidence) / 2.0)
-    return ((math.log(ratio.high) - math.log(ratio.low)) / (2.0 * quantile)) ** 2
+    width = math.log(ratio.high) - math.log(ratio.low)
+    return (width / (2.0 * _quantile_of(ratio.confidence))) ** 2
+
+
+@lru_cache
+def _quantile_of(confidence: float) -> float:
+    """Of a normal distribution; the runs of a history have few different confidences."""
+    return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
 
 
 def _point(
-    line: HistoryLine, level: float, variance: float = 0.0, shared_variance: float = 0.0
+    line: ChainedLine, level: float, variance: float = 0.0, shared_variance: float = 0.0
 ) -> HistoryPoint:
     return HistoryPoint(
         date=line.date,

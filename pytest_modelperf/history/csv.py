@@ -21,7 +21,7 @@ def render_history_csv(history: History) -> str:
     for case in history.cases:
         steps = {id(step.after) for step in case.steps or ()}
         for point in case.points:
-            shift = shift_between(case.points[0], point)
+            shift = shift_between(case.first, point)
             low, high = shift.bounds(INTERVAL_QUANTILE)
             cells = (
                 case.model, case.machine, case.case, case.engine, point.date.isoformat(),

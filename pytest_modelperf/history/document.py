@@ -51,7 +51,10 @@ class StepJson(Struct, frozen=True, kw_only=True):
 
 
 class CaseHistoryJson(Struct, frozen=True, kw_only=True):
-    """The history of one case on one kind of machine."""
+    """The history of one case on one kind of machine.
+
+    `unlinked` says why nothing links the chain to the earlier points; null if that is not known.
+    """
 
     model: str
     machine: str
@@ -60,7 +63,8 @@ class CaseHistoryJson(Struct, frozen=True, kw_only=True):
     since_first: ShiftJson
     since_tag: ShiftJson | None
     earlier_points: int
-    steps: tuple[StepJson, ...] | None
+    unlinked: str | None
+    steps: tuple[StepJson, ...]
     points: tuple[HistoryPointJson, ...]
 
 
@@ -87,7 +91,7 @@ def dump_history(history: History) -> str:
 
 
 def _case(case: CaseHistory) -> CaseHistoryJson:
-    first = case.points[0]
+    first = case.first
     return CaseHistoryJson(
         model=case.model,
         machine=case.machine,
@@ -96,7 +100,8 @@ def _case(case: CaseHistory) -> CaseHistoryJson:
         since_first=_shift(case.since_first),
         since_tag=None if case.since_tag is None else _shift(case.since_tag),
         earlier_points=case.earlier_points,
-        steps=None if case.steps is None else tuple(map(_step, case.steps)),
+        unlinked=case.unlinked,
+        steps=tuple(map(_step, case.steps or ())),
         points=tuple(_point(first, point) for point in case.points),
     )
 

@@ -14,6 +14,9 @@ LINE_SCHEMA = 1
 # The intervals of chained figures are of so many standard errors: 99 % of a normal distribution.
 INTERVAL_QUANTILE = 2.576
 
+# A listing shows the last points of each case.
+LISTED_POINTS = 24
+
 # More than any model changes, and far from what a logarithm or a square of it cannot hold.
 MOST_FACTOR = 1e9
 _Factor: TypeAlias = Annotated[float, Meta(ge=1 / MOST_FACTOR, le=MOST_FACTOR)]
@@ -52,36 +55,46 @@ class StoredFigures(Struct, frozen=True, kw_only=True):
     peak_activation_bytes: int | None = None
 
 
-class HistoryLine(Struct, frozen=True, kw_only=True):
-    """One case of one run: a line of a history.
+class ChainedLine(Struct, frozen=True, kw_only=True):
+    """The part of a line of a history that a chain is made of.
 
-    `model` is the folder of the baseline. `digest` is the SHA-256 of the model that was checked,
-    and `baseline` that of the model that it was compared with: the same digest is the same model,
-    so these two link the ratios of different baselines. `recorded` claims that the run made the
-    checked model the new baseline of this case. `p50` and `p95` are None if the case was not
-    compared in time, and `verdict` is the word in the report of the run.
+    `digest` is the SHA-256 of the model that was checked, and `baseline` that of the model that it
+    was compared with: the same digest is the same model, so these two link the ratios of different
+    baselines. `p50` and `p95` are None if the case was not compared in time, and `verdict` is the
+    word in the report of the run. `unlinked` says why a model that became the new baseline has no
+    ratio to the one before; None if it has one, or if nobody tried.
     """
 
     schema: int
     date: Annotated[dt.datetime, Meta(tz=True)]
     commit: str | None
-    branch: str | None
-    model: str
-    machine: str
     case: str
     engine: str | None
-    engine_version: str | None
     digest: str | None
     baseline: str | None
-    recorded: bool
     verdict: str
     p50: StoredRatio | None
     p95: StoredRatio | None
     figures: StoredFigures | None
+    reasons: tuple[str, ...] = ()
+    unlinked: str | None = None
+
+
+class HistoryLine(ChainedLine, frozen=True, kw_only=True):
+    """One case of one run: a line of a history.
+
+    `model` is the folder of the baseline. `recorded` claims that the run made the checked model the
+    new baseline of this case.
+    """
+
+    branch: str | None
+    model: str
+    machine: str
+    engine_version: str | None
+    recorded: bool
     load_ms: float | None
     peak_rss_bytes: int | None
     seconds: float | None
-    reasons: tuple[str, ...] = ()
 
 
 class HistoryPoint(Struct, frozen=True, kw_only=True):
@@ -141,9 +154,10 @@ class Tag(Struct, frozen=True):
 class CaseHistory(Struct, frozen=True, kw_only=True):
     """The history of one case of one model on one kind of machine, by one engine.
 
-    `points` is the latest chain, and `earlier_points` counts those of chains before it that
-    nothing links to it. `steps` is None if nobody looked for steps. `since_tag` is None if there
-    is no point for the last tag.
+    `points` is the latest chain, or the last points of it in a listing; `first` is its first point
+    and `count` the number of all. `earlier_points` counts those of chains before it that nothing
+    links to it; `unlinked` says why, if that is known. `steps` is None if nobody looked for steps.
+    `tagged` is the point of the last tag; None if there is none.
     """
 
     model: str
@@ -151,13 +165,20 @@ class CaseHistory(Struct, frozen=True, kw_only=True):
     case: str
     engine: str | None
     points: tuple[HistoryPoint, ...]
+    first: HistoryPoint
+    count: int
     earlier_points: int = 0
+    unlinked: str | None = None
     steps: tuple[Step, ...] | None = None
-    since_tag: Shift | None = None
+    tagged: HistoryPoint | None = None
 
     @property
     def since_first(self) -> Shift:
-        return shift_between(self.points[0], self.points[-1])
+        return shift_between(self.first, self.points[-1])
+
+    @property
+    def since_tag(self) -> Shift | None:
+        return None if self.tagged is None else shift_between(self.tagged, self.points[-1])
 
 
 class History(Struct, frozen=True, kw_only=True):
@@ -171,7 +192,7 @@ class History(Struct, frozen=True, kw_only=True):
 
 def shift_between(before: HistoryPoint, after: HistoryPoint) -> Shift:
     """The change from one point of a chain to a later one."""
-    if before is after:
+    if before == after:
         return Shift(0.0)
     links = abs(after.shared_variance - before.shared_variance)
     variance = before.variance + after.variance + links

@@ -6,10 +6,13 @@ a killed run left unfinished is skipped with a note, and the next run starts a l
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct, field
@@ -28,6 +31,7 @@ _LINE_BREAK = b"\n"
 _SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # A longer line is none of ours.
 _MAX_LINE_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 # A note names at most so many lines.
 _MOST_NAMED = 3
 
@@ -88,13 +92,34 @@ class HistoryFile(Struct):
             *self._skipped(newer, "written by a newer version: upgrade pytest-modelperf"),
         ]
 
+    def has_bytes(self, least: int) -> bool:
+        """Whether it is a file of at least this size."""
+        try:
+            return self.path.stat().st_size >= least
+        except OSError:
+            return False
+
+    def digest(self) -> bytes:
+        """The SHA-256 of the whole content."""
+        hasher = hashlib.sha256()
+        with self._opened() as file:
+            while data := file.read(_READ_BYTES):
+                hasher.update(data)
+        return hasher.digest()
+
     def _raw_lines(self) -> Iterator[bytes]:
+        with self._opened() as file:
+            while data := file.readline(_MAX_LINE_BYTES):
+                yield data
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """The file to read; UsageError if it cannot be read."""
         try:
             handle = os.open(self.path, os.O_RDONLY | _SAFE_OPEN)
             with open(handle, "rb") as file:  # noqa: PTH123  # of a number, not of a path
                 _require_regular(handle, self.path)
-                while data := file.readline(_MAX_LINE_BYTES):
-                    yield data
+                yield file
         except OSError as error:
             raise UsageError(
                 f"{printable(str(self.path))} cannot be read: {error.strerror or error}. Make it "

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from pytest_modelperf.errors import UsageError
 from pytest_modelperf.history.chain import ChainOfCase, chain_cases
+from pytest_modelperf.history.index import FoundCases, HistoryIndex
 from pytest_modelperf.history.records import (
+    LISTED_POINTS,
     CaseHistory,
     History,
     HistoryMetric,
@@ -21,71 +26,127 @@ from pytest_modelperf.history.records import (
     shift_between,
 )
 from pytest_modelperf.history.store import HistoryFile, HistoryStore
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
 
+# An error names at most so many cases.
+_MOST_NAMED = 8
 # The chance that any drift is reported where there is none.
 _DRIFT_LEVEL = 0.01
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which part of a history is listed; `since` leaves out older points."""
+    """Which part of a history is listed: None is all; `since` leaves out older points."""
 
     metric: HistoryMetric = HistoryMetric.P50
     model: str | None = None
+    case: str | None = None
+    machine: str | None = None
     since: dt.datetime | None = None
     tag: Tag | None = None
 
 
 class Drift(Struct, frozen=True):
-    """A case that is shown to cost more than allowed since a point in its history."""
+    """How much more a case costs than at a point in its history, which `since` names."""
 
     case: CaseHistory
     since: str
+    start: HistoryPoint
     shift: Shift
 
 
-def read_history(store: HistoryStore, query: HistoryQuery) -> History:
+class PastRuns(Struct, frozen=True):
+    """The chains of the latency in one file, by case and engine; `notes` say what was skipped."""
+
+    file: HistoryFile
+    chains: Mapping[tuple[str, str | None], ChainOfCase]
+    notes: tuple[str, ...] = ()
+
+
+def read_past_runs(file: HistoryFile) -> PastRuns:
+    """The runs so far; a file that nobody wrote yet has none."""
+    if not file.path.exists():
+        return PastRuns(file, {})
+    chains = chain_cases(file.read(), HistoryMetric.P50)
+    return PastRuns(file, chains, tuple(file.notes))
+
+
+def read_history(
+    store: HistoryStore, query: HistoryQuery, index: HistoryIndex | None = None
+) -> History:
+    """The histories that the query asks for; with an index, a listing with the last points."""
     cases: list[CaseHistory] = []
     notes: list[str] = []
-    for file in store.files(query.model):
-        cases += _read_file(file, query)
-        notes += file.notes
+    files = store.files(query.model)
+    _require("kind of machine", query.machine, {file.machine for file in files})
+    known: set[str] = set()
+    for file in files:
+        if query.machine not in {None, file.machine}:
+            continue
+        if index is None:
+            found = _read_file(file, query)
+        else:
+            found = index.look_up(file, query, partial(_list_file, file, query))
+        cases += found.cases
+        known.update(found.ids)
+        notes += found.notes
+    _require("case", query.case, known)
+    if index is not None:
+        notes += index.problems
     return History(metric=query.metric, cases=tuple(cases), tag=query.tag, notes=tuple(notes))
+
+
+def _read_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
+    chains = chain_cases(file.read(), query.metric)
+    made = (
+        summarize_case(file, case, engine, chain, query)
+        for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
+        if query.case in {None, case}
+    )
+    return FoundCases(
+        ids=tuple(sorted({case for case, _ in chains})),
+        cases=tuple(with_steps(each, query.metric) for each in made if each is not None),
+        notes=tuple(file.notes),
+    )
+
+
+def _list_file(file: HistoryFile, query: HistoryQuery) -> FoundCases:
+    found = _read_file(file, query)
+    listed = tuple(replace(case, points=case.points[-LISTED_POINTS:]) for case in found.cases)
+    return replace(found, cases=listed)
+
+
+def _require(kind: str, name: str | None, known: Iterable[str]) -> None:
+    """UsageError for a name that no file has."""
+    if name is not None and name not in known:
+        named = shorten_list([*map(printable, sorted(known))], _MOST_NAMED)
+        raise UsageError(
+            f"the history has no {kind} {printable(name)}. There {'are' if named else 'is none'}"
+            f"{f': {named}' if named else ''}."
+        )
 
 
 def find_drifts(history: History, allowed: float) -> list[Drift]:
     """The cases that are shown to cost more than allowed; the level is divided among all checks."""
-    checks = [
-        Drift(case, since, shift)
-        for case in history.cases
-        for since, shift in _shifts(case, history.tag)
-    ]
+    checks = [drift for case in history.cases for drift in list_drifts(case, history.tag)]
     if not checks:
         return []
     quantile = NormalDist().inv_cdf(1.0 - _DRIFT_LEVEL / len(checks))
     return [check for check in checks if check.shift.bounds(quantile)[0] > allowed]
 
 
-def _shifts(case: CaseHistory, tag: Tag | None) -> list[tuple[str, Shift]]:
-    """The changes that a drift is looked for in, each with the name of where it begins."""
-    found = [("its first point", case.since_first)]
-    if tag is not None and case.since_tag is not None:
-        found.append((tag.name, case.since_tag))
+def list_drifts(case: CaseHistory, tag: Tag | None) -> list[Drift]:
+    """The changes of a case since its first point, and since the tag if that has a point."""
+    found = [Drift(case, "its first point", case.first, case.since_first)]
+    if tag is not None and case.tagged is not None and case.since_tag is not None:
+        found.append(Drift(case, tag.name, case.tagged, case.since_tag))
     return found
 
 
-def _read_file(file: HistoryFile, query: HistoryQuery) -> list[CaseHistory]:
-    chains = chain_cases(file.read(), query.metric)
-    made = (
-        _summarize(file, case, engine, chain, query)
-        for (case, engine), chain in sorted(chains.items(), key=lambda each: str(each[0]))
-    )
-    return [history for history in made if history is not None]
-
-
-def _summarize(
+def summarize_case(
     file: HistoryFile, case: str, engine: str | None, chain: ChainOfCase, query: HistoryQuery
 ) -> CaseHistory | None:
-    """The history of one case; None if it has no point in the time that is asked for."""
+    """The history of one case, without its steps; None if it has no point since the first day."""
     points = [p for p in chain.points if query.since is None or p.date >= query.since]
     if not points:
         return None
@@ -96,9 +157,11 @@ def _summarize(
         case=case,
         engine=engine,
         points=tuple(points),
+        first=points[0],
+        count=len(points),
         earlier_points=chain.earlier_points,
-        steps=_find_steps(points, query.metric),
-        since_tag=None if tagged is None else shift_between(tagged, points[-1]),
+        unlinked=chain.unlinked,
+        tagged=tagged,
     )
 
 
@@ -110,16 +173,17 @@ def _point_of(tag: Tag, points: Sequence[HistoryPoint]) -> HistoryPoint | None:
     return found[-1] if found else None
 
 
-def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...] | None:
-    """The steps of a series; None if the package that finds them is missing."""
+def with_steps(case: CaseHistory, metric: HistoryMetric) -> CaseHistory:
+    return replace(case, steps=_find_steps(case.points, metric))
+
+
+def _find_steps(points: Sequence[HistoryPoint], metric: HistoryMetric) -> tuple[Step, ...]:
     if metric.is_exact:
         pairs = pairwise(points)
         changed = [(old, new) for old, new in pairs if old.level != new.level]
         return tuple(Step(old, new, shift_between(old, new)) for old, new in changed)
-    from pytest_modelperf.stats.change_points import can_find_changes, find_changes
+    from pytest_modelperf.stats.change_points import find_changes
 
-    if not can_find_changes():
-        return None
     changes = find_changes(
         [point.level for point in points],
         [point.variance for point in points],

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pytest_modelperf.files.names import model_path
 from pytest_modelperf.history.records import (
     INTERVAL_QUANTILE,
+    LISTED_POINTS,
     CaseHistory,
     History,
     HistoryMetric,
@@ -20,12 +21,10 @@ from pytest_modelperf.report.tables import Column, Table
 from pytest_modelperf.text.escaping import printable
 
 _BARS = "▁▂▃▄▅▆▇█"
-# The points of a sparkline, and the least range of its height.
-_MOST_BARS = 24
+# The least range of the height of a sparkline.
 _LEAST_RANGE = 0.02
 _COMMIT_LENGTH = 9
 _DAY_LENGTH = 10
-_NEEDS_EXTRA = "steps need the extra `history`: pip install 'pytest-modelperf[history]'"
 _NO_POINT = (
     "no point has a {metric}: a run measures it against a baseline; --metric macs lists what every "
     "run counts"
@@ -43,7 +42,7 @@ def render_history(history: History, style: TextStyle) -> str:
     for case in history.cases:
         for step in case.steps or ():
             page.line("")
-            page.sentence(f"{_name(case)}: {describe_step(step)}")
+            page.sentence(f"{name_case(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
                 page.item(f"  {printable(reason)}", indent=4)
     notes = [*map(printable, history.notes), *_remarks(history.cases)]
@@ -56,7 +55,7 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
     page = style.page()
     for drift in drifts:
         page.sentence(
-            f"drift: {_name(drift.case)} is {format_shift(drift.shift)} since "
+            f"drift: {name_case(drift.case)} is {format_shift(drift.shift)} since "
             f"{printable(drift.since)}, and {100 * allowed:g} % is allowed",
             style="red",
         )
@@ -65,7 +64,8 @@ def render_drifts(drifts: Sequence[Drift], allowed: float, style: TextStyle) -> 
 
 def describe_step(step: Step) -> str:
     return (
-        f"{format_shift(step.shift)} between {_place(step.before)} and {_place(step.after)}, "
+        f"{format_shift(step.shift)} between {name_place(step.before)} and "
+        f"{name_place(step.after)}, "
         f"whose verdict was {printable(step.after.verdict)}"
     )
 
@@ -81,21 +81,21 @@ def format_shift(shift: Shift | None) -> str:
     return f"{text} ({100 * low:+.1f} … {100 * high:+.1f} %)"
 
 
-def sparkline(levels: Sequence[float]) -> str:
+def sparkline(levels: Sequence[float], most: int = LISTED_POINTS) -> str:
     """The last levels as bars of eight heights; a range within 2 % does not fill the height."""
-    shown = levels[-_MOST_BARS:]
+    shown = levels[-most:]
     low, high = min(shown), max(shown)
     whole = max(high - low, _LEAST_RANGE)
     start = (low + high - whole) / 2
-    most = len(_BARS) - 1
-    return "".join(_BARS[round(most * (level - start) / whole)] for level in shown)
+    top = len(_BARS) - 1
+    return "".join(_BARS[round(top * (level - start) / whole)] for level in shown)
 
 
 def _table(history: History) -> Table:
     columns = [
         Column("model", is_text=True, is_name=True),
         Column("case", is_text=True, is_name=True),
-        Column("history", is_text=True, least=_MOST_BARS),
+        Column("history", is_text=True, least=LISTED_POINTS),
         Column("points"),
         Column("since", is_text=True, least=_DAY_LENGTH),
         Column("change"),
@@ -112,9 +112,9 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     return (
         model_name(case.model),
         _case_name(case),
-        sparkline([point.level for point in case.points[-_MOST_BARS:]]),
-        f"{len(case.points):,}",
-        f"{case.points[0].date.date()}",
+        sparkline([point.level for point in case.points[-LISTED_POINTS:]]),
+        f"{case.count:,}",
+        f"{case.first.date.date()}",
         format_shift(case.since_first),
         _UNKNOWN if case.steps is None else f"{len(case.steps)}",
         *([format_shift(case.since_tag)] if has_tag else []),
@@ -123,15 +123,18 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
 
 
 def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
-    if any(case.steps is None for case in cases):
-        yield _NEEDS_EXTRA
     for case in cases:
         if case.earlier_points:
-            yield (
-                f"{_name(case)}: the chain begins at {case.points[0].date.date()}, because its "
-                "baseline was not measured against the one before; earlier points are left out: "
-                f"{case.earlier_points:,}"
-            )
+            yield f"{name_case(case)}: {describe_beginning(case)}"
+
+
+def describe_beginning(case: CaseHistory) -> str:
+    """Why the chain does not begin with the first point of all."""
+    problem = "" if case.unlinked is None else f" ({printable(case.unlinked)})"
+    return (
+        f"the chain begins at {case.first.date.date()}, because its baseline was not measured "
+        f"against the one before{problem}; earlier points are left out: {case.earlier_points:,}"
+    )
 
 
 def _title(metric: HistoryMetric) -> str:
@@ -148,11 +151,11 @@ def _case_name(case: CaseHistory) -> str:
     return printable(f"{case.case}{engine}")
 
 
-def _name(case: CaseHistory) -> str:
+def name_case(case: CaseHistory) -> str:
     return f"{model_name(case.model)} {_case_name(case)}"
 
 
-def _place(point: HistoryPoint) -> str:
+def name_place(point: HistoryPoint) -> str:
     """`1a2b3c4d5 (2026-01-31)`; the day alone without a commit."""
     day = f"{point.date.date()}"
     return day if point.commit is None else f"{printable(point.commit[:_COMMIT_LENGTH])} ({day})"

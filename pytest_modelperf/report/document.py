@@ -28,7 +28,7 @@ _SAMPLES = re.compile(r'("times_ns": )\[\n([0-9,\s]*)\]')
 _RUNNER_COMMAND = re.compile(r"(?<=#)#(?=\w*\[)")
 
 
-def dump_document(document: Mapping[str, Json] | Struct) -> str:
+def dump_document(document: Mapping[str, Json] | Sequence[Struct] | Struct) -> str:
     """The text of a document in ASCII, so that no name in it can steer a terminal or a CI job."""
     text = json.dumps(document, indent=2, allow_nan=False, default=msgspec.to_builtins)
     text = _RUNNER_COMMAND.sub(r"\\u0023", text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 from statistics import NormalDist
 
 import numpy as np
@@ -25,11 +24,6 @@ _LEAST_STEP = 0.01
 _LEAST_POINTS = 2
 # The least standard error of a point: an unchanged model has none of its own.
 _LEAST_ERROR = 0.001
-
-
-def can_find_changes() -> bool:
-    """Whether the extra `history` is installed."""
-    return find_spec("ruptures") is not None
 
 
 class LevelChange(Struct, frozen=True):
@@ -50,13 +44,10 @@ def find_changes(
     """
     if len(levels) < 2 * _LEAST_POINTS:
         return []
-    import ruptures
-
     values = np.asarray(levels)
     own = np.maximum(np.asarray(variances), _LEAST_ERROR**2)
     penalty = change_penalty(len(values))
-    search = ruptures.Pelt(custom_cost=_weighted_cost(1.0 / own), min_size=_LEAST_POINTS, jump=1)
-    starts = search.fit(values).predict(pen=penalty)[:-1]
+    starts = find_starts(values, 1.0 / own, penalty)
     while starts:
         changes = _fit_changes(values, own, np.asarray(shared_variances), starts)
         weakest = min(changes, key=_score)
@@ -71,27 +62,36 @@ def change_penalty(points: int, level: float = LEVEL) -> float:
     return NormalDist().inv_cdf(1.0 - level / (points - 1) / 2.0) ** 2
 
 
-def _weighted_cost(weights: npt.NDArray[np.float64]) -> object:
-    """The weighted sum of squares around the mean, as ruptures asks for it."""
-    from ruptures.base import BaseCost
+def find_starts(
+    values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], penalty: float
+) -> list[int]:
+    """The starts of all segments but the first, in the segmentation of least cost.
 
-    class WeightedSquares(BaseCost):  # type: ignore[misc]  # it ships no types
-        model = "weighted squares"
-        min_size = _LEAST_POINTS
-
-        def fit(self, signal: npt.NDArray[np.float64]) -> WeightedSquares:
-            self.signal = signal
-            # Around the mean of all, so that the differences below lose no digits.
-            values = signal - np.average(signal, weights=weights)
-            powers = (weights, weights * values, weights * values**2)
-            self._sums = [np.concatenate(([0.0], np.cumsum(each))).tolist() for each in powers]
-            return self
-
-        def error(self, start: int, end: int) -> float:
-            weight, first, second = (each[end] - each[start] for each in self._sums)
-            return float(max(0.0, second - first * first / weight))
-
-    return WeightedSquares()
+    That is the weighted sum of squares around the mean of each segment, and the penalty for each
+    start. Optimal partitioning (Jackson et al., 2005): the best segmentation of the first points
+    follows from those of fewer points, by the place of the last start. All places are tried at
+    once, so a thousand points take some 10 ms.
+    """
+    count = len(values)
+    # Around the mean of all, so that the differences below lose no digits.
+    centred = values - np.average(values, weights=weights)
+    powers = (weights, weights * centred, weights * centred**2)
+    weight, first, second = (np.concatenate(([0.0], np.cumsum(each))) for each in powers)
+    best = np.full(count + 1, np.inf)
+    best[0] = -penalty
+    last = np.zeros(count + 1, dtype=int)
+    for end in range(_LEAST_POINTS, count + 1):
+        begins = end - _LEAST_POINTS + 1
+        moments = first[end] - first[:begins]
+        costs = best[:begins] - second[:begins] - moments**2 / (weight[end] - weight[:begins])
+        last[end] = np.argmin(costs)
+        best[end] = costs[last[end]] + second[end] + penalty
+    starts = []
+    end = count
+    while last[end] > 0:
+        end = int(last[end])
+        starts.append(end)
+    return starts[::-1]
 
 
 def _fit_changes(

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from pytest_modelperf.profiler.machine.facts import MachineFacts
+from pytest_modelperf.testing.outcome_names import name_with_case
 from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport
 from pytest_modelperf.text.escaping import printable
 
@@ -58,10 +59,8 @@ def _machine(machine: MachineFacts | None) -> dict[str, object]:
 
 
 def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
-    case_id = outcome.comparison.id
     # Several cases of one test are several benchmarks, which are matched by this name.
-    has_case = f"::{case_id}" in outcome.test or f"[{case_id}]" in outcome.test
-    fullname = printable(outcome.test if has_case else f"{outcome.test}[{case_id}]")
+    fullname = printable(name_with_case(outcome))
     return {
         "group": None,
         "name": _without_folders(fullname),
@@ -71,7 +70,7 @@ def _benchmark(outcome: CaseOutcome) -> dict[str, object]:
             "batch_size": outcome.batch_size,
             "cores": outcome.cores,
         },
-        "param": printable(case_id),
+        "param": printable(outcome.comparison.id),
         "extra_info": {
             "verdict": outcome.word,
             "engine": outcome.engine or None,

@@ -56,7 +56,11 @@ def latency_limits(budgets: Sequence[Budget], batch_size: int) -> tuple[LatencyL
 
 def static_budget_metrics(budgets: Sequence[Budget], figures: LimitedFigures) -> tuple[Metric, ...]:
     """The budgets of counts and of the size. Counts that only a run can tell are bounds."""
-    return tuple(_static(budget, figures) for budget in budgets if not budget.figure.is_timed)
+    return tuple(
+        _static(budget, figures)
+        for budget in budgets
+        if not (budget.figure.is_timed or budget.figure.is_change)
+    )
 
 
 def timed_budget_metrics(

@@ -17,6 +17,7 @@ from pytest_modelperf.testing.budgets import (
     timed_budget_metrics,
 )
 from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.testing.drift import judge_drift
 from pytest_modelperf.testing.measuring import growth_for_budgets, with_memory
 
 NOTHING_RAN = "budgets of what a run tells are not judged: nothing ran"
@@ -33,11 +34,12 @@ def with_budgets(bound: BoundCheck, result: CaseResult) -> CaseResult:
         failure = error.worded(bound.check.setup.wording)
         return replace(result, comparison=replace(result.comparison, failure=failure))
     counts, timed = _judge_budgets(bound, result, growth)
+    drift = judge_drift(bound, result)
     measured = result.profile.measured
     comparison = replace(
         result.comparison,
-        metrics=_insert(result.comparison.metrics, (*timed, *counts)),
-        notes=_notes(bound, result, counts),
+        metrics=_insert(result.comparison.metrics, (*timed, *drift.metrics, *counts)),
+        notes=(*_notes(bound, result, counts), *drift.notes),
         after=result.comparison.after or side_run(measured),
     )
     if comparison.rounds is None and bound.timed_budgets:
@@ -87,7 +89,9 @@ def _notes(bound: BoundCheck, result: CaseResult, counts: tuple[Metric, ...]) ->
     if counted is not None and any(metric.is_open for metric in counts):
         # They name what only a run can count.
         notes = tuple(dict.fromkeys((*notes, *counted.notes)))
-    if bound.context.is_static and any(b.figure.is_timed for b in bound.check.budgets):
+    if bound.context.is_static and any(
+        b.figure.is_timed or b.figure.is_change for b in bound.check.budgets
+    ):
         notes = (*notes, NOTHING_RAN)
     return notes
 

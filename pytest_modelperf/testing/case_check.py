@@ -19,6 +19,10 @@ from pytest_modelperf.comparing.limits import Budget
 from pytest_modelperf.comparing.records import CaseComparison
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
+from pytest_modelperf.history.records import Tag
+from pytest_modelperf.history.repository import Revision, find_last_tag, find_revision
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.history.summary import PastRuns, read_past_runs
 from pytest_modelperf.profiler.hookspecs import Extensions
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.profiler.machine.facts import MachineFacts
@@ -29,8 +33,8 @@ from pytest_modelperf.profiler.request import ProfileRequest, model_facts
 from pytest_modelperf.profiler.rig import Setup
 from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 from pytest_modelperf.testing.budgets import latency_limits
-from pytest_modelperf.testing.options import BASELINE_PYTHON, UpdateMode
-from pytest_modelperf.testing.outcomes import Source
+from pytest_modelperf.testing.options import BASELINE_PYTHON, HISTORY, UpdateMode
+from pytest_modelperf.testing.outcomes import BaselineLink, Source
 
 
 class CaseCheck(Struct, frozen=True, kw_only=True):
@@ -68,7 +72,7 @@ class CheckContext(Struct, frozen=True, dict=True):
     """Settings and tools that all checks of a run share.
 
     `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
-    interpreter that the side before runs in.
+    interpreter that the side before runs in. `history` is the folder of the history.
     """
 
     store: BaselineStore
@@ -80,11 +84,31 @@ class CheckContext(Struct, frozen=True, dict=True):
     against: str | None = None
     baseline_python: str | None = None
     keeps_samples: bool = False
+    history: Path | None = None
     watch: Watch = lambda _: None
 
     @cached_property
     def machine(self) -> MachineFacts:
         return describe_machine()
+
+    @cached_property
+    def revision(self) -> Revision:
+        return find_revision(self.root)
+
+    @cached_property
+    def last_tag(self) -> Tag | None:
+        return find_last_tag(self.root)
+
+    def past_runs(self, name: str) -> PastRuns:
+        """The history of a model on machines of this kind; UsageError if none is set."""
+        return self._read_past_runs(name)
+
+    @cached_property
+    def _read_past_runs(self) -> Callable[[str], PastRuns]:
+        if self.history is None:
+            raise UsageError(f"there is no history: give its folder with {HISTORY.flag}.")
+        store = HistoryStore(self.history)
+        return lru_cache(maxsize=1)(lambda name: read_past_runs(store.file(name, self.machine.key)))
 
     def baseline(self, name: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of this kind."""
@@ -150,7 +174,7 @@ class CaseResult(Struct, frozen=True):
     """The result of a check: the comparison, and the profile and recording of the case.
 
     `before` is the measurement of the other side; `observed` are counts that an earlier run of
-    the same model completed.
+    the same model completed. `link` compares a recorded case with the baseline before.
     """
 
     comparison: CaseComparison
@@ -158,6 +182,7 @@ class CaseResult(Struct, frozen=True):
     recording: BaselineRecording | None = None
     before: Measurement | None = None
     observed: StoredStatic | None = None
+    link: BaselineLink | None = None
 
     @property
     def counted(self) -> StoredStatic | None:

@@ -14,6 +14,7 @@ from pytest_modelperf.profiler.preparation import Watch, check_cores
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.testing.case_budgets import with_budgets
 from pytest_modelperf.testing.case_check import BoundCheck, CaseCheck, CaseResult, CheckContext
+from pytest_modelperf.testing.drift import require_history
 from pytest_modelperf.testing.function_check import (
     check_function,
     count_function,
@@ -21,6 +22,7 @@ from pytest_modelperf.testing.function_check import (
     run_function,
 )
 from pytest_modelperf.testing.judging import judge_case
+from pytest_modelperf.testing.linking import with_link
 from pytest_modelperf.testing.measuring import require_measured
 from pytest_modelperf.testing.options import UpdateMode
 from pytest_modelperf.testing.outcome_of_check import make_outcome
@@ -47,6 +49,7 @@ class Checker(Struct, frozen=True):
         TooFewCoresError if this machine cannot run it, another error if the model, what is asked
         of it, or its baseline cannot be used.
         """
+        require_history(self.context, check)
         begun, waits = time.monotonic(), WaitTime(self.context.watch)
         if check.is_function:
             facts, result = function_facts(check), check_function(self.context, check, waits)
@@ -84,7 +87,7 @@ def _judge_or_record(bound: BoundCheck) -> CaseResult:
         context.update is UpdateMode.NEW and case is None
     )
     if name is not None and is_recorded:
-        return with_budgets(bound, record_check(bound))
+        return with_budgets(bound, with_link(bound, record_check(bound), stored))
     result = with_budgets(bound, judge_case(bound, stored))
     is_improved = result.comparison.verdict is Verdict.IMPROVED
     if name is not None and context.update is UpdateMode.IMPROVED and is_improved:

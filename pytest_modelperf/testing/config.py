@@ -120,8 +120,8 @@ class ModelTables:
 class Settings(Struct, frozen=True, kw_only=True, eq=False):
     """All settings of a run. `typed` has the keys of the options on the command line.
 
-    `json`, `markdown`, `html`, `benchmark_json` and `trace` are relative to where pytest was
-    started. `history` is relative to the root.
+    `json`, `markdown`, `html`, `benchmark_json`, `bencher_json` and `trace` are relative to where
+    pytest was started. `history` is relative to the root.
     """
 
     root: Path
@@ -143,6 +143,7 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     markdown: str | None
     html: str | None
     benchmark_json: str | None
+    bencher_json: str | None
     history: str | None
     trace: str | None
     models: ModelTables
@@ -241,6 +242,7 @@ def read_settings(
         markdown=given.value(options.MARKDOWN),
         html=given.value(options.HTML),
         benchmark_json=given.value(options.BENCHMARK_JSON),
+        bencher_json=given.value(options.BENCHER_JSON),
         history=given.value(options.HISTORY),
         trace=given.value(options.TRACE),
         models=_read_models(models, f"{place}.{_MODELS}"),

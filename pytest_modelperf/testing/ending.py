@@ -132,6 +132,7 @@ class RunEnding(Struct):
             outcomes = self._without_lost(outcomes, lost)
             self._write_history(outcomes, plans, started)
             notes += _untrusted(outcomes)
+            notes += _unlinked(outcomes)
         elif any(outcome.recording is not None for outcome in outcomes):
             notes.append("the run was interrupted: no baseline was written")
             outcomes = [outcome.without_recording() for outcome in outcomes]
@@ -291,6 +292,10 @@ class RunEnding(Struct):
             from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 
             self._write_text(folder / settings.benchmark_json, dump_benchmarks(report, __version__))
+        if settings.bencher_json is not None:
+            from pytest_modelperf.testing.bencher_json import dump_bencher_run
+
+            self._write_text(folder / settings.bencher_json, dump_bencher_run(report))
 
     def _write_text(self, path: Path, text: str) -> None:
         with self._noting_problems(), written_text(path) as file:
@@ -333,6 +338,17 @@ def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
                 )
 
 
+def _unlinked(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:
+    """A note of each recorded case whose history may begin anew."""
+    for outcome in outcomes:
+        problem = None if outcome.link is None else outcome.link.problem
+        if problem is not None and outcome.is_recorded:
+            yield (
+                f"{outcome.test}: the history has no ratio of this model to the baseline before "
+                f"({problem}), so its curve begins anew, unless an earlier run measured it"
+            )
+
+
 class _Unused(Struct, frozen=True):
     """Stored cases that no test uses."""
 
@@ -353,7 +369,7 @@ def check_targets(settings: Settings, folder: Path, inputs: Iterable[Path]) -> N
 
         HistoryStore(settings.history_folder).check_writable()
     targets = {}
-    for key in ("json", "markdown", "html", "benchmark_json"):
+    for key in ("json", "markdown", "html", "benchmark_json", "bencher_json"):
         target = getattr(settings, key)
         option = f"--modelperf-{key.replace('_', '-')}"
         if target is None:

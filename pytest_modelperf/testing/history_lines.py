@@ -10,22 +10,18 @@ from msgspec import Struct
 
 from pytest_modelperf.baselines.records import Baseline, StoredCase, UpdatePlan
 from pytest_modelperf.baselines.store import BaselineStore
-from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.comparing.records import Verdict
 from pytest_modelperf.history.records import (
     LINE_SCHEMA,
-    MOST_FACTOR,
     HistoryLine,
     StoredFigures,
-    StoredRatio,
 )
 from pytest_modelperf.history.repository import Revision, find_revision
 from pytest_modelperf.history.store import HistoryStore
 from pytest_modelperf.profiler.machine.describe import describe_machine
 from pytest_modelperf.testing.config import Settings
+from pytest_modelperf.testing.history_ratio import ratio_to_baseline
 from pytest_modelperf.testing.outcomes import CaseOutcome
-
-# An unchanged model is as fast as its baseline, which is known without an interval.
-_SAME = StoredRatio(ratio=1.0, low=1.0, high=1.0, confidence=0.99)
 
 
 class RunConditions(Struct, frozen=True):
@@ -86,7 +82,9 @@ def history_line(
     outcome: CaseOutcome, stored: StoredCase | None, run: RunConditions
 ) -> HistoryLine:
     """The line of one case; `stored` is what it was compared with."""
-    compared = outcome.comparison
+    compared, link = outcome.comparison, outcome.link
+    if link is not None and link.comparison is not None:
+        compared = link.comparison
     engine, _, version = outcome.engine.partition(" ")
     recorded = None if outcome.recording is None else outcome.recording.cases[0]
     known = recorded or stored
@@ -105,13 +103,14 @@ def history_line(
         baseline=baseline,
         recorded=outcome.is_recorded,
         verdict=outcome.word,
-        p50=_ratio(compared, "latency_p50", run),
-        p95=_ratio(compared, "latency_p95", run),
+        p50=ratio_to_baseline(compared, "latency_p50", is_static=run.is_static),
+        p95=ratio_to_baseline(compared, "latency_p95", is_static=run.is_static),
         figures=_figures(outcome),
         load_ms=outcome.load_ms,
         peak_rss_bytes=outcome.peak_rss_bytes,
         seconds=round(outcome.seconds, 3),
         reasons=compared.reasons,
+        unlinked=None if link is None else link.problem,
     )
 
 
@@ -120,28 +119,6 @@ def _digest(outcome: CaseOutcome, recorded: StoredCase | None, baseline: str | N
     if recorded is not None:
         return recorded.model_sha256
     return baseline if outcome.verdict is Verdict.UNCHANGED else outcome.model.sha256
-
-
-def _ratio(compared: CaseComparison, name: str, run: RunConditions) -> StoredRatio | None:
-    """The measured ratio; None if both sides did not run in turn, or its error is unknown.
-
-    Stored times are of another day, so ratios to them are not chained.
-    """
-    metric = next((m for m in compared.metrics if m.name == name and m.limit is None), None)
-    if metric is None:
-        is_same = compared.outcome is Verdict.UNCHANGED and not run.is_static
-        return _SAME if is_same else None
-    return _measured_ratio(metric) if compared.is_duet else None
-
-
-def _measured_ratio(metric: Metric) -> StoredRatio | None:
-    ratio, interval, confidence = metric.ratio, metric.interval, metric.confidence
-    if ratio is None or interval is None or confidence is None:
-        return None
-    # An infinite bound says nothing.
-    if not all(1 / MOST_FACTOR < value < MOST_FACTOR for value in (ratio, *interval)):
-        return None
-    return StoredRatio(ratio=ratio, low=interval[0], high=interval[1], confidence=confidence)
 
 
 def _figures(outcome: CaseOutcome) -> StoredFigures | None:

@@ -59,9 +59,13 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
     if stored is None:
         reason = f"there is no baseline of {case.id}"
         return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
-    settled = _compare_counts(bound, stored) if context.is_static else _settle(bound, stored)
-    if settled is not None:
-        return settled
+    settled = _compare_counts(bound, stored) if context.is_static else settle_case(bound, stored)
+    return settled or compare_with_twin(bound, stored)
+
+
+def compare_with_twin(bound: BoundCheck, stored: Baseline) -> JudgedCase:
+    """The case run in turn with the twin of its baseline, if that is trusted."""
+    context = bound.context
     now = Side(bound.check.graph, bound.check.setup)
     side = baseline_side(stored, context.machine.key, now, bound.check.request, context.extensions)
     with side as before:
@@ -88,7 +92,7 @@ def _compare_counts(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     return JudgedCase(found, observed=case.observed if is_same else None)
 
 
-def _settle(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
+def settle_case(bound: BoundCheck, stored: Baseline) -> JudgedCase | None:
     """The comparison if it needs no rebuilt twin; None if it needs one.
 
     UsageError if the baseline is to run in a Python of its own, and has no twin that can.

@@ -249,6 +249,12 @@ BENCHMARK_JSON = Option(
     metavar="FILE",
     read=read_optional_text,
 )
+BENCHER_JSON = Option(
+    key="bencher_json",
+    help="write the figures of each case in the Bencher Metric Format",
+    metavar="FILE",
+    read=read_optional_text,
+)
 HISTORY = Option(
     key="history",
     help="add a line for each case to the history in this folder, relative to the project",
@@ -271,6 +277,7 @@ MISSED: tuple[Option[object], ...] = (
     MARKDOWN,
     HTML,
     BENCHMARK_JSON,
+    BENCHER_JSON,
     HISTORY,
     TRACE,
 )
@@ -293,6 +300,7 @@ OPTIONS: tuple[Option[object], ...] = (
     MARKDOWN,
     HTML,
     BENCHMARK_JSON,
+    BENCHER_JSON,
     HISTORY,
     TRACE,
 )

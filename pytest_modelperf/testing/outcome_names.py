@@ -66,3 +66,10 @@ def _names_case(name: str, case_id: str) -> bool:
     return name.endswith((f"::{case_id}", f"[{case_id}]")) or bool(
         re.search(rf"[\[-]{re.escape(case_id)}(?=[\]-])", name)
     )
+
+
+def name_with_case(outcome: CaseOutcome) -> str:
+    """The id of the test, which ends with the case also if several cases are of one test."""
+    case_id = outcome.comparison.id
+    has_case = f"::{case_id}" in outcome.test or f"[{case_id}]" in outcome.test
+    return outcome.test if has_case else f"{outcome.test}[{case_id}]"

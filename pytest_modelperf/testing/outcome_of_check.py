@@ -39,6 +39,7 @@ def make_outcome(
         times_ns=_samples(result.profile) if context.keeps_samples else (),
         machine=None if measured is None else measured.machine or context.machine,
         recording=result.recording,
+        link=result.link,
         accept=acceptance.accept,
         advice=acceptance.advice if result.comparison.regressed else None,
     )

@@ -25,6 +25,16 @@ class Source(Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
+class BaselineLink(Struct, frozen=True):
+    """How a recorded model compares with the baseline that it replaces, for the history.
+
+    `problem` says why both did not run in turn.
+    """
+
+    comparison: CaseComparison | None = None
+    problem: str | None = None
+
+
 class CaseOutcome(Struct, frozen=True, kw_only=True):
     """The outcome of one case in a test run.
 
@@ -32,9 +42,10 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     its baseline. `comparison` has the verdict, and every figure that was compared with the baseline
     or a budget. `static` and `latency` are the figures of this run; `latency` is None if nothing
     ran. `confidence` holds for each judged figure. `times_ns` are the samples of each round, if a
-    report needs them. `recording` is what the run stores of the case. `accept` is the command that
-    records it, None if that would change nothing: then `advice` says what helps. `engine_options`
-    are the options of the command `modelperf` that choose the engine.
+    report needs them. `recording` is what the run stores of the case, and `link` compares it with
+    the baseline before if a history is written. `accept` is the command that records it, None if
+    that would change nothing: then `advice` says what helps. `engine_options` are the options of
+    the command `modelperf` that choose the engine.
     """
 
     test: str
@@ -56,6 +67,7 @@ class CaseOutcome(Struct, frozen=True, kw_only=True):
     times_ns: tuple[tuple[int, ...], ...] = ()
     machine: MachineFacts | None = None
     recording: BaselineRecording | None = None
+    link: BaselineLink | None = None
     accept: str | None = None
     advice: str | None = None
 

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.testing.options import MISSED, OPTIONS, UPDATE_BASELINE, Option, UpdateMode
+from pytest_modelperf.text.site import SITE
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -19,7 +20,8 @@ def add_options(parser: pytest.Parser) -> None:
         "--modelperf",
         action="store_true",
         default=False,
-        help="run the tests that profile models; without it they are skipped",
+        # A line of its own, which argparse would break at a hyphen.
+        help=f"run the tests that profile models; without it they are skipped. The guide:\n{SITE}",
     )
     for option in OPTIONS:
         if option.implied is not None:

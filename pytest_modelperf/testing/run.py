@@ -78,6 +78,7 @@ class Run(Struct):
                 against=settings.against,
                 baseline_python=settings.baseline_python,
                 keeps_samples=settings.benchmark_json is not None,
+                history=settings.history_folder,
                 watch=self.watch,
             )
             self._checker = Checker(context)
@@ -261,8 +262,8 @@ class Run(Struct):
 
 
 def _count_figures(budgets: Iterable[Budget]) -> int:
-    """The number of figures of a case: one for its ratios, and one for each limit."""
-    return 1 + sum(budget.figure.is_timed for budget in budgets)
+    """The number of figures of a case: one for its ratios, and one for each uncertain limit."""
+    return 1 + sum(budget.figure.is_timed or budget.figure.is_change for budget in budgets)
 
 
 class PerfFailure(Exception):  # noqa: N818  # pytest calls it a failure, and so do users

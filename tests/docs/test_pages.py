@@ -284,12 +284,16 @@ def test_every_block_of_toml_is_one_that_is_read(block: str) -> None:
 
 def yaml_blocks() -> list[tuple[str, str]]:
     found = [(name, block) for name in NAMES for block in blocks("yaml", name)]
-    assert len(found) == 5
+    assert len(found) == 8
     return found
 
 
 def test_workflows_are_indented_as_yaml_wants_it_and_use_the_actions_that_we_use() -> None:
-    ours = set(re.findall(r"uses: (\S+)", (ROOT / ".github/workflows/ci.yml").read_text("utf-8")))
+    pinned = re.findall(
+        r"uses: (\S+)@\w{40} # (v\d+)", (ROOT / ".github/workflows/ci.yml").read_text("utf-8")
+    )
+    ours = {f"{name}@{version}" for name, version in pinned}
+    ours |= {"pytest-modelperf/pytest-modelperf@v1", "pytest-modelperf/pytest-modelperf/comment@v1"}
     used: set[str] = set()
     for _, block in yaml_blocks():
         level, key = len(block) - len(block.lstrip(" ")), "-"
@@ -403,6 +407,7 @@ def test_every_budget_has_a_row_and_its_unit() -> None:
             assert figure.is_count == (row[2] == "a count")
             assert {"MB": 1e6, "KB": 1e3}.get(row[2], 1.0) == figure.scale
             assert figure.is_least == ("least" in row[1])
+            assert figure.is_change == (row[2] == "a share")
     assert "1 MB is 1,000,000 bytes" in plain("budgets")
     (size,) = read_budgets({"size_mb": 1}, "here")
     assert size.limit == 1_000_000

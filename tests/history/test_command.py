@@ -14,18 +14,13 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from pytest_modelperf.history.document import HistoryJson, dump_history
+from pytest_modelperf.history.document import HistoryJson
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
-from pytest_modelperf.history.summary import HistoryQuery, read_history
-from pytest_modelperf.history.text import render_history, sparkline
-from pytest_modelperf.report.page import TextStyle
-from pytest_modelperf.stats.change_points import can_find_changes
+from pytest_modelperf.history.text import sparkline
 from tests.history.lines import commit_of, make_line
 from tests.support.command import Result, run
 from tests.support.repository import git, needs_git
-
-needs_extra = pytest.mark.skipif(not can_find_changes(), reason="ruptures is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +49,6 @@ def document(*arguments: str) -> dict[str, Any]:
     return told
 
 
-@needs_extra
 def test_each_case_has_a_line_and_each_step_its_commits_and_reasons(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -72,17 +66,6 @@ models/encoder.onnx b1-c1: +10.0 % (+9.3 … +10.7 %) between 000000007 (2026-01
   000000008 (2026-01-09), whose verdict was regressed
   layer dense: MatMul takes longer
 """)
-
-
-def test_without_the_extra_the_curve_is_listed_and_a_note_says_what_is_missing() -> None:
-    write_lines(stepping([1.0, 1.1]))
-    found = read_history(HistoryStore(Path("history")), HistoryQuery())
-    without = replace(found, cases=tuple(replace(case, steps=None) for case in found.cases))
-    text = render_history(without, TextStyle())
-    assert "+10.0 %" in text
-    assert "pip install 'pytest-modelperf[history]'" in text
-    (case,) = json.loads(dump_history(without))["cases"]
-    assert case["steps"] is None
 
 
 def test_only_the_named_model_is_listed() -> None:
@@ -147,7 +130,6 @@ def test_the_csv_has_a_row_for_each_point() -> None:
     assert float(rows[-1]["low"]) < 1.1 < float(rows[-1]["high"])
 
 
-@needs_extra
 def test_the_csv_marks_steps() -> None:
     write_lines(stepping([1.0, 1.1]))
     rows = csv.DictReader(run("history", "--csv", "-").out.splitlines())

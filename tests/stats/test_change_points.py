@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from typing import TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_modelperf.stats.change_points import can_find_changes, change_penalty, find_changes
+from pytest_modelperf.stats.change_points import change_penalty, find_changes, find_starts
 
-pytestmark = pytest.mark.skipif(not can_find_changes(), reason="ruptures is not installed")
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 def changes(levels: list[float], error: float, shared: list[float] | None = None) -> list[int]:
@@ -82,3 +89,40 @@ def test_the_penalty_grows_with_the_places_where_a_step_could_be() -> None:
     assert penalties == sorted(penalties)
     # The quantile of a chi-squared variable with one degree of freedom.
     assert penalties[0] == pytest.approx(6.6349, abs=1e-4)
+
+
+def total_cost(values: Floats, weights: Floats, starts: Sequence[int], penalty: float) -> float:
+    """The cost of a segmentation, segment by segment."""
+    total = penalty * len(starts)
+    for begin, end in itertools.pairwise([0, *starts, len(values)]):
+        own, weight = values[begin:end], weights[begin:end]
+        total += float((weight * (own - np.average(own, weights=weight)) ** 2).sum())
+    return total
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=4, max_size=9),
+    penalty=st.floats(min_value=0.1, max_value=50),
+)
+def test_no_segmentation_costs_less(points: list[tuple[int, int]], penalty: float) -> None:
+    """Held against all segmentations whose segments have two points or more."""
+    values, weights = (np.array(each, dtype=float) for each in zip(*points, strict=True))
+    found = find_starts(values, weights, penalty)
+    places = range(2, len(points) - 1)
+    possible = [
+        starts
+        for number in range(len(points) // 2)
+        for starts in itertools.combinations(places, number)
+        if all(b - a >= 2 for a, b in itertools.pairwise(starts))
+    ]
+    assert tuple(found) in possible
+    least = min(total_cost(values, weights, starts, penalty) for starts in possible)
+    assert total_cost(values, weights, found, penalty) == pytest.approx(least, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ruptures_finds_the_same(seed: int) -> None:
+    ruptures = pytest.importorskip("ruptures")
+    values = np.array(noise(seed, 90, 1.0)) + np.repeat([0.0, 2.0, 1.0], 30)
+    search = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(values)
+    assert find_starts(values, np.ones(90), 9.0) == search.predict(pen=9.0)[:-1]

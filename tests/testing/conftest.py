@@ -10,6 +10,7 @@ import pytest
 # A run inside of this process forgets the modules that it loaded, and numpy cannot be loaded twice:
 # so all that a run may need is loaded here.
 import pytest_modelperf
+import pytest_modelperf.testing.bencher_json
 import pytest_modelperf.testing.benchmark_json
 import pytest_modelperf.testing.checking
 import pytest_modelperf.testing.document

@@ -113,6 +113,7 @@ _SAMPLES = {
     "markdown": _same("markdown", "run.md"),
     "html": _same("html", "run.html"),
     "benchmark_json": _same("benchmark_json", "bench.json"),
+    "bencher_json": _same("bencher_json", "bencher.json"),
     "history": _same("history", "history"),
     "trace": _same("trace", "traces"),
 }  # fmt: skip
@@ -190,6 +191,7 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "markdown": None,
         "html": None,
         "benchmark_json": None,
+        "bencher_json": None,
         "history": None,
         "trace": None,
         "models": [],
@@ -258,6 +260,7 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-markdown        modelperf_markdown          markdown                    -
 --modelperf-html            modelperf_html              html                        -
 --modelperf-benchmark-json  modelperf_benchmark_json    benchmark_json              -
+--modelperf-bencher-json    modelperf_bencher_json      bencher_json                -
 --modelperf-history         modelperf_history           history                     -
 --modelperf-trace           modelperf_trace             trace                       -\
 """)
@@ -394,6 +397,7 @@ _WRONG: Mapping[str, list[object]] = {
     "markdown": [True, ""],
     "html": [True, ""],
     "benchmark_json": [True, ""],
+    "bencher_json": [True, ""],
     "history": [3, ""],
     "trace": [True, ""],
     "models": ["a.onnx", [{"path": "a.onnx"}], True],
@@ -506,7 +510,7 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
     timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
-    strict, json, markdown, html, benchmark_json, history, trace, models.\
+    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, models.\
 """)
 
 
@@ -625,7 +629,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: dims: seq takes whole numbers 
 pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'mac'. Did
     you mean 'macs'? There are: latency_ms, p50_ms, p90_ms, p95_ms, p97_ms, p99_ms,
     p99_9_ms, items_per_second, load_ms, first_inference_ms, peak_memory_mb,
-    growth_kb_per_inference, macs, flops, params, size_mb.
+    growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
     engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline.

@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 from pytest_modelperf.baselines.records import BaselineRecording
+from tests.support.bencher import assert_is_bencher
 from tests.support.project import assert_says_no_internals, read_json
 from tests.support.small_models import save_beside
 from tests.support.timed_models import (
@@ -193,7 +194,7 @@ def test_a_machine_that_cannot_be_read_is_an_error_of_the_test(
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs a file that is full")
-@pytest.mark.parametrize("option", ["json", "markdown", "html", "benchmark-json"])
+@pytest.mark.parametrize("option", ["json", "markdown", "html", "benchmark-json", "bencher-json"])
 def test_a_report_that_cannot_be_written_is_an_error_of_the_run(
     models: pytest.Pytester, option: str
 ) -> None:
@@ -264,7 +265,7 @@ def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> No
     models.makepyfile(source)
     result = models.runpytest_inprocess(
         *COUNTS, JSON, "--modelperf-markdown=run.md", "--modelperf-html=run.html",
-        "--modelperf-benchmark-json=bench.json",
+        "--modelperf-benchmark-json=bench.json", "--modelperf-bencher-json=bencher.json",
     )  # fmt: skip
     result.assert_outcomes(failed=1)
     assert read_json(models.path / "run.json")["verdict"] == "over budget"
@@ -274,6 +275,9 @@ def test_reports_are_written_where_tests_fail_too(models: pytest.Pytester) -> No
     assert "MACs" in page
     assert ": over budget</td>" in page
     assert read_json(models.path / "bench.json")["benchmarks"] == []
+    bencher = read_json(models.path / "bencher.json")
+    assert_is_bencher(bencher)
+    assert [measures["macs"]["value"] for measures in bencher.values()] == [128]
 
 
 def test_pytest_benchmark_reads_its_json(models: pytest.Pytester) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import pytest_modelperf.history.store
 import pytest_modelperf.testing.history_lines  # noqa: F401  # a run inside of this process needs it
@@ -13,6 +15,9 @@ from pytest_modelperf.baselines.records import BaselineRecording
 from pytest_modelperf.history.chain import chain_cases
 from pytest_modelperf.history.records import HistoryLine, HistoryMetric
 from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.measurements import DuetRound
+from pytest_modelperf.testing.linking import LinkGate
+from tests.support.profiles import make_round
 from tests.support.project import STATIC, assert_says_no_internals, write_dense, write_table
 from tests.support.repository import git, needs_git
 from tests.support.timed_models import (
@@ -65,24 +70,96 @@ def test_a_run_adds_a_line_with_the_ratio_to_its_baseline(
     assert not line.recorded
 
 
-def test_updates_of_the_baseline_are_links_of_one_chain(
+def test_an_update_of_the_baseline_is_a_link_of_the_chain(
     models: pytest.Pytester, recording: BaselineRecording
 ) -> None:
-    """A model is measured, then recorded without a comparison, and then its own baseline."""
+    """A model that no run measured is recorded, and compared with the baseline before."""
     store(recording, models.path / "baselines")
     models.makepyfile(test_of("equal_200us.onnx"))
-    for options in ((), (UPDATE,), ()):
+    for options in ((UPDATE,), ()):
         models.runpytest_inprocess(*TIMED, HISTORY, *options)
     lines = lines_in(models.path / "kept")
-    assert [line.verdict for line in lines] == ["passed", "recorded", "passed"]
-    assert [line.recorded for line in lines] == [False, True, False]
-    assert lines[2].baseline == lines[1].digest == lines[0].digest
-    assert lines[0].engine == lines[2].engine
+    assert [line.verdict for line in lines] == ["recorded", "passed"]
+    assert [line.recorded for line in lines] == [True, False]
+    assert lines[0].baseline == recording.cases[0].model_sha256
+    assert lines[1].baseline == lines[0].digest
+    assert [line.unlinked for line in lines] == [None, None]
+    link, later = lines[0].p50, lines[1].p50
+    assert link is not None
+    assert later is not None
+    assert 0.99 < link.low < 1.0 < link.high < 1.01
     (chain,) = chain_cases(lines, HistoryMetric.P50).values()
     first, last = chain.points
-    assert lines[2].p50 is not None
-    assert last.level == pytest.approx(first.level + math.log(lines[2].p50.ratio))
+    assert last.level == pytest.approx(first.level + math.log(later.ratio))
     assert last.shared_variance == pytest.approx(first.variance)
+
+
+def test_the_link_of_a_slower_model_is_its_ratio(
+    models: pytest.Pytester, recording: BaselineRecording
+) -> None:
+    store(recording, models.path / "baselines")
+    models.makepyfile(test_of("slow_400us.onnx"))
+    models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    (line,) = lines_in(models.path / "kept")
+    assert line.p50 is not None
+    assert line.p95 is not None
+    assert 1.9 < line.p50.low < line.p50.high < 2.1
+    assert line.verdict == "recorded"
+
+
+def make_pair(index: int, ratio: float, spread: float) -> DuetRound:
+    """A round whose second side takes `ratio` as long, by more or less in every other round."""
+    factor = ratio * (1 + spread if index % 2 else 1 - spread)
+    before, after = (make_round([round(part * 1e6)] * 20) for part in (1.0, factor))
+    return DuetRound(before=before, after=after)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+def test_a_link_is_measured_until_it_is_precise_whatever_it_is(ratio: float) -> None:
+    gate = LinkGate()
+    pairs = [make_pair(index, ratio, spread=0.02) for index in range(80)]
+    decided = [gate.is_decided(pairs[:count]) for count in range(81)]
+    assert decided[:6] == [False] * 6
+    assert not decided[20]
+    assert decided[80]
+    assert gate.is_decided([make_pair(index, ratio, spread=0.001) for index in range(6)])
+
+
+def without_trust(recording: BaselineRecording) -> BaselineRecording:
+    (case,) = recording.cases
+    assert case.fidelity is not None
+    fidelity = replace(case.fidelity, is_trusted=False, reason="the twin is slower")
+    return replace(recording, cases=(replace(case, fidelity=fidelity),))
+
+
+def with_other_dims(recording: BaselineRecording) -> BaselineRecording:
+    (case,) = recording.cases
+    return replace(recording, cases=(replace(case, dims={"N": 7}),))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (without_trust, "the twin is slower"),
+        (with_other_dims, "recorded at other dimensions"),
+    ],
+)
+def test_an_update_says_why_it_is_no_link(
+    models: pytest.Pytester,
+    recording: BaselineRecording,
+    change: Callable[[BaselineRecording], BaselineRecording],
+    problem: str,
+) -> None:
+    store(change(recording), models.path / "baselines")
+    models.makepyfile(test_of("slow_400us.onnx"))
+    result = models.runpytest_inprocess(*TIMED, HISTORY, UPDATE)
+    (line,) = lines_in(models.path / "kept")
+    assert (line.p50, line.recorded) == (None, True)
+    assert line.unlinked is not None
+    assert problem in line.unlinked
+    told = " ".join(line.strip() for line in result.outlines)
+    assert "the history has no ratio of this model to the baseline before" in told
+    assert problem in told
 
 
 def test_an_improved_model_that_is_recorded_is_linked_by_the_same_run(

@@ -29,6 +29,7 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "markdown": ("run.md", '"run.md"'),
     "html": ("run.html", '"run.html"'),
     "benchmark_json": ("bench.json", '"bench.json"'),
+    "bencher_json": ("bencher.json", '"bencher.json"'),
     "history": ("history", '"history"'),
     "trace": ("traces", '"traces"'),
 }
@@ -41,7 +42,7 @@ SHOWS_SETTINGS = """
               told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.static_only, told.against, told.baseline_python,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
-              told.benchmark_json, told.history, told.trace)
+              told.benchmark_json, told.bencher_json, told.history, told.trace)
 """
 
 
@@ -143,6 +144,7 @@ def test_baselines_lie_where_they_are_told_to(run: pytest.Pytester) -> None:
         (["--modelperf-markdown", "-"], "--modelperf-markdown takes a file: standard output *"),
         (["--modelperf-html", "-"], "--modelperf-html takes a file: standard output has *"),
         (["--modelperf-benchmark-json", "-"], "--modelperf-benchmark-json takes a file: *"),
+        (["--modelperf-bencher-json", "-"], "--modelperf-bencher-json takes a file: *"),
         (
             ["--modelperf-json", "no/run.json"],
             "--modelperf-json: cannot write *no/run.json: *mkdir*",

@@ -45,7 +45,9 @@ from pytest_modelperf.profiler.measurements import EngineFacts, SideRun
 from pytest_modelperf.profiler.records import Case, ModelFacts
 from pytest_modelperf.report.commands import fold_command
 from pytest_modelperf.report.page import wrap
+from pytest_modelperf.stats.estimates import summarize
 from pytest_modelperf.testing import github
+from pytest_modelperf.testing.bencher_json import dump_bencher_run
 from pytest_modelperf.testing.benchmark_json import dump_benchmarks
 from pytest_modelperf.testing.document import RunJson, dump_run, run_to_json
 from pytest_modelperf.testing.junit import junit_properties
@@ -77,6 +79,7 @@ from tests.comparing.test_reports import (
     kind,
     row,
 )
+from tests.support.bencher import assert_is_bencher
 from tests.support.profiles import MACHINE, make_latency, make_round
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -1433,6 +1436,50 @@ def test_cases_of_one_test_are_benchmarks_of_their_own() -> None:
     assert [each["fullname"] for each in found] == [
         "t.py::test_both[b8-c2]",
         "t.py::test_both[b16-c1]",
+    ]
+
+
+# -- Bencher
+
+
+def test_a_run_in_the_format_of_bencher() -> None:
+    latency = summarize([list(each) * 20 for each in TIMES], 8)
+    metrics = tuple(replace(metric, confidence=0.99) for metric in SLOWER.metrics)
+    slower = replace(SLOWER, metrics=metrics)
+    measured = outcome(slower, latency=latency, load_ms=3.5, peak_rss_bytes=1000)
+    failed = outcome(replace(SAME, failure="it crashed"))
+    document = json.loads(dump_bencher_run(run(measured, failed)))
+    assert_is_bencher(document)
+    ((name, measures),) = document.items()
+    assert name == "models/encoder.onnx::b8-c2"
+    median = latency.percentile(50.0)
+    assert measures["latency"] == {
+        "value": median.value_ns,
+        "lower_value": median.low_ns,
+        "upper_value": median.high_ns,
+    }
+    ratio = next(metric for metric in SLOWER.metrics if metric.name == "latency_p50")
+    assert ratio.interval is not None
+    low, high = ratio.interval
+    assert measures["latency-p50-ratio"] == {
+        "value": ratio.ratio,
+        "lower_value": low,
+        "upper_value": high,
+    }
+    assert measures["load-ms"] == {"value": 3.5}
+    assert measures["macs"] == {"value": STATIC.macs}
+    assert "first-inference-ms" not in measures
+
+
+def test_no_case_takes_the_name_of_another_in_bencher() -> None:
+    test = "t.py::test_all"
+    first, second = outcome(SLOWER, test), outcome(SLOWER, test)
+    other = replace(second, model=replace(second.model, name="decoder.onnx"))
+    document = json.loads(dump_bencher_run(run(first, other, second)))
+    assert list(document) == [
+        "t.py::test_all[b8-c2] encoder.onnx",
+        "t.py::test_all[b8-c2] decoder.onnx",
+        "t.py::test_all[b8-c2] encoder.onnx 2",
     ]
 
 

@@ -1,0 +1,148 @@
+"""The comment on a pull request: a table of all cases, what got worse and why, and their history.
+
+Everything in it comes from the run of a pull request, so each text is escaped; see
+`pytest_modelperf.report.markdown`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from run_reader import ReadCase
+from workflow import StepError
+
+from pytest_modelperf.comparing.tables import metric_tables
+from pytest_modelperf.comparing.verdict_lines import SEVERITY, failure_lines, is_quiet
+from pytest_modelperf.history.records import HistoryPoint, shift_between
+from pytest_modelperf.history.text import format_shift, model_name, sparkline
+from pytest_modelperf.report.markdown import code, escape_markdown, folded, markdown_table
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.testing.run_lines import describe_counts, describe_outcome
+from pytest_modelperf.testing.run_table import outcome_table
+
+# GitHub refuses a comment of more than 65,536 characters.
+MAX_CHARACTERS = 60_000
+LAST_POINTS = 30
+_MAX_ROWS = 100
+# More would push what got worse out of sight.
+_MAX_CURVES = 40
+_COMMIT_LENGTH = 9
+# It stands in a comment of HTML, which two hyphens would end.
+_TITLE = re.compile(r"\w(?:[ \w.]|-(?!-)){0,58}\w", re.ASCII)
+
+
+class RunLink(Struct, frozen=True):
+    """The run that a comment is about: its page, and the commit that it tested."""
+
+    url: str
+    commit: str
+
+
+class Curve(Struct, frozen=True):
+    """The history of one case on one kind of machine."""
+
+    model: str
+    machine: str
+    case: str
+    points: tuple[HistoryPoint, ...]
+
+
+def hidden_mark(title: str) -> str:
+    """The line that the comment is found by. One title has one comment on each pull request."""
+    if not _TITLE.fullmatch(title):
+        raise StepError(
+            f"the input title is 2 to 60 letters, digits, blanks, dots and hyphens, not {title!r}"
+        )
+    return f"<!-- pytest-modelperf: {title} -->"
+
+
+def render_comment(
+    title: str, cases: Sequence[ReadCase], curves: Sequence[Curve], link: RunLink
+) -> str:
+    """The whole comment; explanations that do not fit are left to the page of the run."""
+    outcomes = [case.outcome for case in cases]
+    ranked = sorted(cases, key=lambda case: SEVERITY.index(case.outcome.word))
+    blocks = [
+        hidden_mark(title),
+        f"### {escape_markdown(title)}: {describe_counts(outcomes) or 'no case'}",
+        f"Commit {code(link.commit[:_COMMIT_LENGTH])}, [all reports of the run]({link.url})",
+        *_table(ranked),
+    ]
+    ends = ["\n\n".join(folded(*_curves(ranked, curves)))] if curves else []
+    room = MAX_CHARACTERS - sum(len(block) + 2 for block in (*blocks, *ends))
+    bad = [case for case in ranked if not is_quiet(case.outcome.comparison)]
+    for number, case in enumerate(bad):
+        explanation = "\n\n".join(_explanation(case))
+        room -= len(explanation) + 2
+        if room < 0:
+            blocks.append(f"{len(bad) - number:,} more cases are explained on the page of the run.")
+            break
+        blocks.append(explanation)
+    return "\n\n".join([*blocks, *filter(None, ends)]) + "\n"
+
+
+def _is_of(curve: Curve, path: str | None) -> bool:
+    """Whether it is of the model at this path, which begins with the folder of the checkout."""
+    return path is not None and f"/{path}".endswith(f"/{model_name(curve.model)}")
+
+
+def _table(ranked: Sequence[ReadCase]) -> Iterator[str]:
+    shown = ranked[:_MAX_ROWS]
+    if not shown:
+        yield "The run tested no case. Its log says why."
+        return
+    yield markdown_table(
+        outcome_table([case.outcome for case in shown], [case.name for case in shown])
+    )
+    if len(ranked) > len(shown):
+        yield f"{len(ranked) - len(shown):,} more cases are on the page of the run."
+
+
+def _explanation(case: ReadCase) -> Iterator[str]:
+    """What is wrong with a case, its figures, and the reasons."""
+    comparison = case.outcome.comparison
+    yield f"**{code(case.name)} {escape_markdown(describe_outcome(case.outcome))}**"
+    if comparison.failure is not None:
+        yield f"<pre>{'<br>'.join(map(escape_markdown, failure_lines(comparison)))}</pre>"
+    if comparison.metrics:
+        yield markdown_table(metric_tables(comparison)[0])
+    if comparison.reasons:
+        yield "\n".join(f"- {escape_markdown(reason)}" for reason in comparison.reasons)
+
+
+def _curves(ranked: Sequence[ReadCase], curves: Sequence[Curve]) -> tuple[str, list[str]]:
+    """The title of the curves, and their table: the cases of this run, the worst first."""
+    found = [
+        curve
+        for case in ranked
+        for curve in curves
+        if curve.case == case.id and _is_of(curve, case.outcome.model.path)
+    ]
+    rows = tuple(
+        (
+            model_name(curve.model),
+            curve.case,
+            sparkline([point.level for point in curve.points], LAST_POINTS),
+            f"{curve.points[-LAST_POINTS:][0].date.date()}",
+            f"{curve.points[-1].date.date()}",
+            format_shift(shift_between(curve.points[0], curve.points[-1])),
+            curve.machine,
+        )
+        for curve in found[:_MAX_CURVES]
+    )
+    columns = (
+        Column("model", is_text=True, is_name=True),
+        Column("case", is_text=True, is_name=True),
+        Column("curve", is_text=True),
+        Column("from", is_text=True),
+        Column("to", is_text=True),
+        Column("since the first point"),
+        Column("machine", is_text=True, is_name=True),
+    )
+    more = len(found) - len(rows)
+    blocks = [markdown_table(Table("", columns, rows))] if rows else []
+    if more:
+        blocks.append(f"{more:,} more cases have a history.")
+    return f"Latency p50 before this change: the last {LAST_POINTS} points", blocks

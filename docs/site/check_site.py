@@ -1,0 +1,71 @@
+"""Holds the built site against the pages that it is made of: each must have the same blocks.
+
+The site is made by another reader of Markdown than GitHub's. Where the two differ, a list or a
+table becomes a paragraph that nobody notices. Ends with 1 and names the page and its blocks.
+
+    python docs/site/check_site.py site
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+from hooks import DOCS, OUTSIDE, ROOT
+from markdown_it import MarkdownIt
+
+BLOCKS = frozenset({"h1", "h2", "h3", "h4", "li", "ol", "pre", "table", "tr", "ul"})
+
+
+class _Counting(HTMLParser):
+    """Counts the blocks inside of an article; what is around it is not of the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+        self._is_inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
+        self._is_inside = self._is_inside or tag == "article"
+        if self._is_inside and tag in BLOCKS:
+            self.found[tag] += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_inside = self._is_inside and tag != "article"
+
+
+def count_blocks(html: str) -> Counter[str]:
+    counting = _Counting()
+    counting.feed(html)
+    return counting.found
+
+
+def compare(markdown: str, html: str) -> str:
+    """How the blocks of a page differ, as `li: 4 on GitHub, 3 on the site`; empty if they agree."""
+    reader = MarkdownIt("gfm-like", {"linkify": False})
+    there = count_blocks(f"<article>{reader.render(markdown)}</article>")
+    here = count_blocks(html)
+    return "; ".join(
+        f"{tag}: {there[tag]} on GitHub, {here[tag]} on the site"
+        for tag in sorted(BLOCKS)
+        if there[tag] != here[tag]
+    )
+
+
+def check(site: Path) -> int:
+    pages = {f"{DOCS}/{path.name}": path.name for path in (ROOT / DOCS).glob("*.md")}
+    failed = 0
+    for source, page in sorted({**pages, **OUTSIDE}.items()):
+        name = page.removesuffix(".md")
+        built = site / ("index.html" if name == "index" else f"{name}/index.html")
+        found = compare((ROOT / source).read_text("utf-8"), built.read_text("utf-8"))
+        if found:
+            print(f"{source} has other blocks on the site. Put a blank line around them. {found}")
+            failed = 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(check(Path(sys.argv[1])))

@@ -1,0 +1,143 @@
+"""A history in the formats of other tools that keep or analyse series of benchmarks.
+
+The values are those of the listing: ratios to the first point of a chain, or exact counts.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from io import StringIO
+
+from msgspec import Struct
+
+from pytest_modelperf.errors import UsageError
+from pytest_modelperf.history.records import (
+    INTERVAL_QUANTILE,
+    CaseHistory,
+    History,
+    HistoryMetric,
+    HistoryPoint,
+    shift_between,
+)
+from pytest_modelperf.history.text import name_case
+from pytest_modelperf.report.bencher import BencherMetric, dump_bencher
+from pytest_modelperf.report.csv import plain_cell
+from pytest_modelperf.report.document import dump_document
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.words import shorten_list
+
+_UNITS: Mapping[HistoryMetric, str] = {
+    HistoryMetric.P50: "x the first point",
+    HistoryMetric.P95: "x the first point",
+    HistoryMetric.MACS: "MACs",
+    HistoryMetric.PARAMS: "params",
+    HistoryMetric.WEIGHT_BYTES: "bytes",
+    HistoryMetric.PEAK_ACTIVATION_BYTES: "bytes",
+}
+# An error names at most so many series.
+_MOST_NAMED = 5
+
+
+class ActionEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One benchmark as `customSmallerIsBetter` of github-action-benchmark reads it.
+
+    `range` is the half width of the interval of `value`, and `extra` is shown beside a point.
+    """
+
+    name: str
+    unit: str
+    value: float
+    range: str | None = None
+    extra: str | None = None
+
+
+class _Value(Struct, frozen=True):
+    """The cost at one point with its interval; the bounds are None for an exact count."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def render_otava(history: History) -> str:
+    """CSV for `otava analyze`: a row for each point of one series.
+
+    UsageError if there are several: Otava takes a file for each.
+    """
+    if len(history.cases) != 1:
+        named = shorten_list([_describe_series(case) for case in history.cases], _MOST_NAMED)
+        raise UsageError(
+            f"--format otava writes one series, and {len(history.cases)} are listed"
+            f"{f': {named}' if named else ''}. Name a model, and choose by --case and --machine."
+        )
+    (case,) = history.cases
+    file = StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("time", "commit", "verdict", history.metric.value))
+    for point in case.points:
+        value = _value(case, point, history.metric).value
+        cells = (point.date.isoformat(), point.commit, point.verdict, value)
+        writer.writerow(map(plain_cell, cells))
+    return file.getvalue()
+
+
+def render_github_action(history: History) -> str:
+    """The last point of each series as JSON for github-action-benchmark."""
+    names = _names(history)
+    entries = [
+        _entry(name, case, history.metric) for name, case in zip(names, history.cases, strict=True)
+    ]
+    return dump_document(entries)
+
+
+def render_bencher(history: History) -> str:
+    """The last point of each series in the Bencher Metric Format."""
+    metric = history.metric
+    measure = metric.value.replace("_", "-") if metric.is_exact else f"latency-{metric.value}-ratio"
+    found = {}
+    for name, case in zip(_names(history), history.cases, strict=True):
+        last = _value(case, case.points[-1], metric)
+        found[name] = {
+            measure: BencherMetric(value=last.value, lower_value=last.low, upper_value=last.high)
+        }
+    return dump_bencher(found)
+
+
+FORMATS: Mapping[str, Callable[[History], str]] = {
+    "otava": render_otava,
+    "github-action-benchmark": render_github_action,
+    "bencher": render_bencher,
+}
+
+
+def _entry(name: str, case: CaseHistory, metric: HistoryMetric) -> ActionEntry:
+    last = case.points[-1]
+    found = _value(case, last, metric)
+    width = None
+    if found.low is not None and found.high is not None:
+        width = f"± {max(found.high - found.value, found.value - found.low):.4f}"
+    commit = "" if last.commit is None else f"\ncommit {printable(last.commit)}"
+    extra = f"since {case.first.date.date()}\nverdict {printable(last.verdict)}{commit}"
+    return ActionEntry(name=name, unit=_UNITS[metric], value=found.value, range=width, extra=extra)
+
+
+def _value(case: CaseHistory, point: HistoryPoint, metric: HistoryMetric) -> _Value:
+    if metric.is_exact:
+        return _Value(round(math.exp(point.level)))
+    shift = shift_between(case.first, point)
+    low, high = shift.bounds(INTERVAL_QUANTILE)
+    return _Value(math.exp(shift.log_ratio), 1.0 + low, 1.0 + high)
+
+
+def _names(history: History) -> list[str]:
+    """A name for each series, with its machine if there are several."""
+    machines = {case.machine for case in history.cases}
+    if len(machines) == 1:
+        return [name_case(case) for case in history.cases]
+    return [_describe_series(case) for case in history.cases]
+
+
+def _describe_series(case: CaseHistory) -> str:
+    return f"{name_case(case)} {printable(case.machine)}"

@@ -1,0 +1,90 @@
+"""What large files of a history list, kept in the cache of the user.
+
+An entry belongs to the content of a file, by its digest, and to all else that it follows from. So
+a file that changed in any way is read again, and an entry cannot be out of date.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from pytest_modelperf.files.writing import write_file
+from pytest_modelperf.history.records import CaseHistory
+from pytest_modelperf.history.store import HistoryFile
+from pytest_modelperf.text.escaping import printable
+from pytest_modelperf.text.version import __version__
+
+# Counts up when the same lines and query shall list something else, or in another form.
+_FORMAT = 1
+# Smaller files are read faster than their entry.
+_LEAST_BYTES = 1 << 18
+
+
+class FoundCases(Struct, frozen=True, kw_only=True):
+    """The asked cases of one file, the ids of all of its cases, and the lines that were skipped."""
+
+    ids: tuple[str, ...]
+    cases: tuple[CaseHistory, ...]
+    notes: tuple[str, ...]
+
+
+class _Entry(Struct, frozen=True):
+    """The found cases, with the digest of everything that they follow from."""
+
+    key: bytes
+    found: FoundCases
+
+
+class HistoryIndex(Struct):
+    """The folder of the entries. `problems` say why some could not be kept."""
+
+    folder: Path
+    least_bytes: int = _LEAST_BYTES
+    problems: list[str] = field(default_factory=list)
+
+    def look_up(
+        self, file: HistoryFile, query: Struct, read: Callable[[], FoundCases]
+    ) -> FoundCases:
+        """What `read` returns for the file and the query, from the entry if there is one."""
+        if not file.has_bytes(self.least_bytes):
+            return read()
+        content = file.digest()
+        conditions = msgspec.json.encode((_FORMAT, __version__, str(file.path), query))
+        key = hashlib.sha256(content + conditions).digest()
+        # One entry for each file, so that the folder does not grow with each content and query.
+        name = hashlib.sha256(bytes(file.path.absolute())).hexdigest()
+        path = self.folder / f"{name}.msgpack"
+        entry = _read_entry(path)
+        if entry is not None and entry.key == key:
+            return entry.found
+        found = read()
+        # Another run may have added lines meanwhile.
+        if file.digest() == content:
+            self._keep(path, _Entry(key, found))
+        return found
+
+    def _keep(self, path: Path, entry: _Entry) -> None:
+        """Writes the entry in one step."""
+        if self.problems:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_file(path, msgspec.msgpack.encode(entry))
+        except OSError as error:
+            self.problems.append(
+                f"the next listing takes as long as this one, because "
+                f"{printable(str(self.folder))} cannot be written: {error.strerror or error}"
+            )
+
+
+def _read_entry(path: Path) -> _Entry | None:
+    """The entry; None if there is none that can be read."""
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=_Entry)
+    except (OSError, msgspec.DecodeError):
+        return None

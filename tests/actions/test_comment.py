@@ -1,0 +1,465 @@
+"""`comment/action.yml` keeps one comment on a pull request, and trusts nothing in the artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comment_body import LAST_POINTS, MAX_CHARACTERS, RunLink, render_comment
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
+from run_reader import MAX_ZIP_BYTES, Artifact
+
+from pytest_modelperf.comparing.records import CaseComparison, Metric, Verdict
+from pytest_modelperf.history.store import HistoryStore
+from pytest_modelperf.profiler.records import Case, ModelFacts
+from pytest_modelperf.testing.document import dump_run
+from pytest_modelperf.testing.outcomes import CaseOutcome, RunReport, Source
+from tests.actions.runner import Ran, Runner
+from tests.actions.stand_in import (
+    BOT,
+    COMMIT,
+    FORK,
+    NUMBER,
+    REPOSITORY,
+    RUN,
+    TOKEN,
+    StandIn,
+    serve,
+    tarball,
+    workflow_run_event,
+    zipped,
+)
+from tests.history.lines import make_line
+from tests.support.project import write_dense
+
+# The action installs msgspec alone.
+NOT_INSTALLED = (
+    "archspec", "blake3", "click", "execnet", "filelock", "numpy", "onnx", "onnxruntime", "pluggy",
+    "google", "pytest", "ruptures", "scipy", "tomli", "typing_extensions",
+)  # fmt: skip
+TITLE = "Model performance"
+MARK = "<!-- pytest-modelperf: Model performance -->"
+LINK = RunLink(f"https://github.com/{REPOSITORY}/actions/runs/{RUN}", COMMIT)
+
+
+def latency(ratio: float, verdict: Verdict) -> Metric:
+    """A p50 that is `ratio` times that of the baseline, whose 10 ms may grow by 3 %."""
+    return Metric(
+        name="latency_p50",
+        before=10.0,
+        after=10.0 * ratio,
+        verdict=verdict,
+        interval=(ratio - 0.01, ratio + 0.01),
+        allowed=0.03,
+        measured_ratio=ratio,
+        confidence=0.99,
+    )
+
+
+def outcome(
+    name: str = "models/encoder.onnx",
+    metric: Metric | None = None,
+    **more: Any,  # noqa: ANN401
+) -> CaseOutcome:
+    """A case that passed, unless the metric says otherwise."""
+    comparison = CaseComparison(
+        case=Case(batch_size=1, cores=1),
+        metrics=(metric or latency(1.0, Verdict.PASSED),),
+        layer_types=(),
+        **more,
+    )
+    return CaseOutcome(
+        test=f"{name}::b1-c1",
+        source=Source(path=name),
+        model=ModelFacts(name.rpartition("/")[2], f"/home/runner/work/{name}", "00" * 32, 100),
+        cores=1,
+        batch_size=1,
+        comparison=comparison,
+        engine="onnxruntime 1.31.1",
+        confidence=0.99,
+        accept="harmful command",
+    )
+
+
+SLOWER = outcome(
+    "models/decoder.onnx",
+    latency(1.118, Verdict.REGRESSED),
+    reasons=("layer dense: MatMul takes longer",),
+)
+
+
+def artifact_of(*outcomes: CaseOutcome, number: object = NUMBER) -> bytes:
+    run = dump_run(RunReport(outcomes=outcomes))
+    return zipped(
+        {
+            "modelperf.json": run.encode(),
+            "pull-request.json": json.dumps({"number": number}).encode(),
+        }
+    )
+
+
+@pytest.fixture
+def github() -> Iterator[StandIn]:
+    state = StandIn()
+    state.artifacts.append(("modelperf", artifact_of(outcome(), SLOWER)))
+    with serve(state):
+        yield state
+
+
+@pytest.fixture
+def runner(tmp_path: Path, github: StandIn) -> Runner:
+    for name in ("runner", "project"):
+        (tmp_path / name).mkdir()
+    made = Runner(tmp_path / "runner", tmp_path / "project")
+    made.blocked = NOT_INSTALLED
+    made.token = TOKEN
+    made.variables["GITHUB_API_URL"] = github.url
+    made.event = workflow_run_event()
+    return made
+
+
+def comment(runner: Runner, **inputs: str) -> Ran:
+    return runner.run("comment/action.yml", **inputs)
+
+
+def bodies(github: StandIn) -> list[str]:
+    return [each["body"] for each in github.comments]
+
+
+# -- one comment
+
+
+def test_the_first_run_writes_the_comment(runner: Runner, github: StandIn) -> None:
+    ran = comment(runner)
+    assert not ran.has_failed, ran.log
+    (body,) = bodies(github)
+    assert body.startswith(f"{MARK}\n\n### Model performance: 1 regressed, 1 passed\n")
+    assert "layer dense: MatMul takes longer" in body
+    assert ran.outputs["comment-url"] == github.comments[0]["html_url"]
+    assert ran.calls[0].endswith("/actions/requirements.txt")
+    assert " --require-hashes " in ran.calls[0]
+
+
+def test_a_later_run_edits_it_wherever_it_stands(runner: Runner, github: StandIn) -> None:
+    """Also on the second page of the comments."""
+    for _ in range(120):
+        github.add_comment("somebody", "nice")
+    github.add_comment(BOT, f"{MARK}\n\nold")
+    github.add_comment("somebody", "thanks")
+    ran = comment(runner)
+    assert not ran.has_failed, ran.log
+    assert len(github.comments) == 122
+    assert "1 regressed" in bodies(github)[120]
+    assert bodies(github)[121] == "thanks"
+
+
+def test_a_comment_of_somebody_else_with_the_mark_stays(runner: Runner, github: StandIn) -> None:
+    github.add_comment("stranger", f"{MARK}\n\nall is well")
+    assert not comment(runner).has_failed
+    assert bodies(github)[0] == f"{MARK}\n\nall is well"
+    assert len(github.comments) == 2
+
+
+def test_each_title_has_its_comment(runner: Runner, github: StandIn) -> None:
+    comment(runner, title="Encoder")
+    comment(runner, title="Decoder")
+    comment(runner, title="Encoder")
+    assert [body.splitlines()[0] for body in bodies(github)] == [
+        "<!-- pytest-modelperf: Encoder -->",
+        "<!-- pytest-modelperf: Decoder -->",
+    ]
+
+
+def test_the_youngest_artifact_counts(runner: Runner, github: StandIn) -> None:
+    github.artifacts.append(("other", artifact_of(SLOWER, SLOWER)))
+    github.artifacts.append(("modelperf", artifact_of(outcome())))
+    assert not comment(runner).has_failed
+    assert "### Model performance: 1 passed" in bodies(github)[0]
+
+
+def test_the_token_is_for_the_api_alone(runner: Runner, github: StandIn) -> None:
+    """The archive lies on another server, and a process shows its arguments."""
+    ran = comment(runner)
+    tokens = {asked.path.split("/")[1]: asked.token for asked in github.asked}
+    assert tokens == {"repos": f"Bearer {TOKEN}", "storage": None}
+    assert TOKEN not in ran.log + "".join(ran.calls)
+
+
+# -- what is not trusted
+
+
+def changed(values: Mapping[str, object]) -> dict[str, Any]:
+    return {"workflow_run": {**workflow_run_event()["workflow_run"], **values}}
+
+
+def test_a_pull_request_of_somebody_else_gets_no_comment(runner: Runner, github: StandIn) -> None:
+    victim = {**github.pulls[NUMBER], "number": 6}
+    victim["head"] = {"sha": COMMIT, "ref": "faster", "repo": {"full_name": "victim/project"}}
+    github.pulls[6] = victim
+    github.artifacts.append(("modelperf", artifact_of(outcome(), number=6)))
+    ran = comment(runner)
+    assert ran.has_failed
+    assert (
+        "::error title=modelperf::no comment: the artifact names pull request 6, but the run "
+        f"tested the branch faster of {FORK}, which is not that of this pull request\n"
+    ) in ran.log
+    assert github.comments == []
+
+
+@pytest.mark.parametrize("change", ["commit", "state"])
+def test_an_outdated_run_writes_nothing(runner: Runner, github: StandIn, change: str) -> None:
+    if change == "commit":
+        github.pulls[NUMBER]["head"]["sha"] = "f" * 40
+    else:
+        github.pulls[NUMBER]["state"] = "closed"
+    ran = comment(runner)
+    assert not ran.has_failed, ran.log
+    assert (
+        f"::notice title=modelperf::no comment: pull request {NUMBER} is closed, or has a"
+        in ran.log
+    )
+    assert github.comments == []
+
+
+@pytest.mark.parametrize(
+    ("values", "notice"),
+    [
+        ({"event": "push"}, "no comment: the run was of a push, not of a pull request"),
+        ({"conclusion": "cancelled"}, "no comment: the run is cancelled"),
+    ],
+)
+def test_a_run_without_a_report_needs_no_comment(
+    runner: Runner, github: StandIn, values: dict[str, str], notice: str
+) -> None:
+    runner.event = changed(values)
+    ran = comment(runner)
+    assert not ran.has_failed, ran.log
+    assert f"::notice title=modelperf::{notice}\n" in ran.log
+    assert github.asked == []
+
+
+def bomb() -> bytes:
+    """70 MB of blanks in a small archive."""
+    return zipped({"modelperf.json": b" " * 70_000_000, "pull-request.json": b'{"number": 5}'})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no zip", "the artifact is no zip file: File is not a zip file"),
+        (zipped({}), "the artifact has no pull-request.json: does the input `artifact` name"),
+        (zipped({"pull-request.json": b"{}"}), "pull-request.json of the artifact names no pull"),
+        (zipped({"pull-request.json": b" " * 2000}), "pull-request.json of the artifact has more"),
+        (artifact_of(number=404), "was answered with 404. It is not there, or the token"),
+        (artifact_of(number="../../issues/1"), "pull-request.json of the artifact names no pull"),
+        (
+            zipped({"pull-request.json": b'{"number": 5}', "modelperf.json": b'{"schema": 1}'}),
+            "modelperf.json of the artifact is not the report of a run: Object missing required",
+        ),
+        (bomb(), "modelperf.json of the artifact has more than 67,108,864 bytes"),
+        (bytes(MAX_ZIP_BYTES + 1), "is larger than 16 MiB, which is too much here"),
+    ],
+    ids=["text", "empty", "no-number", "long", "unknown", "path", "no-run", "bomb", "large"],
+)  # fmt: skip
+def test_a_broken_artifact_is_an_error_that_says_what_is_wrong(
+    runner: Runner, github: StandIn, content: bytes, message: str
+) -> None:
+    github.artifacts.append(("modelperf", content))
+    ran = comment(runner)
+    assert ran.has_failed
+    assert message in ran.log
+    assert "Traceback" not in ran.log
+    assert github.comments == []
+
+
+def test_an_artifact_that_is_missing_is_named(runner: Runner, github: StandIn) -> None:
+    github.artifacts.clear()
+    ran = comment(runner)
+    assert ran.has_failed
+    assert (
+        "::error title=modelperf::the run has no artifact 'modelperf': its tests did not" in ran.log
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"title": "a --> b"}, "the input title is 2 to 60 letters, digits, blanks, dots and"),
+        ({"title": ""}, "the input title is 2 to 60 letters, digits, blanks, dots and"),
+    ],
+)
+def test_a_title_cannot_end_the_hidden_mark(
+    runner: Runner, github: StandIn, inputs: dict[str, str], message: str
+) -> None:
+    ran = comment(runner, **inputs)
+    assert ran.has_failed
+    assert message in ran.log
+    assert github.asked == []
+
+
+def test_a_workflow_of_another_kind_is_told_what_to_use(runner: Runner) -> None:
+    runner.event = {"pull_request": {"number": 5}}
+    ran = comment(runner)
+    assert ran.has_failed
+    assert "the comment is written by a workflow `on: workflow_run`" in ran.log
+
+
+HOSTILE = (
+    "x](https://evil.example) @everyone #1 <img src=x> <!-- --> **b** `c` | d\n# heading\n"
+    "</details> ::error::gone"
+)
+
+
+def render(*outcomes: CaseOutcome) -> str:
+    cases = Artifact(artifact_of(*outcomes)).read_cases()
+    return render_comment(TITLE, cases, (), LINK)
+
+
+def test_texts_of_a_stranger_stay_texts() -> None:
+    hostile = outcome(HOSTILE, latency(1.2, Verdict.REGRESSED), reasons=(HOSTILE,))
+    failed = outcome("b.onnx", failure=HOSTILE)
+    body = render(hostile, failed)
+    parsed = MarkdownIt("gfm-like", {"linkify": False}).parse(body)
+    inline = [child for token in parsed for child in token.children or ()]
+    links = [token.attrs["href"] for token in inline if token.type == "link_open"]
+    assert links == [LINK.url]
+    markup = {t.content for t in (*parsed, *inline) if t.type in {"html_inline", "html_block"}}
+    tags = {"<code>", "</code>"}
+    assert all(m in tags or m.startswith((MARK, "<pre>")) for m in markup), markup
+    assert "evil.example" in body
+    for active in ("@everyone", "<img", "::error::", "](https://evil"):
+        assert active not in body
+
+
+def test_no_command_of_a_stranger_is_shown() -> None:
+    assert "harmful" not in render(SLOWER)
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=400), st.lists(st.text(max_size=3000), max_size=8)), max_size=8
+    )
+)
+def test_a_comment_is_never_too_long(texts: list[tuple[str, list[str]]]) -> None:
+    outcomes = [
+        outcome(f"a{name}", latency(1.2, Verdict.REGRESSED), reasons=tuple(reasons))
+        for name, reasons in texts
+    ]
+    assert len(render(*outcomes)) <= MAX_CHARACTERS + 200
+
+
+def test_a_run_without_a_case_points_to_its_log() -> None:
+    assert "The run tested no case. Its log says why." in render()
+
+
+def test_many_cases_are_cut_the_worst_shown() -> None:
+    slow = [
+        outcome(f"{number}.onnx", latency(1.2, Verdict.REGRESSED), reasons=("long " * 100,) * 6)
+        for number in range(300)
+    ]
+    body = render(*[outcome(f"fine{number}.onnx") for number in range(900)], *slow)
+    assert len(body) <= MAX_CHARACTERS + 200
+    assert "fine" not in body
+    assert "1,100 more cases are on the page of the run." in body
+    assert "more cases are explained on the page of the run." in body
+
+
+def test_a_comment_as_it_is_shown() -> None:
+    shown = render(outcome(), SLOWER).replace(LINK.url, "URL").replace("<code>", "<c>")
+    assert shown == snapshot("""\
+<!-- pytest-modelperf: Model performance -->
+
+### Model performance: 1 regressed, 1 passed
+
+Commit <c>012345678</code>, [all reports of the run](URL)
+
+| case | verdict | p50 | change | interval |
+| --- | --- | ---: | ---: | ---: |
+| <c>models/decoder.onnx::b1-c1</code> | regressed | 11.18 ms | +11.8 % | +10.8 … +12.8 % |
+| <c>models/encoder.onnx::b1-c1</code> | passed | 10.00 ms | 0 % | -1.0 … +1.0 % |
+
+**<c>models/decoder.onnx::b1-c1</code> regressed: p50 latency +11.8 % (99 % interval \
++10.8 … +12.8 %), allowed +3 %**
+
+| metric | before | now | change | interval | allowed |  |
+| --- | ---: | ---: | ---: | ---: | ---: | --- |
+| p50 latency | 10.00 ms | 11.18 ms | +11.8 % | +10.8 … +12.8 % | +3 % | regressed |
+
+- layer dense: MatMul takes longer
+""")
+
+
+def test_a_real_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Of a model without a baseline, and of one that is over its budget."""
+    for name in ("runner", "project"):
+        (tmp_path / name).mkdir()
+    first = Runner(tmp_path / "runner", tmp_path / "project")
+    first.variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    first.event = {"pull_request": {"number": 5}}
+    write_dense(first.project / "new.onnx")
+    write_dense(first.project / "heavy.onnx")
+    (first.project / "pyproject.toml").write_text(
+        '[tool.modelperf.models."heavy.onnx"]\nbudget = {macs = 14}\n'
+        '[tool.modelperf.models."new.onnx"]\n'
+    )
+    options = "-p pytest_modelperf.plugin -p no:cacheprovider --modelperf-static-only"
+    ran = first.run("action.yml", arguments=options, page="false")
+    assert ran.outputs["verdict"] == "over budget", ran.log
+    folder = Path(ran.outputs["report"])
+    content = zipped({path.name: path.read_bytes() for path in folder.iterdir()})
+    artifact = Artifact(content)
+    assert artifact.read_number() == 5
+    words = {case.name: case.outcome.word for case in artifact.read_cases()}
+    assert words == snapshot({"heavy.onnx::b1-c1": "over budget", "new.onnx::b1-c1": "new"})
+
+
+# -- history
+
+
+def history_files(tmp_path: Path, points: int) -> dict[str, bytes]:
+    store = HistoryStore(tmp_path / "history")
+    store.append(make_line(day, 1.0 if day < points // 2 else 1.1) for day in range(points))
+    return {
+        path.relative_to(store.root).as_posix(): path.read_bytes()
+        for path in store.root.rglob("*.jsonl")
+    }
+
+
+def test_the_curve_has_the_last_points_of_the_main_branch(
+    runner: Runner, github: StandIn, tmp_path: Path
+) -> None:
+    github.branches["perf"] = tarball(
+        {**history_files(tmp_path, 40), "README.md": b"hello", "../../out.jsonl": b"{}"}
+    )
+    ran = comment(runner, history_branch="perf")
+    assert not ran.has_failed, ran.log
+    (body,) = bodies(github)
+    curve = next(line for line in body.splitlines() if "▁" in line)
+    cells = curve.split(" | ")
+    assert cells[2:5] == ["▁" * 10 + "█" * 20, "2026-01-11", "2026-02-09"]
+    assert cells[5] == "+10.0 % (+8.0 … +12.0 %)"
+    assert len(cells[2]) == LAST_POINTS
+
+
+@pytest.mark.parametrize(
+    ("content", "notice"),
+    [
+        (None, "no curves: there is no branch perf; a run of the main branch makes it"),
+        (tarball({"README.md": b""}), "no curves: the branch perf has no history"),
+    ],
+)
+def test_a_comment_goes_without_curves_until_there_are_points(
+    runner: Runner, github: StandIn, content: bytes | None, notice: str
+) -> None:
+    if content is not None:
+        github.branches["perf"] = content
+    ran = comment(runner, history_branch="perf")
+    assert not ran.has_failed, ran.log
+    assert f"::notice title=modelperf::{notice}\n" in ran.log
+    assert "before this change" not in bodies(github)[0]
