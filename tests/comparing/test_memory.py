@@ -56,9 +56,10 @@ def test_more_memory_takes_more_processes_and_regresses() -> None:
     found, pairs = judged(lambda _: 440 * MIB)
     assert (found.verdict, pairs) == (Verdict.REGRESSED, 9)
     assert found.ratio == pytest.approx(1.1, rel=0.01)
-    # Two kinds of processes are not that far apart.
-    large, pairs = judged(lambda _: 520 * MIB, has_time=False)
-    assert (large.verdict, pairs) == (Verdict.REGRESSED, 4)
+    # Two processes of one model are not that far apart.
+    large, pairs = judged(lambda number: (500 + 10 * number) * MIB, has_time=False)
+    assert (large.verdict, pairs) == (Verdict.REGRESSED, 2)
+    assert large.interval == pytest.approx((510 / 400.4, 520 / 400), rel=1e-6)
 
 
 def test_less_memory_passes_at_once() -> None:
