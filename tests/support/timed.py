@@ -50,8 +50,7 @@ def load(model: Any, threads: int, options: dict[str, str]) -> _Session:  # noqa
     if "crash" in name or name == options.get("crash"):
         raise RuntimeError("it does not load")
     load = re.search(r"_load(\d+)us", name)
-    load_ns = int(load[1]) * 1000 if load else _LOAD_NS
-    _time.now_ns += round(load_ns * (1 + _JITTER * _time.random.random()))
+    _time.now_ns += int(load[1]) * 1000 if load else _LOAD_NS
     times = dict(each.split("=") for each in options.get("times", "").split())
     match = re.search(r"_(\d+)us", name)
     return _Session(int(times.get(name) or (match[1] if match else DEFAULT_US)))
