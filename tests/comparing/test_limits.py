@@ -108,7 +108,7 @@ def test_an_unknown_budget_is_refused_with_the_nearest() -> None:
     assert _refusal_of_budgets({"latency": 3}) == snapshot("""\
 here: there is no budget 'latency'. Did you mean 'latency_ms'? There are: latency_ms, p50_ms, \
 p90_ms, p95_ms, p97_ms, p99_ms, p99_9_ms, items_per_second, load_ms, first_inference_ms, \
-peak_memory_mb, macs, flops, params, size_mb, drift.\
+peak_memory_mb, growth_kb_per_inference, macs, flops, params, size_mb, drift.\
 """)
 
 
