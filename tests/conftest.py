@@ -56,9 +56,11 @@ MEASURING = (
     TESTS / "profiler" / "worker",
     TESTS / "roofline" / "test_peaks.py",
     TESTS / "sweep" / "test_measuring.py",
+    TESTS / "testing" / "test_cluster_checker.py",
     TESTS / "testing" / "test_ending.py",
     TESTS / "testing" / "test_live_line.py",
     TESTS / "testing" / "test_measured.py",
+    TESTS / "testing" / "test_on_cluster.py",
     TESTS / "testing" / "test_with_others.py",
 )
 

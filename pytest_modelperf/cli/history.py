@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytest_modelperf.cli.options import OutputOptions, csv_option, json_option, takes_records
+from pytest_modelperf.cli.history_branch import ACTIONS
+from pytest_modelperf.cli.history_folder import (
+    find_project_root,
+    history_dir_option,
+    open_history,
+)
+from pytest_modelperf.cli.options import (
+    OutputOptions,
+    csv_option,
+    html_option,
+    json_option,
+    takes_records,
+)
 from pytest_modelperf.cli.output import terminal_style, write
 from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
@@ -20,20 +32,39 @@ if TYPE_CHECKING:
 _METRICS = ("p50", "p95", "macs", "params", "weight_bytes", "peak_activation_bytes")
 # Those of `history.exchange`, which a help text does not import.
 _FORMATS = ("otava", "github-action-benchmark", "bencher")
-_FOLDER = "history"
-_TABLE_KEY = "history"
 _DRIFTED = 1
 
 
-@click.command(short_help="List how the cost of models changed over time.")
+class _HistoryCommand(click.Command):
+    """Lists a history, unless its first word is an action: then that is the command."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401  # click's own signature
+    ) -> click.Context:
+        action = ACTIONS.get(args[0]) if args else None
+        if action is None:
+            return super().make_context(info_name, args, parent, **extra)
+        action.epilog = self.epilog
+        return action.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(context, formatter)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str()) for name, each in ACTIONS.items()]
+            )
+
+    def collect_usage_pieces(self, _: click.Context) -> list[str]:
+        return ["[OPTIONS] [MODEL]", "| push | pull"]
+
+
+@click.command(cls=_HistoryCommand, short_help="List how the cost of models changed over time.")
 @click.argument("model", type=click.Path(), required=False)
-@click.option(
-    "--dir",
-    "folder",
-    metavar="DIR",
-    help="Folder of the history.  [default: history of [tool.modelperf], or history in the "
-    "project's root, which is the nearest folder upward with [tool.modelperf] or .git]",
-)
+@history_dir_option
 @click.option("--since", metavar="DATE", help="Leave out points before this day, as in 2026-01-31.")
 @click.option(
     "--metric",
@@ -59,6 +90,14 @@ _DRIFTED = 1
 )
 @json_option
 @csv_option("Write a row for each point as CSV")
+@html_option("Write a page with the curves")
+@click.option(
+    "--commit-url",
+    metavar="TEMPLATE",
+    help="Address of a commit for the links of the page, as in "
+    "https://git.example.org/c/{commit}.  [default: on GitHub, GitLab and the like, that of the "
+    "remote origin]",
+)
 @takes_records(outputs=OutputOptions)
 def history(  # noqa: PLR0913  # one parameter per option
     *,
@@ -70,6 +109,7 @@ def history(  # noqa: PLR0913  # one parameter per option
     machine: str | None,
     allowed_drift: str | None,
     other_format: str | None,
+    commit_url: str | None,
     outputs: OutputOptions,
 ) -> None:
     """List the history of MODEL, or of all models, that test runs wrote.
@@ -81,24 +121,28 @@ def history(  # noqa: PLR0913  # one parameter per option
     modelperf history
     modelperf history models/encoder.onnx --since 2026-01-01
     modelperf history --metric macs --csv -
+    modelperf history --html history.html
     modelperf history --fail-on-drift 10%
     modelperf history --format github-action-benchmark
+
+    push and pull keep the lines on a branch. A model of such a name is ./push.
     """  # noqa: D301  # click: keep the lines of the paragraph
     from pytest_modelperf.history.records import HistoryMetric
     from pytest_modelperf.history.repository import find_last_tag
-    from pytest_modelperf.history.store import HistoryStore
     from pytest_modelperf.history.summary import HistoryQuery, find_drifts, read_history
     from pytest_modelperf.history.text import render_drifts
 
     allowed = None if allowed_drift is None else _parse_drift(allowed_drift)
     first_day = None if since is None else _parse_day(since)
+    if commit_url is not None:
+        _check_commit_url(commit_url, outputs)
     is_shown = outputs.check()
     if other_format is not None and not is_shown:
         raise UsageError(
             "--format prints to standard output, and so does another option with -: give that one "
             "a file."
         )
-    root = _project_root()
+    root = find_project_root()
     query = HistoryQuery(
         metric=HistoryMetric(metric),
         model=None if model is None else _model_folder(model, root),
@@ -107,8 +151,9 @@ def history(  # noqa: PLR0913  # one parameter per option
         since=first_day,
         tag=find_last_tag(root),
     )
-    store = HistoryStore(_history_folder(folder, root))
-    needs_points = other_format == "otava" or (outputs.json_file or outputs.csv_file) is not None
+    store = open_history(folder, root)
+    files = (outputs.json_file, outputs.csv_file, outputs.html_file)
+    needs_points = other_format == "otava" or any(file is not None for file in files)
     found = read_history(store, query, None if needs_points else _index())
     if other_format is not None:
         from pytest_modelperf.history.exchange import FORMATS
@@ -116,6 +161,8 @@ def history(  # noqa: PLR0913  # one parameter per option
         click.echo(FORMATS[other_format](found), nl=False)
         is_shown = False
     _put(found, outputs, is_shown=is_shown)
+    if outputs.html_file is not None:
+        _put_page(found, outputs.html_file, commit_url, root)
     drifts = [] if allowed is None else find_drifts(found, allowed)
     if allowed is not None and drifts:
         text = render_drifts(drifts, allowed, terminal_style())
@@ -146,25 +193,35 @@ def _index() -> HistoryIndex:
     return HistoryIndex(cache_folder().with_name("history"))
 
 
-def _project_root() -> Path:
-    from pytest_modelperf.profiles.place import project_root
+def _put_page(found: History, target: str, commit_url: str | None, root: Path) -> None:
+    from pytest_modelperf.history.page import render_history_page
+    from pytest_modelperf.history.repository import find_commit_url
 
-    return project_root(Path.cwd())
+    made = dt.datetime.now(dt.timezone.utc)
+    write(target, render_history_page(found, commit_url or find_commit_url(root), made=made))
+
+
+def _check_commit_url(template: str, outputs: OutputOptions) -> None:
+    from pytest_modelperf.history.repository import COMMIT
+
+    if outputs.html_file is None:
+        raise UsageError("--commit-url is for the links of a page: add --html F.")
+    if not template.startswith(("https://", "http://")) or COMMIT not in template:
+        raise UsageError(
+            f"--commit-url takes an address with {COMMIT} in it, as in "
+            f"https://git.example.org/c/{COMMIT}, not {printable(template)!r}."
+        )
 
 
 def _model_folder(model: str, root: Path) -> str:
+    if model in ACTIONS:
+        raise UsageError(
+            f"{model} is a command: write it first, as in modelperf history {model} --dir DIR. A "
+            f"model of this name is ./{model}."
+        )
     from pytest_modelperf.profiles.place import model_folder
 
     return model_folder(str(Path(model).absolute()), root)
-
-
-def _history_folder(given: str | None, root: Path) -> Path:
-    if given is not None:
-        return Path(given)
-    from pytest_modelperf.files.settings_table import read_table
-
-    table = read_table(root / "pyproject.toml") or {}
-    return root / str(table.get(_TABLE_KEY, _FOLDER))
 
 
 def _parse_drift(text: str) -> float:

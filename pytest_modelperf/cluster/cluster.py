@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pytest_modelperf.cluster.extra import check_cluster_extra
-from pytest_modelperf.cluster.machines import require_equal_versions, require_machines
+from pytest_modelperf.cluster.machines import (
+    find_missing_modules,
+    require_equal_versions,
+    require_machines,
+    require_modules,
+)
 from pytest_modelperf.cluster.places import parse_place
 from pytest_modelperf.cluster.records import ClusterStatus, Job, Machine, OnChange
 from pytest_modelperf.cluster.turns import PATIENCE_S
@@ -39,12 +44,31 @@ class Cluster:
     def status(self) -> ClusterStatus:
         return self._runner.status
 
-    def require(self, wanted: Iterable[Collection[str]], engine: str | None = None) -> None:
-        """ClusterError where no machine has one of these sets of names, or has other software."""
+    @property
+    def is_gone(self) -> bool:
+        """Whether the scheduler has vanished, so that no job can end any more."""
+        return self._runner.is_gone
+
+    def require(
+        self,
+        wanted: Iterable[Collection[str]],
+        engine: str | None = None,
+        modules: Sequence[str] = (),
+    ) -> None:
+        """ClusterError where no machine has one of these sets of names, or has other software.
+
+        `modules` are those with the hooks of extensions, which each machine has to import.
+        """
         wanted = list(wanted)
         require_machines(self.machines, wanted, self.name)
         used = [m for m in self.machines if any(m.is_any_of(names) for names in wanted)]
         require_equal_versions(used, describe_machine().packages, engine)
+        if modules:
+            addresses = [machine.address for machine in used]
+            answers = self._client.run(
+                find_missing_modules, modules, workers=addresses, on_error="ignore"
+            )
+            require_modules(used, answers)
 
     def submit(self, job: Job) -> Future[str]:
         """The text that the work of a job will return.

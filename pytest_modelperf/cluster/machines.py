@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +26,30 @@ def describe_station(dask_worker: Any = None) -> str | None:  # noqa: ANN401  # 
     """The machine of the Dask worker that runs this, as JSON; None where it is none of ours."""
     station = station_of(dask_worker)
     return None if station is None else to_text(station.machine)
+
+
+def find_missing_modules(names: Sequence[str]) -> list[str]:
+    """The modules that the machine that runs this cannot find."""
+    return [name for name in names if not _is_found(name)]
+
+
+def _is_found(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def require_modules(machines: Sequence[Machine], answers: Mapping[str, object]) -> None:
+    """ClusterError for the first machine that lacks a module, as its answer says."""
+    for machine in machines:
+        missing = answers.get(machine.address)
+        if isinstance(missing, list) and missing:
+            raise ClusterError(
+                f"{printable(machine.label)} cannot import {printable(', '.join(missing))}, whose "
+                "hooks this run uses: install it there, or start its worker where Python finds it, "
+                "as with PYTHONPATH."
+            )
 
 
 def read_machines(answers: Mapping[str, object]) -> tuple[Machine, ...]:

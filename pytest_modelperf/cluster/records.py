@@ -24,8 +24,12 @@ class Machine(Struct, frozen=True, kw_only=True):
     versions: Mapping[str, str]
 
     def is_any_of(self, names: Collection[str]) -> bool:
-        """Whether one of the names is its key or a tag of it; no names mean any machine."""
-        return not names or not {self.key, *self.tags}.isdisjoint(names)
+        """Whether one of the names is its key or a tag of it; no names mean any machine.
+
+        `board+quiet` names the machines that have both names.
+        """
+        own = {self.key, *self.tags}
+        return not names or any(name in own or own.issuperset(name.split("+")) for name in names)
 
     @property
     def label(self) -> str:

@@ -93,6 +93,11 @@ class Runner:
         return tuple(self._machines.values())
 
     @property
+    def is_gone(self) -> bool:
+        """Whether the scheduler has vanished, so that no job can end any more."""
+        return self._gone is not None
+
+    @property
     def status(self) -> ClusterStatus:
         running = tuple(
             RunningJob(each.job.name, self._known[each.address], each.progress)

@@ -157,6 +157,12 @@ class Station:
         await self.end(key, "the job was cancelled")
 
 
+def read_tags(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The tags of this machine, from the variable that has them."""
+    tags = [tag.strip() for tag in environment.get(TAGS_VARIABLE, "").split(",")]
+    return tuple(dict.fromkeys(tag for tag in tags if tag))
+
+
 def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> Station:  # noqa: ANN401  # a Dask worker
     """The station of a Dask worker; ClusterError where that runs more than one task at a time."""
     if worker.state.nthreads != 1:
@@ -165,13 +171,12 @@ def make_station(worker: Any, environment: Mapping[str, str] = os.environ) -> St
             "case at a time: start it with --nthreads 1, once on each machine."
         )
     facts = describe_machine()
-    tags = [tag.strip() for tag in environment.get(TAGS_VARIABLE, "").split(",")]
     machine = Machine(
         # Behind a router it is known by another address than it listens on.
         address=worker.contact_address or worker.address,
         host=platform.node() or worker.address,
         key=facts.key,
-        tags=tuple(dict.fromkeys(tag for tag in tags if tag)),
+        tags=read_tags(environment),
         versions=facts.packages,
     )
     limit = environment.get(LIMIT_VARIABLE, "")

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,7 +19,7 @@ from pytest_modelperf.errors import UsageError
 from pytest_modelperf.text.escaping import printable
 
 # To look something up; to get a file, which a filter may have to download.
-_LOOK_SECONDS = 60.0
+LOOK_SECONDS = 60.0
 FETCH_SECONDS = 1800.0
 _END_SECONDS = 5.0
 _TROUBLE = ("fatal: ", "error: ", "error downloading ")
@@ -48,17 +49,19 @@ class GitAnswer(Struct, frozen=True):
         return printable(first.removeprefix("fatal: ").removeprefix("error: ")).rstrip(".")
 
 
-def ask_git(
+def ask_git(  # noqa: PLR0913  # what a command can be given
     folder: Path,
     *arguments: str,
     source: BinaryIO | None = None,
     output: BinaryIO | None = None,
-    seconds: float = _LOOK_SECONDS,
+    seconds: float = LOOK_SECONDS,
     otherwise: str = "",
+    variables: Mapping[str, str] | None = None,
 ) -> GitAnswer:
     """The answer of one git command in `folder`; with `output`, what it prints goes there.
 
-    UsageError if git cannot be run; `otherwise` says how the user can do without it.
+    `variables` are added to its environment. UsageError if git cannot be run; `otherwise` says how
+    the user can do without it.
     """
     program = shutil.which("git")
     if program is None:
@@ -70,7 +73,14 @@ def ask_git(
     try:
         # Files and not pipes: what git starts in the background may keep a pipe open for ever.
         with TemporaryFile() as printed, TemporaryFile() as said:
-            code = _wait_for(command, source, output or printed, said, seconds)
+            code = _wait_for(
+                command,
+                source,
+                output or printed,
+                said,
+                seconds=seconds,
+                environment=_environment() | dict(variables or {}),
+            )
             return GitAnswer(code, _content(printed), _content(said).decode("utf-8", "replace"))
     except subprocess.TimeoutExpired:
         raise UsageError(
@@ -81,19 +91,21 @@ def ask_git(
         raise UsageError(f"git cannot be run: {printable(str(error))}.") from error
 
 
-def _wait_for(
+def _wait_for(  # noqa: PLR0913  # the same
     command: tuple[str, ...],
     source: BinaryIO | None,
     output: BinaryIO,
     words: BinaryIO,
+    *,
     seconds: float,
+    environment: Mapping[str, str],
 ) -> int:
     process = subprocess.Popen(  # noqa: S603  # git, with a list of arguments and no shell
         command,
         stdin=subprocess.DEVNULL if source is None else source,
         stdout=output,
         stderr=words,
-        env=_environment(),
+        env=environment,
         # No terminal, so that nothing can ask for a password, and a group that can be ended.
         start_new_session=True,
     )

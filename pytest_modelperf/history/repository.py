@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,6 +16,24 @@ from pytest_modelperf.history.records import Tag
 # What GitHub Actions says of a checkout, which is of a commit and not of a branch.
 _BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME")
 _TAG_FORMAT = "%(refname:short)%00%(objectname)%00%(*objectname)%00%(creatordate:iso-strict)"
+
+# What stands for a commit in an address.
+COMMIT = "{commit}"
+# The paths to a commit, by a word in the name of the host.
+_COMMIT_PATHS = {
+    "github": "commit",
+    "gitlab": "-/commit",
+    "gitea": "commit",
+    "forgejo": "commit",
+    "codeberg": "commit",
+    "bitbucket.org": "commits",
+}
+# `https://host/owner/name.git`, `ssh://git@host:22/owner/name`, `git@host:owner/name.git`
+_REMOTE = re.compile(
+    r"(?:(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[a-z0-9.-]+)(?::[0-9]+)?/"
+    r"|(?:[^@/:]*@)?(?P<ssh_host>[a-z0-9.-]+):)(?P<path>[\w.~/-]+?)(?:\.git)?/*",
+    re.ASCII | re.IGNORECASE,
+)
 
 
 class Revision(Struct, frozen=True):
@@ -44,6 +63,20 @@ def find_last_tag(folder: Path) -> Tag | None:
     name, digest, commit, date = found.split("\0")
     # An annotated tag is an object of its own, which points to the commit.
     return Tag(name, commit or digest, dt.datetime.fromisoformat(date.replace("Z", "+00:00")))
+
+
+def find_commit_url(folder: Path, remote: str = "origin") -> str | None:
+    """The address of a commit, with `{commit}` in it, on the host of the remote.
+
+    None if the host is not known to have such addresses. Passwords of the remote are left out.
+    """
+    address = _ask(folder, "remote", "get-url", remote)
+    found = None if address is None else _REMOTE.fullmatch(address)
+    if found is None:
+        return None
+    host = (found["host"] or found["ssh_host"]).lower()
+    path = next((path for word, path in _COMMIT_PATHS.items() if word in host), None)
+    return None if path is None else f"https://{host}/{found['path']}/{path}/{COMMIT}"
 
 
 def _ask(folder: Path, *arguments: str) -> str | None:

@@ -24,13 +24,13 @@ from pytest_modelperf.history.records import LINE_SCHEMA, HistoryLine
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.words import shorten_list
 
-_SUFFIX = ".jsonl"
+SUFFIX = ".jsonl"
 _LINE_BREAK = b"\n"
 # A link in somebody's pull request must not reveal or change other files, and opening a pipe must
 # not wait for its other end.
 _SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # A longer line is none of ours.
-_MAX_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 # A note names at most so many lines.
 _MOST_NAMED = 3
@@ -54,17 +54,21 @@ class HistoryFile(Struct):
 
     @property
     def machine(self) -> str:
-        return self.path.name.removesuffix(_SUFFIX)
+        return self.path.name.removesuffix(SUFFIX)
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
         """Adds the lines at the end; OutputError if that fails."""
+        self.append_raw(map(msgspec.json.encode, lines))
+
+    def append_raw(self, lines: Iterable[bytes]) -> None:
+        """The same for lines as they are stored, without their line breaks."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFE_OPEN, 0o666)
             try:
                 _require_regular(handle, self.path)
                 for line in lines:
-                    _append_line(handle, msgspec.json.encode(line), self.path)
+                    _append_line(handle, line, self.path)
             finally:
                 os.close(handle)
         except OSError as error:
@@ -75,7 +79,7 @@ class HistoryFile(Struct):
         decoder = msgspec.json.Decoder(HistoryLine)
         broken: list[str] = []
         newer: list[str] = []
-        for number, data in enumerate(self._raw_lines(), 1):
+        for number, data in enumerate(self.raw_lines(), 1):
             if not data.strip():
                 continue
             try:
@@ -107,9 +111,10 @@ class HistoryFile(Struct):
                 hasher.update(data)
         return hasher.digest()
 
-    def _raw_lines(self) -> Iterator[bytes]:
+    def raw_lines(self) -> Iterator[bytes]:
+        """The lines as they are stored, each with its line break if it has one."""
         with self._opened() as file:
-            while data := file.readline(_MAX_LINE_BYTES):
+            while data := file.readline(MAX_LINE_BYTES):
                 yield data
 
     @contextmanager
@@ -139,7 +144,7 @@ class HistoryStore(Struct, frozen=True):
     root: Path
 
     def file(self, model: str, machine: str) -> HistoryFile:
-        return HistoryFile(self.root / model / f"{machine}{_SUFFIX}")
+        return HistoryFile(self.root / model / f"{machine}{SUFFIX}")
 
     def append(self, lines: Iterable[HistoryLine]) -> None:
         """Adds the lines, each to the file of its model and machine."""
@@ -160,7 +165,7 @@ class HistoryStore(Struct, frozen=True):
                 for folder in folders
                 if folder.is_dir() and is_safe_name(folder.name)
                 for path in sorted(folder.iterdir())
-                if path.name.endswith(_SUFFIX)
+                if path.name.endswith(SUFFIX)
             ]
         except OSError as error:
             raise self._nothing(model) from error

@@ -34,18 +34,18 @@ _UNKNOWN = "-"
 
 def render_history(history: History, style: TextStyle) -> str:
     page = style.page()
-    page.line(f"history of {_title(history.metric)}", "bold")
+    page.line(f"history of {metric_title(history.metric)}", "bold")
     if history.cases:
         page.table(_table(history))
     else:
-        page.sentence(_NO_POINT.format(metric=_title(history.metric)))
+        page.sentence(no_point(history.metric))
     for case in history.cases:
         for step in case.steps or ():
             page.line("")
             page.sentence(f"{name_case(case)}: {describe_step(step)}")
             for reason in step.after.reasons:
                 page.item(f"  {printable(reason)}", indent=4)
-    notes = [*map(printable, history.notes), *_remarks(history.cases)]
+    notes = [*map(printable, history.notes), *remarks(history.cases)]
     write_items(page, [f"note: {note}" for note in notes], "dim")
     return page.text()
 
@@ -122,7 +122,12 @@ def _row(case: CaseHistory, *, has_tag: bool) -> tuple[str, ...]:
     )
 
 
-def _remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
+def no_point(metric: HistoryMetric) -> str:
+    """Why a history has no cases."""
+    return _NO_POINT.format(metric=metric_title(metric))
+
+
+def remarks(cases: Sequence[CaseHistory]) -> Iterator[str]:
     for case in cases:
         if case.earlier_points:
             yield f"{name_case(case)}: {describe_beginning(case)}"
@@ -137,7 +142,7 @@ def describe_beginning(case: CaseHistory) -> str:
     )
 
 
-def _title(metric: HistoryMetric) -> str:
+def metric_title(metric: HistoryMetric) -> str:
     return metric.value if metric.is_exact else f"latency {metric.value}"
 
 

@@ -40,8 +40,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 MEDIAN = 50.0
 # If at least this share of the pairs of a round was undisturbed, only these pairs count.
 _UNDISTURBED_SHARE = 0.6
-# If at most this share of the pairs had an undisturbed turn, the whole round was disturbed.
-_ALONE_BY_CHANCE = 0.2
+# A turn that waited for so many times the typical turn counts half as much as one that did not.
+_LONG_WAIT = 0.05
 # The quantile of the undisturbed turns that counts if few pairs were undisturbed, and the fewest
 # turns of a side for it.
 _LOW_SHARE = 0.25
@@ -204,8 +204,9 @@ def effective_samples(
 def paired_difference(pair: PairedTurns) -> float:
     """The difference of logs of one round, second side minus first.
 
-    It is the median over the pairs of turns. Only the switches determine which turns count, never
-    the times, so the choice favours no side. docs/statistics.md has the figures behind it.
+    It is the median over the pairs of turns. Only the switches and the waits determine which turns
+    count, never how long the model ran, so the choice favours no side. docs/statistics.md has the
+    figures behind it.
     """
     before, after = pair
     old, new = _own_logs(pair)
@@ -217,14 +218,33 @@ def paired_difference(pair: PairedTurns) -> float:
     if np.mean(both_alone) >= _UNDISTURBED_SHARE:
         return float(np.median(differences[both_alone]))
     if knows_running(pair):
-        if np.mean(old_alone | new_alone) > _ALONE_BY_CHANCE:
-            return float(np.median(differences))
-        # Every turn was disturbed in its own way, so the turns of a pair share nothing.
-        return float(np.median(new[:, np.newaxis] - old))
+        return _difference_of_calm(pair)
     fewest = min(np.count_nonzero(old_alone), np.count_nonzero(new_alone))
     if fewest < _FEWEST_UNDISTURBED:
         return float(np.median(differences))
     return float(np.quantile(new[new_alone], _LOW_SHARE) - np.quantile(old[old_alone], _LOW_SHARE))
+
+
+def _difference_of_calm(pair: PairedTurns) -> float:
+    """The difference of logs of a disturbed round: turns count the less, the longer they waited.
+
+    Neighbouring turns were disturbed differently, so each side has a median of its own.
+    """
+    usual_ns = float(np.median([side.running_ns for side in pair]))
+    medians = []
+    for side, running in zip(pair, _own_logs(pair), strict=True):
+        waited_ns = np.subtract(side.times_ns, side.running_ns or ())
+        weights = 1.0 / (_LONG_WAIT + waited_ns / max(usual_ns, _SHORTEST_NS))
+        medians.append(_weighted_median(running, weights))
+    return medians[1] - medians[0]
+
+
+def _weighted_median(values: Floats, weights: Floats) -> float:
+    """The median in which each value counts as much as its weight; with equal ones the usual."""
+    order = np.argsort(values)
+    weight = weights[order]
+    middle = np.cumsum(weight) - weight / 2.0
+    return float(np.interp(weights.sum() / 2.0, middle, values[order]))
 
 
 def difference_of_medians(pair: PairedTurns) -> float:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_modelperf.baselines.records import Baseline, BaselineRecording, StoredStatic
-from pytest_modelperf.baselines.store import BaselineStore
 from pytest_modelperf.baselines.storing import store_static
 from pytest_modelperf.comparing.gates import Gate
 from pytest_modelperf.comparing.limits import Budget
@@ -37,15 +36,24 @@ from pytest_modelperf.testing.options import BASELINE_PYTHON, HISTORY, UpdateMod
 from pytest_modelperf.testing.outcomes import BaselineLink, Source
 
 
+class ReadsBaselines(Protocol):
+    """A folder of baselines, or what was sent of one."""
+
+    def read(self, name: str, machines: Sequence[str] | None = None) -> Baseline | None:
+        """The baseline of a model with the measurements on these machines; None means on all."""
+
+
 class CaseCheck(Struct, frozen=True, kw_only=True):
     """One case that is to be checked.
 
-    `request` makes exactly one case. `gate` has the error level of one judged figure. `baseline`
-    names the folder of the model's baseline; None: the case has only budgets. `accept` is the
-    command that records the case.
+    `request` makes exactly one case, which `case_id` names in the baseline. `gate` has the error
+    level of one judged figure. `baseline` names the folder of the model's baseline; None: the case
+    has only budgets. `accept` is the command that records the case. `machine` is the key or tag of
+    the machine that has to run it. `keeps_profile` is whether anybody reads the profile.
     """
 
     test: str
+    case_id: str
     source: Source
     model: ModelSource | Callable[..., Any]
     baseline: str | None
@@ -54,6 +62,8 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
     gate: Gate
     budgets: tuple[Budget, ...] = ()
     accept: str | None = None
+    machine: str | None = None
+    keeps_profile: bool = False
 
     @property
     def is_function(self) -> bool:
@@ -71,17 +81,19 @@ class CaseCheck(Struct, frozen=True, kw_only=True):
 class CheckContext(Struct, frozen=True, dict=True):
     """Settings and tools that all checks of a run share.
 
-    `against` is a path or a git ref whose model replaces the baseline; `baseline_python` is the
-    interpreter that the side before runs in. `history` is the folder of the history.
+    `against` is a path or a git ref whose model replaces the baseline, and `older` is that model if
+    it was sent along; `baseline_python` is the interpreter that the side before runs in. `history`
+    is the folder of the history.
     """
 
-    store: BaselineStore
+    store: ReadsBaselines
     root: Path
     extensions: Extensions
     today: dt.date
     update: UpdateMode | None = None
     is_static: bool = False
     against: str | None = None
+    older: Path | None = None
     baseline_python: str | None = None
     keeps_samples: bool = False
     history: Path | None = None
@@ -112,12 +124,16 @@ class CheckContext(Struct, frozen=True, dict=True):
 
     def baseline(self, name: str) -> Baseline | None:
         """The baseline of a model, with what was recorded on machines of this kind."""
-        return self._read_baseline(name)
+        return self._read_baseline(name, (self.machine.key,))
+
+    def whole_baseline(self, name: str) -> Baseline | None:
+        """The baseline of a model, with what was recorded on machines of every kind."""
+        return self._read_baseline(name, None)
 
     @cached_property
-    def _read_baseline(self) -> Callable[[str], Baseline | None]:
+    def _read_baseline(self) -> Callable[[str, Sequence[str] | None], Baseline | None]:
         # The cases of a model come one after the other, and all are in one file.
-        return lru_cache(maxsize=1)(lambda name: self.store.read(name, (self.machine.key,)))
+        return lru_cache(maxsize=1)(self.store.read)
 
 
 class BoundCheck(Struct, frozen=True):

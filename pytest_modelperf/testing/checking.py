@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_modelperf.comparing.records import Verdict
+from pytest_modelperf.comparing.by_counts import compare_cases
+from pytest_modelperf.comparing.by_duet import compare_models
+from pytest_modelperf.comparing.records import CaseComparison, Verdict
+from pytest_modelperf.comparing.sides import Side
 from pytest_modelperf.profiler.measurements import Measurement, Progress
 from pytest_modelperf.profiler.measuring import measure_case
 from pytest_modelperf.profiler.preparation import Watch, check_cores
@@ -31,11 +35,29 @@ from pytest_modelperf.testing.recording import record_check
 
 
 class Checked(Struct, frozen=True):
-    """A checked case with its profile; `before` is the measurement of the other side."""
+    """A checked case with its profile; `before` is the measurement of the other side.
+
+    A case that another machine checked has a profile only if somebody reads it.
+    """
 
     outcome: CaseOutcome
-    profile: CaseProfile
+    profile: CaseProfile | None
     before: Measurement | None = None
+
+
+class ChecksCases(Protocol):
+    """What checks the cases of a run: this machine, or a cluster."""
+
+    @property
+    def context(self) -> CheckContext: ...
+
+    def check(self, check: CaseCheck) -> Checked: ...
+
+    def measure(self, check: CaseCheck) -> CaseProfile: ...
+
+    def count(self, check: CaseCheck) -> CaseProfile: ...
+
+    def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison: ...
 
 
 class Checker(Struct, frozen=True):
@@ -75,6 +97,15 @@ class Checker(Struct, frozen=True):
         if check.is_function:
             return count_function(check)
         return BoundCheck.bind(self.context, check, self.context.watch).counted
+
+    def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
+        """Two models side by side, by the gate of the second one."""
+        context, gate = self.context, after.gate
+        if context.is_static:
+            return compare_cases(self.count(before), self.count(after), gate.tolerances)
+        old, new = (Side(check.graph, check.setup) for check in (before, after))
+        extensions = context.extensions
+        return compare_models(old, new, after.request, gate, extensions, context.watch).cases[0]
 
 
 def _judge_or_record(bound: BoundCheck) -> CaseResult:

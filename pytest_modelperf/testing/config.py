@@ -20,6 +20,7 @@ from pytest_modelperf.testing.config_values import (
     read_dims,
     read_inner_path,
     read_keys,
+    read_names,
     read_pairs,
     read_path,
     read_seconds,
@@ -57,6 +58,7 @@ MODEL_KEYS: Mapping[str, str] = {
     "warmup_seconds": "the least that each session is warmed up",
     "min_seconds": "the least that the rounds of a case may take that is measured alone",
     "baseline": "the path that names its baseline, in place of its own",
+    "machines": "keys or tags of machines, each of which runs every case",
 }
 
 
@@ -64,7 +66,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The sizes that make the cases of a model, how it runs, and its limits.
 
     None: use the setting of the run. `baseline` is the path that names the baseline, if that is
-    not the model's own.
+    not the model's own. Each case runs on each of the `machines`.
     """
 
     batch_sizes: tuple[int | None, ...] = (None,)
@@ -80,6 +82,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     warmup_seconds: float | None = None
     min_seconds: float | None = None
     baseline: str | None = None
+    machines: tuple[str, ...] = ()
 
 
 class ModelTable(Terms, frozen=True, kw_only=True):
@@ -146,6 +149,8 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
     bencher_json: str | None
     history: str | None
     trace: str | None
+    cluster: str | None
+    machine: tuple[str, ...]
     models: ModelTables
     typed: frozenset[str] = frozenset()
     table_file: str = "pyproject.toml"
@@ -154,6 +159,11 @@ class Settings(Struct, frozen=True, kw_only=True, eq=False):
 
     def __repr__(self) -> str:
         return f"<settings of {self.root}>"
+
+    @property
+    def uses_cluster(self) -> bool:
+        """Whether a cluster measures the cases; a run that only counts needs none."""
+        return self.cluster is not None and not self.static_only
 
     @property
     def history_folder(self) -> Path | None:
@@ -245,6 +255,8 @@ def read_settings(
         bencher_json=given.value(options.BENCHER_JSON),
         history=given.value(options.HISTORY),
         trace=given.value(options.TRACE),
+        cluster=given.value(options.CLUSTER),
+        machine=given.value(options.MACHINE),
         models=_read_models(models, f"{place}.{_MODELS}"),
         typed=frozenset(key for key, value in command_line.items() if _is_typed(value)),
         table_file=table_file,
@@ -261,9 +273,9 @@ def _check_together(settings: Settings) -> None:
     A typed setting wins over one in a file, which is then ignored.
     """
     if settings.static_only:
-        idle = (options.BASELINE_PYTHON, options.TRACE)
+        needing = (options.BASELINE_PYTHON, options.TRACE, options.CLUSTER)
         reason = f"with {options.STATIC_ONLY.flag} no model runs"
-        _refuse(idle, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
+        _refuse(needing, settings, options.STATIC_ONLY, reason, "Leave one of them out.")
     if settings.against is not None:
         reason = f"the history has ratios to baselines, and {options.AGAINST.flag} uses none"
         _refuse((options.HISTORY,), settings, options.AGAINST, reason, "Leave one of them out.")
@@ -275,6 +287,11 @@ def _check_together(settings: Settings) -> None:
             f"{options.UPDATE_BASELINE.flag}=new or =improved."
         )
         _refuse(idle, settings, options.UPDATE_BASELINE, reason, remedy)
+    if settings.uses_cluster and settings.baseline_python is not None:
+        raise UsageError(
+            f"{options.BASELINE_PYTHON.flag} names a Python of this machine, and with "
+            f"{options.CLUSTER.flag} others measure. Leave one of them out."
+        )
 
 
 def _check_seconds(settings: Settings) -> None:
@@ -423,6 +440,7 @@ def _read_model(pattern: str, table: object, where: str) -> ModelTable:
         warmup_seconds=value("warmup_seconds", read_seconds, None),
         min_seconds=value("min_seconds", read_seconds, None),
         baseline=value("baseline", read_inner_path, None),
+        machines=value("machines", read_names, ()),
     )
 
 

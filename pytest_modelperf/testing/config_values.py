@@ -124,6 +124,15 @@ def read_texts(value: object, where: str) -> tuple[str, ...]:
     return _read_list(value, where, read_text)
 
 
+def read_names(value: object, where: str) -> tuple[str, ...]:
+    """Names in a list, or in a text with commas between them."""
+    if value is None:
+        return ()
+    texts = read_texts(value, where)
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    return read_texts(names, where)
+
+
 def read_dims(value: object, where: str) -> Mapping[str, tuple[int, ...]]:
     """Several sizes of a name, or a list of tables, each of which has the sizes of one case.
 

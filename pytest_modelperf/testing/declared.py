@@ -16,6 +16,7 @@ from pytest_modelperf.profiler.dim_sizes import combine_sizes, varying_names
 from pytest_modelperf.testing.config import ModelTable, Terms
 from pytest_modelperf.testing.config_values import (
     read_dims,
+    read_names,
     read_pairs,
     read_path,
     read_seconds,
@@ -64,9 +65,11 @@ class DeclaredModel(Terms, frozen=True, kw_only=True):
                 self,
                 replace(request, cores=(cores,)),
                 Case(batch_size, cores, request.varying(next(request.bindings()))).id,
+                machine,
             )
             for request, batch_size in zip(requests, batch_sizes, strict=True)
             for cores in self.cores
+            for machine in self.machines or (None,)
         )
 
     def request(self) -> ProfileRequest:
@@ -93,11 +96,20 @@ class DeclaredModel(Terms, frozen=True, kw_only=True):
 
 
 class DeclaredCase(Struct, frozen=True):
-    """One case of a declared model; `id` tells it from the others."""
+    """One case of a declared model; `id` is that of its baseline.
+
+    `machine` is the key or tag of the machine that runs it; None: any.
+    """
 
     declared: DeclaredModel
     request: ProfileRequest
     id: str
+    machine: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others: `b8-c2`, or `b8-c2@board` where a machine is named."""
+        return self.id if self.machine is None else f"{self.id}@{self.machine}"
 
     @property
     def conditions(self) -> tuple[object, ...]:
@@ -181,5 +193,6 @@ CASE_WORDS: Mapping[str, Callable[[object, str], Any]] = {
     "warmup_seconds": read_seconds,
     "min_seconds": read_seconds,
     "baseline": read_text,
+    "machine": read_names,
 }
-_FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances"}
+_FIELDS = {"batch_size": "batch_sizes", "tolerance": "tolerances", "machine": "machines"}

@@ -19,7 +19,7 @@ from pytest_modelperf.testing import options
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase
 from pytest_modelperf.testing.left_out import unread_tables, unused_tables
-from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, CaseOutcome, RunReport
+from pytest_modelperf.testing.outcomes import NO_OLDER_VERSION, NOT_SENT, CaseOutcome, RunReport
 from pytest_modelperf.testing.run import Run, case_of, uses_fixture
 from pytest_modelperf.text.escaping import printable
 from pytest_modelperf.text.version import __version__
@@ -142,7 +142,7 @@ class RunEnding(Struct):
             left_out = left_out or [_NO_MODEL if reason is None else reason]
         notes += left_out
         notes += _without_result(outcomes, known)
-        notes += _not_compared(outcomes)
+        notes += _functions_left_out(outcomes)
         self.report = RunReport(
             outcomes=tuple(outcomes),
             machine=next((o.machine for o in outcomes if o.machine is not None), None),
@@ -203,10 +203,12 @@ class RunEnding(Struct):
         from pytest_modelperf.baselines.recording import merge_recordings
 
         plans = []
-        by_name: dict[str, list[BaselineRecording]] = {}
+        # Each kind of machine has a file of its own.
+        parts_of: dict[tuple[str, str | None], list[BaselineRecording]] = {}
         for recording in recordings:
-            by_name.setdefault(recording.name, []).append(recording)
-        for name, parts in by_name.items():
+            key = None if recording.machine is None else recording.machine.key
+            parts_of.setdefault((recording.name, key), []).append(recording)
+        for (name, _), parts in parts_of.items():
             with self._noting_problems(name, lost):
                 whole = merge_recordings(parts)
                 keys = () if whole.machine is None else (whole.machine.key,)
@@ -318,11 +320,12 @@ def _without_result(outcomes: Sequence[CaseOutcome], known: KnownTests) -> Itera
         yield f"no result of {named}: failed before there was one"
 
 
-def _not_compared(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
-    """A note of the functions that --modelperf-against did not compare."""
-    tests = [printable(o.test) for o in outcomes if NO_OLDER_VERSION in o.comparison.notes]
-    if tests:
-        yield f"{NO_OLDER_VERSION}: {shorten_list(tests, _MOST_NAMED)}"
+def _functions_left_out(outcomes: Sequence[CaseOutcome]) -> Iterator[str]:
+    """A note of the functions that --modelperf-against or a cluster left out."""
+    for note in (NO_OLDER_VERSION, NOT_SENT):
+        tests = [printable(o.test) for o in outcomes if note in o.comparison.notes]
+        if tests:
+            yield f"{note}: {shorten_list(tests, _MOST_NAMED)}"
 
 
 def _untrusted(outcomes: Iterable[CaseOutcome]) -> Iterator[str]:

@@ -87,26 +87,17 @@ class ModelPerf:
         checked = run.check(item, check)
         if run.is_failure(checked.outcome):
             raise PerfFailure(run.failure_text(checked.outcome, margin=_MARGIN))
-        return PerfProfile(run, check, checked.profile)
+        return PerfProfile(run, check, checked.profile or run.checker.count(check))
 
     def _compared(
         self, before: TestedModel, after: TestedModel, words: Mapping[str, Any]
     ) -> CaseComparison:
-        from pytest_modelperf.comparing.by_counts import compare_cases
-        from pytest_modelperf.comparing.by_duet import compare_models
-        from pytest_modelperf.comparing.sides import Side
-
         cases = [self._case({"model": model, **words}) for model in (before, after)]
-        checks = [self._run.case_check(self._item, case, has_baseline=False) for case in cases]
-        old, new = (Side(check.graph, check.setup) for check in checks)
-        run, check = self._run, checks[1]
-        if run.settings.static_only:
-            counted, counted_now = map(run.checker.count, checks)
-            return compare_cases(counted, counted_now, check.gate.tolerances)
-        gate = run.spend_level(self._item, replace(check, budgets=())).gate
-        extensions = run.checker.context.extensions
-        found = compare_models(old, new, check.request, gate, extensions, run.watch)
-        return found.cases[0]
+        run = self._run
+        old, new = (run.case_check(self._item, case, has_baseline=False) for case in cases)
+        if not run.settings.static_only:
+            new = run.spend_level(self._item, replace(new, budgets=()))
+        return run.checker.compare(old, new)
 
     def _of_markers(self) -> PerfProfile:
         case = case_of(self._item)

@@ -95,7 +95,8 @@ def history_line(
         commit=run.revision.commit,
         branch=run.revision.branch,
         model=str(outcome.baseline),
-        machine=run.machine,
+        # The machines of a cluster differ.
+        machine=run.machine if outcome.machine is None else outcome.machine.key,
         case=compared.id,
         engine=engine or (None if known is None else known.engine),
         engine_version=version or None,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -33,10 +34,10 @@ from pytest_modelperf.testing.markers import (
     read_mark_budgets,
 )
 from pytest_modelperf.testing.names import BUDGET, CASE, CASE_ARGUMENT, FIXTURE, SUFFIX, named_tests
-from pytest_modelperf.testing.options import BASELINE_PYTHON
+from pytest_modelperf.testing.options import BASELINE_PYTHON, CLUSTER, MACHINE
 from pytest_modelperf.testing.outcomes import CaseOutcome
 from pytest_modelperf.testing.packing import pack, unpack
-from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed
+from pytest_modelperf.testing.pytest_internals import JunitEntries, list_as_failed, runs_tests
 from pytest_modelperf.testing.run import (
     OUTCOMES,
     PerfFailure,
@@ -48,6 +49,9 @@ from pytest_modelperf.testing.settings import read_run_settings
 from pytest_modelperf.testing.terminal import LiveLine
 from pytest_modelperf.testing.wording import in_python, in_table
 from pytest_modelperf.text.escaping import printable
+
+if TYPE_CHECKING:
+    from pytest_modelperf.testing.on_cluster import ClusterRun
 
 # Keys of the messages to and from a worker of pytest-xdist.
 _WIDTH = "modelperf_width"
@@ -71,6 +75,14 @@ def start(config: pytest.Config) -> None:
             from pytest_modelperf.profiler.worker.gateway import interpreter_spec
 
             interpreter_spec(settings.baseline_python, BASELINE_PYTHON.flag)
+        if settings.uses_cluster:
+            from pytest_modelperf.testing.on_cluster import check_cluster
+
+            check_cluster(config, str(settings.cluster))
+        elif settings.cluster is None and MACHINE.key in settings.typed:
+            raise UsageError(
+                f"{MACHINE.flag} chooses machines of a cluster: give {CLUSTER.flag} ADDRESS too."
+            )
         hooks = RunHooks(config, settings)
         hooks.add_models()
         check_targets(settings, config.invocation_params.dir, hooks.named)
@@ -102,6 +114,8 @@ class RunHooks:
         self.reached: set[Path] = set()
         self.opened: set[Path] = set()
         self.has_words = True
+        # While the tests run.
+        self.cluster: ClusterRun | None = None
         self.junit = JunitEntries(config)
 
     def _watch(self, progress: Progress) -> None:
@@ -199,6 +213,38 @@ class RunHooks:
 
     # -- tests
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        with ExitStack() as stack:
+            if runs_tests(session):
+                try:
+                    self._find_machines(session.items, stack)
+                except ModelPerfError as error:
+                    message = in_table(error)
+                else:
+                    return (yield)
+                # Outside of the except block, or pytest would show both errors.
+                raise pytest.UsageError(message)
+            return (yield)
+
+    def _find_machines(self, items: Sequence[pytest.Item], stack: ExitStack) -> None:
+        """Give the cases to the cluster, which stays open until the stack is closed.
+
+        ModelPerfError where a case has no machine, before anything runs.
+        """
+        cases = [case for case in map(case_of, items) if case is not None]
+        for case in cases:
+            self.run.require_machine(case)
+        if self.settings.uses_cluster and (cases or any(map(uses_fixture, items))):
+            from pytest_modelperf.testing.on_cluster import measuring_on_cluster
+
+            self.cluster = stack.enter_context(
+                measuring_on_cluster(self.run, items, self.live.draw)
+            )
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None and reporter.verbosity >= 0:
+                reporter.write_line(self.cluster.describe())
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         # A test may run several times.
@@ -221,12 +267,14 @@ class RunHooks:
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         try:
             return (yield)
         finally:
             # An interrupted test has no report.
             self.live.clear()
+            if self.cluster is not None:
+                self.cluster.end_test(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -384,6 +432,8 @@ def describe_settings(settings: Settings) -> str:
         parts.append(f"updating {settings.update.value}")
     if settings.strict:
         parts.append("strict")
+    if settings.uses_cluster:
+        parts.append(f"on the cluster {printable(str(settings.cluster))}")
     return f"modelperf: {', '.join(parts)}"
 
 

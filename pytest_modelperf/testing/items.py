@@ -34,7 +34,7 @@ class OnnxFile(pytest.File):
             message = in_table(error)
         else:
             for case in cases:
-                yield OnnxItem.from_parent(self, name=printable(case.id), case=case)
+                yield OnnxItem.from_parent(self, name=printable(case.name), case=case)
             return
         # Outside of the except block, or pytest would show both errors.
         raise self.CollectError(message)

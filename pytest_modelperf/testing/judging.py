@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -20,12 +21,12 @@ from pytest_modelperf.comparing.stored_case import (
     settle,
 )
 from pytest_modelperf.errors import MeasureError, ModelPerfError, UsageError
-from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.graph.model_file import ModelFile, ModelSource, open_model
 from pytest_modelperf.profiler.pair_run import Pair
 from pytest_modelperf.profiler.preparation import Model
 from pytest_modelperf.profiler.records import CaseProfile
 from pytest_modelperf.testing.against import older_version
-from pytest_modelperf.testing.case_check import BoundCheck, CaseResult
+from pytest_modelperf.testing.case_check import BoundCheck, CaseResult, CheckContext
 from pytest_modelperf.testing.measuring import measure_for_budgets
 
 
@@ -54,8 +55,8 @@ def _compare(bound: BoundCheck, stored: Baseline | None) -> JudgedCase:
     if bound.check.baseline is None:
         return JudgedCase(CaseComparison(case, (), ()))
     if context.against is not None:
-        with _older_side(bound, context.against) as before:
-            return _compare_sides(bound, before)
+        with older_model(context, context.against, bound.file) as path:
+            return _compare_sides(bound, Side(path, bound.setup_before))
     if stored is None:
         reason = f"there is no baseline of {case.id}"
         return JudgedCase(CaseComparison(case, (), (), (reason,), outcome=Verdict.NEW))
@@ -143,11 +144,18 @@ def _bind_older(bound: BoundCheck, source: ModelSource) -> Model:
 
 
 @contextmanager
-def _older_side(bound: BoundCheck, against: str) -> Iterator[Side]:
-    if bound.file.path is None:
+def older_model(context: CheckContext, against: str, file: ModelFile) -> Iterator[Path]:
+    """The older version of a model; it lasts as long as the context manager.
+
+    UsageError for a model that is no file.
+    """
+    if context.older is not None:
+        yield context.older
+        return
+    if file.path is None:
         raise UsageError(
-            f"{bound.file.name} is no file, so --modelperf-against cannot name an older one: "
+            f"{file.name} is no file, so --modelperf-against cannot name an older one: "
             "give the model by its path."
         )
-    with older_version(against, bound.file.path, bound.context.root) as path:
-        yield Side(path, bound.setup_before)
+    with older_version(against, file.path, context.root) as path:
+        yield path

@@ -76,7 +76,7 @@ def case_ids(cases: Iterable[DeclaredCase], where: str) -> list[str]:
     has_several = len({id(case.declared) for case in cases}) > 1
     is_told = len(set(names)) > 1
     ids = [
-        f"{name}-{case.id}" if has_several and is_told else case.id
+        f"{name}-{case.name}" if has_several and is_told else case.name
         for name, case in zip(names, cases, strict=True)
     ]
     known: set[str] = set()

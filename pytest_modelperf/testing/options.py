@@ -16,6 +16,7 @@ from pytest_modelperf.testing.config_values import (
     parse_number,
     parse_pairs,
     read_flag,
+    read_names,
     read_optional_seconds,
     read_optional_text,
     read_pairs,
@@ -267,6 +268,18 @@ TRACE = Option(
     metavar="DIR",
     read=read_optional_text,
 )
+CLUSTER = Option(
+    key="cluster",
+    help="measure on the machines of a Dask cluster: tcp://host:8786, a scheduler file, or local:4",
+    metavar="ADDRESS",
+    read=read_optional_text,
+)
+MACHINE = Option(
+    key="machine",
+    help="only on machines of the cluster with one of these keys or tags",
+    metavar="NAME,...",
+    read=read_names,
+)
 
 # Options with a visible result. Without --modelperf they have none, and a line says so.
 MISSED: tuple[Option[object], ...] = (
@@ -303,4 +316,6 @@ OPTIONS: tuple[Option[object], ...] = (
     BENCHER_JSON,
     HISTORY,
     TRACE,
+    CLUSTER,
+    MACHINE,
 )

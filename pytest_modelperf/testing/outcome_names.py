@@ -57,19 +57,19 @@ def _endings(test: str, file: str, name: str) -> tuple[str, ...]:
 def _shortest(outcome: CaseOutcome, endings: Sequence[str], shared: Counter[str]) -> str:
     case_id = outcome.comparison.id
     # The case alone does not name its model.
-    own = (end for end in endings if shared[end] == 1 and end != case_id)
+    own = (e for e in endings if shared[e] == 1 and e.partition("@")[0] != case_id)
     name = next(own, outcome.test)
     return name if _names_case(name, case_id) else f"{name} {case_id}"
 
 
 def _names_case(name: str, case_id: str) -> bool:
-    return name.endswith((f"::{case_id}", f"[{case_id}]")) or bool(
-        re.search(rf"[\[-]{re.escape(case_id)}(?=[\]-])", name)
-    )
+    found = re.escape(case_id)
+    return re.search(rf"::{found}(@|$)|[\[-]{found}(?=[\]@-])", name) is not None
 
 
 def name_with_case(outcome: CaseOutcome) -> str:
     """The id of the test, which ends with the case also if several cases are of one test."""
     case_id = outcome.comparison.id
-    has_case = f"::{case_id}" in outcome.test or f"[{case_id}]" in outcome.test
+    parts = (f"::{case_id}", f"[{case_id}]", f"[{case_id}@")
+    has_case = any(part in outcome.test for part in parts)
     return outcome.test if has_case else f"{outcome.test}[{case_id}]"

@@ -16,6 +16,7 @@ from pytest_modelperf.stats.records import Latency
 NO_OLDER_VERSION = (
     "a Python function has no older version, so --modelperf-against did not compare it"
 )
+NOT_SENT = "a Python function cannot be sent to a cluster, so it was measured here"
 
 
 class Source(Struct, frozen=True, kw_only=True):

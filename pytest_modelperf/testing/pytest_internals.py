@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from _pytest.junitxml import xml_key
+from _pytest.skipping import evaluate_skip_marks
 
 from pytest_modelperf.text.escaping import printable_lines
 
@@ -57,6 +58,30 @@ def list_as_failed(config: pytest.Config, tests: Mapping[str, str]) -> None:
         report.outcome, report.longrepr = "failed", printable_lines(tests[report.nodeid])
     if failed:
         reporter._add_stats("failed", failed)  # noqa: SLF001
+
+
+def runs_tests(session: pytest.Session) -> bool:
+    """Whether the loop over the tests runs any, as pytest decides at its beginning."""
+    options = session.config.option
+    is_broken = session.testsfailed and not options.continue_on_collection_errors
+    return bool(session.items) and not is_broken and not options.collectonly
+
+
+def is_skipped(item: pytest.Item) -> bool:
+    """Whether its markers skip a test, as far as they can be read before it runs."""
+    try:
+        return evaluate_skip_marks(item) is not None
+    except pytest.fail.Exception:
+        # A condition that cannot be read fails the test itself.
+        return True
+
+
+def distributes(config: pytest.Config) -> bool:
+    """Whether pytest-xdist runs the tests in processes of its own; True also in these."""
+    is_worker = hasattr(config, "workerinput")
+    return is_worker or bool(
+        config.getoption("dist", "no") != "no" and config.getoption("tx", None)
+    )
 
 
 class JunitEntries:

@@ -22,6 +22,7 @@ from pytest_modelperf.testing import options
 from pytest_modelperf.testing.commands import record
 from pytest_modelperf.testing.config import Settings
 from pytest_modelperf.testing.declared import DeclaredCase, DeclaredModel
+from pytest_modelperf.testing.machines import require_this_machine
 from pytest_modelperf.testing.markers import read_mark_budgets
 from pytest_modelperf.testing.names import CASE_ARGUMENT, FIXTURE
 from pytest_modelperf.testing.options import Option
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_modelperf.profiler.preparation import Watch
     from pytest_modelperf.profiler.records import CaseProfile
     from pytest_modelperf.testing.case_check import CaseCheck
-    from pytest_modelperf.testing.checking import Checked, Checker
+    from pytest_modelperf.testing.checking import Checked, ChecksCases
 
 _BAD = frozenset({Verdict.REGRESSED, Verdict.OVER_BUDGET})
 _UNSURE = frozenset({Verdict.INCONCLUSIVE, Verdict.NEW})
@@ -56,11 +57,11 @@ class Run(Struct):
     judged: int = 1
     current: pytest.Item | None = None
     checked: CaseProfile | None = None
-    _checker: Checker | None = field(default=None)
+    _checker: ChecksCases | None = field(default=None)
     _checks: int = 0
 
     @property
-    def checker(self) -> Checker:
+    def checker(self) -> ChecksCases:
         """Made at the first check, because it imports everything that measures."""
         if self._checker is None:
             from pytest_modelperf.baselines.store import BaselineStore
@@ -83,6 +84,10 @@ class Run(Struct):
             )
             self._checker = Checker(context)
         return self._checker
+
+    @checker.setter
+    def checker(self, checker: ChecksCases) -> None:
+        self._checker = checker
 
     # -- cases to check
 
@@ -111,11 +116,18 @@ class Run(Struct):
         A test with the fixture spends half of its level on the first check, a sixth on the second,
         and 1 / k (k + 1) on the k-th: together at most all of it, however often it calls.
         """
+        self._checks += 1
+        return self._with_level(item, check, self._checks)
+
+    def first_check(self, item: pytest.Item, case: DeclaredCase) -> CaseCheck:
+        """The check that a test begins with, before it runs."""
+        return self._with_level(item, self.case_check(item, case), 1)
+
+    def _with_level(self, item: pytest.Item, check: CaseCheck, number: int) -> CaseCheck:
         judged = self._judged_by(item)
         if not judged:
             return check
-        self._checks += 1
-        parts = self._checks * (self._checks + 1) if uses_fixture(item) else 1
+        parts = number * (number + 1) if uses_fixture(item) else 1
         figures = _count_figures(check.budgets)
         level = check.gate.level * judged / parts / figures
         return replace(check, gate=replace(check.gate, level=level))
@@ -137,9 +149,11 @@ class Run(Struct):
         declared = case.declared
         settings = self.settings_of(declared)
         has_baseline = has_baseline and not declared.is_function
+        self.require_machine(case)
         path, line, _ = item.location
         return CaseCheck(
             test=str(item.nodeid),
+            case_id=case.id,
             source=Source(path=path, line=None if line is None else line + 1),
             model=declared.model,
             baseline=self.baseline_of(declared) if has_baseline else None,
@@ -163,7 +177,15 @@ class Run(Struct):
             ),
             budgets=declared.budgets,
             accept=self._accept(item) if has_baseline else None,
+            machine=case.machine,
+            keeps_profile=uses_fixture(item) or settings.trace is not None,
         )
+
+    def require_machine(self, case: DeclaredCase) -> None:
+        """UsageError for a case of another machine, unless a cluster has it or nothing runs."""
+        settings = self.settings
+        if case.machine is not None and not settings.uses_cluster and not settings.static_only:
+            require_this_machine(case.machine)
 
     def baseline_of(self, declared: DeclaredModel) -> str:
         """The folder of the baseline; UsageError for a model without a name."""
@@ -227,9 +249,11 @@ class Run(Struct):
         if checked.outcome.has_failed:
             # The test says why.
             return
-        measured = checked.profile.measured
+        profile = checked.profile
+        measured = None if profile is None else profile.measured
         has_layers = measured is not None and measured.layer_times is not None
-        profile = checked.profile if has_layers else self.checker.measure(check)
+        if profile is None or not has_layers:
+            profile = self.checker.measure(check)
         others = {}
         if has_layers and checked.before is not None:
             others = {profile.case.id: checked.before}

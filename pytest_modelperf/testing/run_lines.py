@@ -141,7 +141,8 @@ def describe_writing(report: RunReport) -> str:
 
 
 def _names(plans: Sequence[UpdatePlan], *, is_removed: bool) -> list[str]:
-    return [plan.name for plan in plans if (plan.after is None) is is_removed]
+    # A plan is about one kind of machine.
+    return list(dict.fromkeys(p.name for p in plans if (p.after is None) is is_removed))
 
 
 def is_worth_a_line(outcome: CaseOutcome) -> bool:

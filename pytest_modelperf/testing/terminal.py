@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,13 +47,18 @@ class LiveLine:
             return
         from pytest_modelperf.profiler.progress import progress_line
 
+        self._drawn_at = now
+        self.draw(lambda room: progress_line(progress, room))
+
+    def draw(self, text: Callable[[int], str]) -> None:
+        """Draw the text for so many columns, if there is a terminal with room for it."""
         # Without room behind the text it would wrap, and could not be taken back.
         writer = self._config.get_terminal_writer()
         room = writer.fullwidth - writer.width_of_current_line - 2
-        if room < _LEAST_WIDTH:
+        if not self._is_drawing or room < _LEAST_WIDTH:
             return
-        self._write(f" {progress_line(progress, room)}")
-        self._drawn_at, self._is_drawn = now, True
+        self._write(f" {text(room)}")
+        self._is_drawn = True
 
     def clear(self) -> None:
         if self._is_drawn:

@@ -15,6 +15,11 @@ def shorten_list(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def count_of(number: int, noun: str) -> str:
+    """`1 line`, `1,000 lines`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def display_width(text: str) -> int:
     """The columns that a terminal needs: two for wide characters, none for combining ones."""
     if text.isascii():

@@ -1,9 +1,9 @@
 """An engine that does as it is told: it answers at once, or crashes, hangs, fails, starts others.
 
 What to do is an option, as texts: `at` is the number of the inference in which it happens, `do` is
-`signal`, `hang`, `fail`, `grow`, `spawn`, `print`, or `exit`; `note` is a file to write the process
-into, and `once` one whose presence says that it has happened. It needs nothing but the standard
-library.
+`signal`, `hang`, `fail`, `grow`, `spawn`, `print`, `exit`, or `end` another process: the one of the
+option `process`, or the one that started this; `note` is a file to write the process into, and
+`once` one whose presence says that it has happened. It needs nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class _Session:
         sys.stdout.write("a word from the engine\n")
         sys.stderr.write("\x1b[31mand another\n")
         self._signal()
+
+    def _end(self) -> None:
+        os.kill(int(self._options.get("process", os.getppid())), signal.SIGKILL)
+        self._hang()
 
     def _exit(self) -> None:
         os._exit(7)

@@ -116,6 +116,13 @@ _SAMPLES = {
     "bencher_json": _same("bencher_json", "bencher.json"),
     "history": _same("history", "history"),
     "trace": _same("trace", "traces"),
+    "cluster": _same("cluster", "local:"),
+    "machine": _Sample(
+        "machine",
+        ("board, quiet", ("board", "quiet")),
+        ("desk", ("desk",)),
+        (["a+b", "c,d"], ("a+b", "c", "d")),
+    ),
 }  # fmt: skip
 
 
@@ -194,6 +201,8 @@ def test_without_any_source_all_settings_are_those_of_the_documentation() -> Non
         "bencher_json": None,
         "history": None,
         "trace": None,
+        "cluster": None,
+        "machine": (),
         "models": [],
         "typed": frozenset(),
         "table_file": "pyproject.toml",
@@ -262,7 +271,9 @@ def test_options_are_named_alike_everywhere() -> None:
 --modelperf-benchmark-json  modelperf_benchmark_json    benchmark_json              -
 --modelperf-bencher-json    modelperf_bencher_json      bencher_json                -
 --modelperf-history         modelperf_history           history                     -
---modelperf-trace           modelperf_trace             trace                       -\
+--modelperf-trace           modelperf_trace             trace                       -
+--modelperf-cluster         modelperf_cluster           cluster                     -
+--modelperf-machine         modelperf_machine           machine                     -\
 """)
 
 
@@ -344,6 +355,11 @@ _TOGETHER: list[tuple[dict[str, object], dict[str, object], str | None]] = [
         "--modelperf-baseline-python would do nothing: with --modelperf-static-only",
     ),
     ({"static_only": True, "trace": "traces"}, {}, "--modelperf-trace would do nothing"),
+    ({"static_only": True, "cluster": "a"}, {}, "--modelperf-cluster would do nothing"),
+    ({"static_only": True}, {"cluster": "a"}, None),
+    ({"cluster": "a", "against": "v1"}, {}, None),
+    ({"baseline_python": "p"}, {"cluster": "a"}, "--modelperf-baseline-python names a Python"),
+    ({"cluster": "a"}, {"baseline_python": "p"}, "--modelperf-baseline-python names a Python"),
     ({"static_only": True}, {"trace": "traces", "baseline_python": "python3"}, None),
     ({"trace": "traces"}, {"static_only": True}, "--modelperf-trace would do nothing"),
     ({}, {"static_only": True, "trace": "traces"}, "--modelperf-trace would do nothing"),
@@ -400,6 +416,8 @@ _WRONG: Mapping[str, list[object]] = {
     "bencher_json": [True, ""],
     "history": [3, ""],
     "trace": [True, ""],
+    "cluster": [3, ""],
+    "machine": [3, "", ",", [], ["a", "a"], "a,a", {}],
     "models": ["a.onnx", [{"path": "a.onnx"}], True],
 }  # fmt: skip
 
@@ -510,7 +528,8 @@ def test_an_unknown_key_of_the_table_is_refused_with_the_nearest() -> None:
 pyproject.toml, [tool.modelperf]: there is no key 'max_second'. Did you mean
     'max_seconds'? There are: tolerance, max_seconds, warmup_seconds, min_seconds,
     timeout, engine, engine_options, static_only, against, baseline_python, baseline_dir,
-    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, models.\
+    strict, json, markdown, html, benchmark_json, bencher_json, history, trace, cluster,
+    machine, models.\
 """)
 
 
@@ -542,6 +561,7 @@ _MODELS: Mapping[str, tuple[str, ModelTable]] = {
     "warmup_seconds": ("2", ModelTable(pattern="m", warmup_seconds=2.0)),
     "min_seconds": ("2", ModelTable(pattern="m", min_seconds=2.0)),
     "baseline": ("'old/m.onnx'", ModelTable(pattern="m", baseline="old/m.onnx")),
+    "machines": ("['a', 'b+c']", ModelTable(pattern="m", machines=("a", "b+c"))),
 }
 
 
@@ -581,6 +601,7 @@ _WRONG_IN_MODELS: Mapping[str, list[object]] = {
     "warmup_seconds": ["3", 0, True],
     "min_seconds": ["3", 0, True],
     "baseline": [3, "", "/m.onnx", "../m.onnx", "."],
+    "machines": [3, "", [], ["a", "a"], [3], {}],
 }  # fmt: skip
 
 
@@ -632,7 +653,7 @@ pyproject.toml, [tool.modelperf.models."m.onnx"]: budget: there is no budget 'ma
     growth_kb_per_inference, macs, flops, params, size_mb, drift.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: there is no key 'budgets'. Did you mean
     'budget'? There are: batch_size, cores, dims, inputs, input_file, budget, tolerance,
-    engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline.
+    engine, engine_options, max_seconds, warmup_seconds, min_seconds, baseline, machines.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: engine_options: threads takes a text,
     not true.
 pyproject.toml, [tool.modelperf.models."m.onnx"]: baseline: give a path below the folder

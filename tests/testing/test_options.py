@@ -32,7 +32,11 @@ SAMPLES: dict[str, tuple[str, str]] = {
     "bencher_json": ("bencher.json", '"bencher.json"'),
     "history": ("history", '"history"'),
     "trace": ("traces", '"traces"'),
+    "cluster": ("local:2", '"local:2"'),
+    "machine": ("board,quiet", '["board", "quiet"]'),
 }
+# What an option does nothing without.
+NEEDS = {"machine": ["--modelperf-cluster=local:3"]}
 SHOWS_SETTINGS = """
     from pytest_modelperf.testing.current_run import run_of
 
@@ -42,7 +46,8 @@ SHOWS_SETTINGS = """
               told.min_seconds, told.timeout, told.engine,
               dict(told.engine_options), told.static_only, told.against, told.baseline_python,
               told.baseline_dir.name, told.strict, told.json, told.markdown, told.html,
-              told.benchmark_json, told.bencher_json, told.history, told.trace)
+              told.benchmark_json, told.bencher_json, told.history, told.trace,
+              told.cluster, told.machine)
 """
 
 
@@ -72,14 +77,15 @@ def test_an_option_an_ini_key_and_a_key_of_the_table_say_the_same(
     text, value = SAMPLES[option.key]
     if option.key == "engine":
         text, value = "callable", '"callable"'
-    usual = told(run)
-    typed = told(run, option.flag, *([] if option.metavar is None else [text]))
+    needs = NEEDS.get(option.key, [])
+    usual = told(run, *needs)
+    typed = told(run, *needs, option.flag, *([] if option.metavar is None else [text]))
     assert typed != usual
     (run.path / "pytest.ini").write_text(f"[pytest]\n{option.ini} = {text}\n")
-    assert told(run) == typed
+    assert told(run, *needs) == typed
     (run.path / "pytest.ini").unlink()
     write_table(run, f"[tool.modelperf]\n{option.table_key} = {value}\n")
-    assert told(run) == typed
+    assert told(run, *needs) == typed
 
 
 def test_what_is_typed_comes_before_the_ini_key_and_that_before_the_table(

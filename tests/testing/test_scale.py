@@ -241,6 +241,7 @@ def test_a_twin_is_not_rebuilt_where_nothing_has_to_run(tmp_path: Path) -> None:
     store.apply(plan_update(None, replace(counted, cases=(recorded,), twin=b"no twin")))
     check = CaseCheck(
         test="dense.onnx::b1-c1",
+        case_id="b1-c1",
         source=Source(path="dense.onnx", line=None),
         model=tmp_path / "dense.onnx",
         baseline="dense",

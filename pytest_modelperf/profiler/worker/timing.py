@@ -40,6 +40,10 @@ def time_one(infer: Callable[[], Any], count: int, max_ns: int, clock: Clock) ->
     return times[:done]
 
 
+# A turn ran for at least one part in so many of its time.
+_MOST_WAITING = 10
+
+
 class Taken:
     """The turns of one side: their times, when each began, and what disturbed them.
 
@@ -61,14 +65,13 @@ class TurnWatch:
 
     - on one processor, the processor time of this process, unless this thread gave the processor
       up by itself: until then the process ran or waited;
-    - on several, the turn without a share of what all threads waited in the queue of a processor
-      (`schedstat`, proc(5)): see `running_ns`.
+    - on several, the turn without what all threads waited in the queue of a processor
+      (`schedstat`, proc(5)): while one of them waits, the others soon wait for it.
 
     `running` stays empty on a system that tells neither.
     """
 
     def __init__(self, cores: int) -> None:
-        self._cores = cores
         self._of_thread = getattr(resource, "RUSAGE_THREAD", None) if cores == 1 else None
         self._queues = _open_queues() if cores > 1 else []
         self._waits_ns = [0] * len(self._queues)
@@ -93,7 +96,7 @@ class TurnWatch:
             taken.running.append(time_ns if has_slept else min(spent_ns, time_ns))
         if self._queues:
             waited_ns = self._wait_so_far() - self._waited_ns
-            taken.running.append(running_ns(time_ns, waited_ns, self._cores))
+            taken.running.append(running_ns(time_ns, waited_ns))
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         taken.switches.append(switches - self._switches)
 
@@ -106,16 +109,13 @@ class TurnWatch:
         return sum(self._waits_ns)
 
 
-def running_ns(time_ns: int, waited_ns: int, cores: int) -> int:
-    """The time of a turn, without the time that waiting threads cost it.
+def running_ns(time_ns: int, waited_ns: int) -> int:
+    """The time of a turn without the waits of its threads.
 
-    If a thread waits, either the others take over its work, and the turn loses that wait divided by
-    the cores; or they wait for it, and the turn loses all of it. The truth is between the two; this
-    is the middle.
+    Threads that waited at the same time cost the turn less than their waits together, so at least a
+    small part of the turn counts as running.
     """
-    taken_over = time_ns - waited_ns // cores
-    waited_for = max(time_ns - waited_ns, 0)
-    return max((taken_over + waited_for) // 2, 1)
+    return max(time_ns - waited_ns, time_ns // _MOST_WAITING, 1)
 
 
 def _open_queues() -> list[int]:

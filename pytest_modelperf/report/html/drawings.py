@@ -23,8 +23,12 @@ class Part(Struct, frozen=True):
 
 
 class Drawings(Struct, frozen=True):
-    """The parts of a page, and the files that draw them: each may use what those before define."""
+    """The parts of a page, and the files that draw them: each may use what those before define.
+
+    A page without charts of plotly is smaller and opens sooner.
+    """
 
     parts: tuple[Part, ...] = ()
     styles: tuple[Path, ...] = ()
     scripts: tuple[Path, ...] = ()
+    needs_plotly: bool = True

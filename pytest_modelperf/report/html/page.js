@@ -3,7 +3,7 @@
 // The core of a report page: unpacks the embedded data, keeps the choices, and calls the sections
 // to draw themselves. The scripts after it define these sections and what they share.
 //
-// The page must have: <script type="application/gzip"> with the ids "plotly" and "data", a
+// The page must have: <script type="application/gzip"> with the ids "data" and, for charts, "plotly", a
 // <div id="controls"> for the pickers, a <p id="status"> for what goes wrong, and for each part a
 // <section id="..." class="interactive"> with a heading and a <div class="body">.
 const modelperf = (() => {
@@ -340,6 +340,11 @@ const modelperf = (() => {
     return new Response(stream).text();
   }
 
+  // A page without charts of Plotly does not have it.
+  function unpackLibrary() {
+    return document.getElementById("plotly") ? unpack("plotly") : null;
+  }
+
   async function start() {
     if (kept(THEME_KEY)) page.dataset.theme = kept(THEME_KEY);
     showThemeButton();
@@ -348,8 +353,8 @@ const modelperf = (() => {
       return fail("This browser is too old to unpack the charts and the layers: any of 2023 can.");
     }
     try {
-      const [library, data] = await Promise.all([unpack("plotly"), unpack("data")]);
-      document.head.append(el("script", { text: library }));
+      const [library, data] = await Promise.all([unpackLibrary(), unpack("data")]);
+      if (library) document.head.append(el("script", { text: library }));
       view.data = JSON.parse(data);
     } catch (error) {
       console.error(error);

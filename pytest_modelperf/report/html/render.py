@@ -56,7 +56,7 @@ def render_page(data: Mapping[str, Any], overview: Overview, drawings: Drawings)
         # Our own text, which needs no escaping.
         styles=[Markup(text) for text in _read((*SHARED_STYLES, *drawings.styles))],  # noqa: S704
         scripts=[Markup(text) for text in _read((*SHARED_SCRIPTS, *drawings.scripts))],  # noqa: S704
-        plotly=_packed_plotly(),
+        plotly=_packed_plotly() if drawings.needs_plotly else None,
         data=pack(dump_data(data)),
     )
 

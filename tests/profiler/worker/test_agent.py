@@ -131,29 +131,21 @@ def test_a_pause_that_a_model_takes_by_itself_is_its_own_time() -> None:
     assert taken.running.tolist() in ([], taken.times.tolist())
 
 
-@given(st.integers(1, 10**9), st.integers(0, 10**10), st.integers(1, 64))
-def test_waiting_costs_a_turn_between_its_share_and_all_of_it(
-    time_ns: int, waited_ns: int, cores: int
-) -> None:
-    ran_ns = running_ns(time_ns, waited_ns, cores)
-    assert 1 <= ran_ns <= time_ns
-    assert ran_ns >= (time_ns - waited_ns) // 2
-    assert ran_ns <= max(time_ns - waited_ns // (2 * cores), 1)
+@given(st.integers(1, 10**9), st.integers(0, 10**10))
+def test_a_turn_ran_for_a_part_of_its_time(time_ns: int, waited_ns: int) -> None:
+    assert 1 <= running_ns(time_ns, waited_ns) <= time_ns
 
 
 @pytest.mark.parametrize(
-    ("waited_ns", "cores", "ran_ns"),
+    ("waited_ns", "ran_ns"),
     [
-        pytest.param(0, 2, 1000, id="nobody waited"),
-        pytest.param(400, 1, 600, id="the only thread waited"),
-        pytest.param(400, 2, 700, id="between 600 and 800"),
-        pytest.param(1600, 2, 100, id="both threads waited nearly all the time"),
+        pytest.param(0, 1000, id="nobody waited"),
+        pytest.param(400, 600, id="one thread waited, and the others for it"),
+        pytest.param(1600, 100, id="both threads waited at the same time"),
     ],
 )
-def test_the_running_time_is_the_middle_of_what_waiting_can_cost(
-    waited_ns: int, cores: int, ran_ns: int
-) -> None:
-    assert running_ns(1000, waited_ns, cores) == ran_ns
+def test_the_running_time_leaves_out_what_threads_waited(waited_ns: int, ran_ns: int) -> None:
+    assert running_ns(1000, waited_ns) == ran_ns
 
 
 def test_a_thread_that_ends_in_a_turn_is_no_error() -> None:

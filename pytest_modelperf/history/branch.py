@@ -1,0 +1,245 @@
+"""A branch that has nothing but a history, and shares no commit with other branches.
+
+It is read and committed to by git's plumbing, with an index of its own, so neither the work tree
+nor the index of the repository changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from pytest_modelperf.errors import OutputError, UsageError
+from pytest_modelperf.files.git import FETCH_SECONDS, LOOK_SECONDS, GitAnswer, ask_git
+from pytest_modelperf.files.names import is_safe_name
+from pytest_modelperf.history.store import SUFFIX
+from pytest_modelperf.text.escaping import printable
+
+DEFAULT_BRANCH = "modelperf-history"
+DEFAULT_REMOTE = "origin"
+# `git ls-remote --exit-code` ends so if no branch has the name.
+_NO_SUCH_BRANCH = 2
+_REGULAR = "100644"
+_REFUSALS = ("! [remote rejected]", "! [rejected]", "remote: error: ", "remote: fatal: ")
+# A file is a few lines more than the one before it: to look for a better base takes git five times
+# as long, and saves 4 %.
+_ONE_BASE = ("-c", "pack.window=1")
+_FALLBACK_IDENTITY = {"user.name": "pytest-modelperf", "user.email": "pytest-modelperf@localhost"}
+
+
+class RefusedError(OutputError):
+    """The remote did not take a commit, or did not give one that it had just named."""
+
+
+class StoredFile(Struct, frozen=True):
+    """A file of a commit: its path, and the name of its content in git."""
+
+    path: str
+    blob: str
+
+
+class HistoryBranch(Struct, frozen=True):
+    """A branch of a remote, worked on from the repository in which `folder` lies."""
+
+    folder: Path
+    remote: str = DEFAULT_REMOTE
+    name: str = DEFAULT_BRANCH
+
+    @property
+    def title(self) -> str:
+        return f"branch {printable(self.name)} of {printable(self.remote)}"
+
+    def check(self) -> None:
+        """UsageError if there is no repository, or if no branch can have this name."""
+        found = self._ask("rev-parse", "--git-dir")
+        if found.code:
+            raise UsageError(
+                f"no git repository can be used in {printable(str(self.folder))}: {found.reason}. "
+                "Change to a folder of the repository."
+            )
+        if self._ask("check-ref-format", self._ref).code:
+            raise UsageError(
+                f"{printable(self.name)!r} cannot be the name of a branch. Give another one with "
+                f"--branch, such as {DEFAULT_BRANCH}."
+            )
+
+    def find_tip(self) -> str | None:
+        """The last commit of the branch at the remote; None if there is no such branch."""
+        answer = self._ask("ls-remote", "--exit-code", "--", self.remote, self._ref)
+        if answer.code == _NO_SUCH_BRANCH:
+            return None
+        if answer.code:
+            raise UsageError(
+                f"{printable(self.remote)} cannot be read: {answer.reason}. Check the remote with "
+                "git remote -v, or name another one with --remote."
+            )
+        # A name also matches refs that end with it.
+        lines = answer.output.decode("utf-8", "replace").splitlines()
+        commits = (line.split("\t") for line in lines)
+        return next((commit for commit, ref in commits if ref == self._ref), None)
+
+    def fetch(self, tip: str) -> None:
+        """Gets the commit; RefusedError if the remote does not have it any more."""
+        if self._has(tip):
+            return
+        # Without its earlier commits where the repository does without its own, too.
+        is_shallow = self._ask("rev-parse", "--is-shallow-repository").output.strip() == b"true"
+        depth = ["--depth=1"] if is_shallow else []
+        answer = self._ask(
+            "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *depth,
+            "--", self.remote, self._ref, seconds=FETCH_SECONDS,
+        )  # fmt: skip
+        # Another process that fetches at the same time may fail this one after the objects came.
+        if not self._has(tip):
+            raise RefusedError(f"{self.title} cannot be fetched: {answer.reason}.")
+
+    def files(self, tip: str | None) -> tuple[StoredFile, ...]:
+        """The files of a history in this commit; UsageError if it is no commit of a history."""
+        if tip is None:
+            return ()
+        if self._ask("merge-base", "HEAD", tip).code == 0:
+            raise self._foreign("it shares commits with the present branch")
+        listed = self._require("ls-tree", "-r", "-z", "--full-tree", tip).output
+        entries = [
+            entry for entry in listed.decode("utf-8", "surrogateescape").split("\0") if entry
+        ]
+        found = []
+        for entry in entries:
+            facts, _, path = entry.partition("\t")
+            mode, _, blob = facts.split(" ")
+            if mode == _REGULAR and is_history_path(path):
+                found.append(StoredFile(path, blob))
+        if entries and not found:
+            raise self._foreign("none of its files is a history")
+        return tuple(found)
+
+    @contextmanager
+    def contents(self, files: Sequence[StoredFile]) -> Iterator[Iterator[tuple[str, bytes]]]:
+        """The path and the content of each file, one after the other."""
+        names = "".join(f"{file.blob}\n" for file in files)
+        with _source(names) as source, TemporaryFile() as output:
+            self._require("cat-file", "--batch", source=source, output=output)
+            output.seek(0)
+            yield _read_batch(files, output)
+
+    def commit(self, tip: str | None, contents: Mapping[str, bytes], message: str) -> str:
+        """A commit after `tip` with these contents of files; nothing refers to it yet."""
+        with TemporaryDirectory(prefix="modelperf-history-") as name:
+            folder = Path(name)
+            blobs = self._store(folder, contents.values())
+            index = {"GIT_INDEX_FILE": str(folder / "index")}
+            if tip is not None:
+                self._require("read-tree", tip, variables=index)
+            entries = (
+                f"{_REGULAR} {blob}\t{path}\0" for path, blob in zip(contents, blobs, strict=True)
+            )
+            with _source("".join(entries)) as source:
+                self._require("update-index", "-z", "--index-info", source=source, variables=index)
+            tree = _word(self._require("write-tree", variables=index))
+        parents = [] if tip is None else ["-p", tip]
+        command = ("commit-tree", "--no-gpg-sign", "-m", message, *parents, tree)
+        return _word(self._require(*self._identity(), *command))
+
+    def push(self, commit: str) -> None:
+        """Makes the commit the last one of the branch; RefusedError if the remote refuses it."""
+        answer = self._ask(
+            *_ONE_BASE, "push", "--quiet", "--no-verify", "--no-follow-tags", "--no-signed",
+            "--recurse-submodules=no", "--", self.remote, f"{commit}:{self._ref}",
+            seconds=FETCH_SECONDS,
+        )  # fmt: skip
+        if answer.code:
+            raise RefusedError(
+                f"{self.title} cannot be pushed to: {_refusal(answer)}. Check that you may write "
+                "there; GitHub Actions needs `permissions: contents: write`."
+            )
+
+    @property
+    def _ref(self) -> str:
+        return f"refs/heads/{self.name}"
+
+    def _has(self, commit: str) -> bool:
+        return self._ask("cat-file", "-e", f"{commit}^{{commit}}").code == 0
+
+    def _store(self, folder: Path, contents: Collection[bytes]) -> list[str]:
+        """The names of these contents in git, which has them from now on."""
+        paths = [folder / f"{index}" for index, _ in enumerate(contents)]
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        with _source("".join(f"{path}\n" for path in paths)) as source:
+            command = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+            return self._require(*command, source=source).output.decode("ascii").split()
+
+    def _identity(self) -> list[str]:
+        """Options that name an author where the settings of git do not."""
+        options = []
+        for key, value in _FALLBACK_IDENTITY.items():
+            if self._ask("config", "--get", key).code:
+                options += ["-c", f"{key}={value}"]
+        return options
+
+    def _ask(self, *arguments: str, seconds: float = LOOK_SECONDS) -> GitAnswer:
+        return ask_git(self.folder, *arguments, seconds=seconds)
+
+    def _require(
+        self,
+        *arguments: str,
+        source: BinaryIO | None = None,
+        output: BinaryIO | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> GitAnswer:
+        """The answer of a command that can only fail if the repository is broken or full."""
+        answer = ask_git(
+            self.folder, *arguments, source=source, output=output, seconds=FETCH_SECONDS,
+            variables=variables,
+        )  # fmt: skip
+        if answer.code:
+            raise OutputError(
+                f"`git {arguments[0]}` failed in {printable(str(self.folder))}: {answer.reason}. "
+                "Check the repository with git fsck, and its disk."
+            )
+        return answer
+
+    def _foreign(self, reason: str) -> UsageError:
+        return UsageError(
+            f"{self.title} is no branch of a history: {reason}. Give a branch of its own with "
+            f"--branch, such as {DEFAULT_BRANCH}."
+        )
+
+
+def is_history_path(path: str) -> bool:
+    """Whether this path of a branch is `<model>/<machine>.jsonl`, as in the folder of a history."""
+    model, _, file = path.partition("/")
+    machine = file.removesuffix(SUFFIX)
+    return machine != file and is_safe_name(model) and is_safe_name(machine)
+
+
+def _read_batch(files: Sequence[StoredFile], output: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """The contents that `git cat-file --batch` wrote, each after a line with its size."""
+    for file in files:
+        size = int(output.readline().split()[-1])
+        yield file.path, output.read(size)
+        output.read(len(b"\n"))
+
+
+def _word(answer: GitAnswer) -> str:
+    return answer.output.decode("ascii").strip()
+
+
+def _refusal(answer: GitAnswer) -> str:
+    """The line in which git or the remote says why; others only tell that something failed."""
+    lines = [line.strip() for line in answer.words.splitlines()]
+    told = (line for line in lines if line.startswith(_REFUSALS))
+    return printable(" ".join(next(told, answer.reason).split()))
+
+
+@contextmanager
+def _source(text: str) -> Iterator[BinaryIO]:
+    with TemporaryFile() as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        file.seek(0)
+        yield file

@@ -1,0 +1,247 @@
+// One curve with its interval: baselines and steps as vertical lines, verdicts as dots.
+modelperf.historyCurve = (() => {
+  "use strict";
+
+  const { dayText, minuteText } = modelperf.historyPoints;
+  const { percent } = modelperf.format;
+
+  const SVG = "http://www.w3.org/2000/svg";
+  const HEIGHT = 190;
+  const MARGIN = { left: 58, right: 10, top: 20, bottom: 22 };
+  // A range of changes that is smaller does not fill the height.
+  const LEAST_RANGE = 0.02;
+  // The widest intervals are cut, so that a few of them do not flatten the curve.
+  const WHOLE_INTERVALS = 0.95;
+  const LEAST_LEVELS = 2.5;
+  const DAY_LABEL = 100;
+  // In less time the labels need the hour; without the year they take as much room.
+  const FEW_SECONDS = 4 * 24 * 3600;
+  const YEAR_LENGTH = "2026-".length;
+  const STEP_LABEL = 64;
+  // More dots than these could not be told apart.
+  const MOST_DOTS = 150;
+
+  function draw(tag, attributes = {}, ...children) {
+    const element = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  }
+
+  const round = (value) => Math.round(10 * value) / 10;
+
+  class Curve {
+    element = draw("svg", { "aria-hidden": "true", height: HEIGHT });
+    #points;
+    #entry;
+    #unit;
+    #cursor = draw("g", { class: "history-cursor" });
+    #order = [];
+    #x = [];
+    #y = (change) => change;
+    #width = 0;
+
+    constructor(entry, points, unit) {
+      this.#entry = entry;
+      this.#points = points;
+      this.#unit = unit;
+    }
+
+    // Draws all for this width in pixels; `axis` is "run" or "date".
+    draw(width, axis) {
+      this.#width = width;
+      this.#place(axis);
+      this.#scale();
+      this.element.setAttribute("width", width);
+      this.element.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+      this.element.replaceChildren(
+        ...this.#levels(),
+        ...this.#days(),
+        this.#band(),
+        this.#baselines(),
+        ...this.#steps(),
+        draw("path", { class: "history-line", d: this.#path(this.#order) }),
+        ...this.#dots(),
+        this.#cursor,
+      );
+    }
+
+    clear() {
+      this.element.replaceChildren();
+    }
+
+    // The point that is nearest to this distance from the left.
+    nearest(left) {
+      const order = this.#order;
+      let [low, high] = [0, order.length - 1];
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (this.#x[order[middle]] < left) low = middle + 1;
+        else high = middle;
+      }
+      const before = order[Math.max(0, low - 1)];
+      const after = order[low];
+      return left - this.#x[before] < this.#x[after] - left ? before : after;
+    }
+
+    // The point that is so many places to the right.
+    beside(index, places) {
+      const place = this.#order.indexOf(index) + places;
+      return this.#order[Math.max(0, Math.min(this.#order.length - 1, place))];
+    }
+
+    mark(index) {
+      const x = round(this.#x[index]);
+      const y = round(this.#y(this.#points.change(index)));
+      this.#cursor.replaceChildren(
+        draw("path", { d: `M${x} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
+        draw("circle", { cx: x, cy: y, r: 4 }),
+      );
+    }
+
+    // Runs stand side by side, or where their dates are; then those of one moment stand as they ran.
+    #place(axis) {
+      const { dates, count } = this.#points;
+      const indices = [...Array(count).keys()];
+      const isByDate = axis === "date" && dates.some((date) => date !== dates[0]);
+      this.#order = isByDate ? indices.sort((one, other) => dates[one] - dates[other]) : indices;
+      const keys = isByDate ? dates : indices;
+      const first = keys[this.#order[0]];
+      const whole = keys[this.#order.at(-1)] - first || 1;
+      const room = this.#width - MARGIN.left - MARGIN.right;
+      this.#x = keys.map((key) => MARGIN.left + (room * (key - first)) / whole);
+    }
+
+    #scale() {
+      const points = this.#points;
+      const changes = this.#order.map((index) => points.change(index));
+      const bounds = this.#order.map((index) => points.bounds(index));
+      const last = Math.ceil(WHOLE_INTERVALS * (points.count - 1));
+      const least = -Float64Array.from(bounds, ([low]) => -low).sort()[last];
+      const most = Float64Array.from(bounds, ([, high]) => high).sort()[last];
+      const [low, high] = [Math.min(...changes), Math.max(...changes)];
+      const missing = Math.max(0, LEAST_RANGE - (high - low)) / 2;
+      this.low = Math.min(low - missing, least);
+      this.high = Math.max(high + missing, most);
+      const room = HEIGHT - MARGIN.top - MARGIN.bottom;
+      const whole = this.high - this.low;
+      this.#y = (change) => {
+        const shown = Math.max(this.low, Math.min(this.high, change));
+        return HEIGHT - MARGIN.bottom - (room * (shown - this.low)) / whole;
+      };
+    }
+
+    #path(order, read = (index) => this.#points.change(index)) {
+      return order.map((index, place) => {
+        const letter = place ? "L" : "M";
+        return `${letter}${round(this.#x[index])} ${round(this.#y(read(index)))}`;
+      }).join("");
+    }
+
+    #band() {
+      const back = [...this.#order].reverse();
+      const upper = this.#path(this.#order, (index) => this.#points.bounds(index)[1]);
+      const lower = this.#path(back, (index) => this.#points.bounds(index)[0]);
+      return draw("path", { class: "history-band", d: `${upper}L${lower.slice(1)}Z` });
+    }
+
+    // Lines at round changes, with their texts.
+    #levels() {
+      const most = (this.high - this.low) / LEAST_LEVELS;
+      const power = 10 ** Math.floor(Math.log10(most));
+      const step = power * [5, 2, 1].find((factor) => factor * power <= most);
+      const lines = [];
+      for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) {
+        const y = round(this.#y(at * step));
+        lines.push(
+          draw("path", { class: at ? "history-grid" : "history-zero",
+            d: `M${MARGIN.left} ${y}H${this.#width - MARGIN.right}` }),
+          draw("text", { x: MARGIN.left - 6, y: y + 4, "text-anchor": "end" },
+            percentText(at * step, step)),
+        );
+      }
+      return lines;
+    }
+
+    #days() {
+      const room = this.#width - MARGIN.left - MARGIN.right;
+      const count = Math.max(2, Math.min(6, Math.floor(room / DAY_LABEL)));
+      const places = [...Array(count).keys()].map((at) => MARGIN.left + (room * at) / (count - 1));
+      const anchors = ["start", ...Array(count - 2).fill("middle"), "end"];
+      const shown = this.#points.count > 1 ? places : places.slice(0, 1);
+      return shown.map((left, at) => draw("text",
+        { x: round(left), y: HEIGHT - 6, "text-anchor": anchors[at] },
+        this.#dayText(this.#dateAt(left))));
+    }
+
+    #dayText(seconds) {
+      const { dates } = this.#points;
+      const isLong = dates[this.#order.at(-1)] - dates[this.#order[0]] > FEW_SECONDS;
+      return isLong ? dayText(seconds) : minuteText(seconds).slice(YEAR_LENGTH);
+    }
+
+    // Between two runs, the date is in between, too.
+    #dateAt(left) {
+      const { dates } = this.#points;
+      const near = this.nearest(left);
+      const other = this.beside(near, this.#x[near] < left ? 1 : -1);
+      const gap = this.#x[other] - this.#x[near];
+      const share = gap ? (left - this.#x[near]) / gap : 0;
+      return dates[near] + share * (dates[other] - dates[near]);
+    }
+
+    // A line halfway to the first run that was held against the new baseline.
+    #baselines() {
+      const d = this.#points.newBaselines.map((index) => this.#upright(index - 1, index)).join("");
+      return draw("path", { class: "history-baseline", d });
+    }
+
+    #upright(before, after) {
+      const x = round((this.#x[before] + this.#x[after]) / 2);
+      return `M${x} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}`;
+    }
+
+    // Steps upward and downward differ in their colour and in the direction of their mark.
+    #steps() {
+      const steps = this.#entry.steps.map(([before, after, log]) => ({
+        x: round((this.#x[before] + this.#x[after]) / 2),
+        line: this.#upright(before, after),
+        tone: `tone-${log > 0 ? "bad" : "good"}`,
+        mark: log > 0 ? "l-5 8h10Z" : "m-5 0h10l-5 8Z",
+        text: percent(Math.expm1(log * this.#unit)),
+      })).sort((one, other) => one.x - other.x);
+      return steps.flatMap(({ x, line, tone, mark, text }, at) => {
+        const right = Math.min(steps[at + 1]?.x ?? Infinity, this.#width);
+        const label = { class: tone, x: x + 8, y: MARGIN.top - 4 };
+        return [
+          draw("path", { class: `history-step ${tone}`, d: line }),
+          draw("path", { class: `history-mark ${tone}`, d: `M${x} ${MARGIN.top - 11}${mark}` }),
+          ...(right - x > STEP_LABEL ? [draw("text", label, text)] : []),
+        ];
+      });
+    }
+
+    // Lines of no length with round ends: a path for each tone, however many dots there are.
+    #dots() {
+      const byTone = new Map();
+      for (const index of this.#order) {
+        const tone = this.#points.tone(index);
+        if (!tone && this.#points.count > MOST_DOTS) continue;
+        const dot = `M${round(this.#x[index])} ${round(this.#y(this.#points.change(index)))}h0`;
+        byTone.set(tone, (byTone.get(tone) ?? "") + dot);
+      }
+      return [...byTone].map(([tone, d]) =>
+        draw("path", { class: `history-dots${tone && ` tone-${tone}`}`, d }));
+    }
+  }
+
+  // As many decimals as the distance of two lines needs.
+  function percentText(change, step) {
+    const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(100 * step) + 1e-9)));
+    const text = Math.abs(100 * change).toFixed(decimals);
+    if (Number(text) === 0) return "0 %";
+    return `${change < 0 ? "−" : "+"}${text} %`;
+  }
+
+  return { Curve };
+})();

@@ -1,0 +1,140 @@
+"""A history as a page: what needs no JavaScript, and the scripts that draw the curves."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+
+from pytest_modelperf.history.page_data import history_data
+from pytest_modelperf.history.records import CaseHistory, History
+from pytest_modelperf.history.text import (
+    describe_step,
+    format_shift,
+    metric_title,
+    model_name,
+    name_case,
+    no_point,
+    remarks,
+)
+from pytest_modelperf.profiler.case_page import CASE_DRAWINGS
+from pytest_modelperf.profiler.page_facts import run_table, without_empty_columns
+from pytest_modelperf.report.html.drawings import Drawings, Part
+from pytest_modelperf.report.html.overview import CaseSection, Overview
+from pytest_modelperf.report.html.render import render_page
+from pytest_modelperf.report.tables import Column, Table
+from pytest_modelperf.text.words import count_of
+
+_FOLDER = Path(__file__).with_name("html")
+_DRAWINGS = Drawings(
+    parts=(Part("history", "Curves"),),
+    styles=(*CASE_DRAWINGS.styles, _FOLDER / "history.css"),
+    scripts=tuple(
+        _FOLDER / f"{name}.js"
+        for name in ("history_points", "history_curve", "history_card", "history")
+    ),
+    needs_plotly=False,
+)
+# A longer list is closed at first.
+_MOST_OPEN_STEPS = 10
+
+
+def render_history_page(
+    history: History, commit_url: str | None = None, *, made: dt.datetime | None = None
+) -> str:
+    """The page; `commit_url` is the address of a commit, with `{commit}` in it."""
+    return render_page(
+        history_data(history, commit_url), history_overview(history, made), _DRAWINGS
+    )
+
+
+def history_overview(history: History, made: dt.datetime | None = None) -> Overview:
+    notes = (*history.notes, *remarks(history.cases))
+    if not history.cases:
+        notes = (no_point(history.metric), *notes)
+    tag = [] if history.tag is None else [("last tag", history.tag.name)]
+    return Overview(
+        title=f"History of {metric_title(history.metric)}",
+        headline=_headline(history),
+        lines=tuple(_lines(history)),
+        sections=tuple(_sections(history)),
+        facts=(run_table([], [*tag, ("intervals", "99 %")], made),),
+        notes=notes,
+    )
+
+
+def _headline(history: History) -> str:
+    """`3 steps in 2 of 300 cases`; empty without cases."""
+    if not history.cases:
+        return ""
+    steps = [len(case.steps or ()) for case in history.cases]
+    where = f"{sum(map(bool, steps)):,} of {count_of(len(steps), 'case')}"
+    return f"{count_of(sum(steps), 'step')} in {where}" if any(steps) else "no steps"
+
+
+def _lines(history: History) -> Iterator[str]:
+    if history.cases:
+        points = [point.date for case in history.cases for point in case.points]
+        models = len({case.model for case in history.cases})
+        yield (
+            f"{count_of(len(points), 'point')} of {count_of(len(history.cases), 'case')} of "
+            f"{count_of(models, 'model')}, from {min(points).date()} to {max(points).date()}"
+        )
+
+
+def _sections(history: History) -> Iterator[CaseSection]:
+    steps = tuple(_step_facts(history))
+    if steps:
+        yield CaseSection(
+            name="Steps",
+            sentence="where the cost of a case changed",
+            facts=steps,
+            is_open=len(steps) <= _MOST_OPEN_STEPS,
+        )
+    if history.cases:
+        yield CaseSection(
+            name="Cases",
+            sentence="how much each changed",
+            tables=(_cases_table(history),),
+            is_open=False,
+        )
+
+
+def _step_facts(history: History) -> Iterator[tuple[str, str]]:
+    """The name of a case and a sentence on its step, for each step."""
+    for case in history.cases:
+        for step in case.steps or ():
+            reasons = "; ".join(step.after.reasons)
+            sentence = f"{describe_step(step)}{reasons and f': {reasons}'}"
+            yield name_case(case), f"on {case.machine}: {sentence}"
+
+
+def _cases_table(history: History) -> Table:
+    since_tag = "" if history.tag is None else f"since {history.tag.name}"
+    columns = (
+        Column("model", is_text=True, is_name=True),
+        Column("case", is_text=True),
+        Column("engine", is_text=True),
+        Column("machine", is_text=True),
+        Column("points"),
+        Column("since", is_text=True),
+        Column("change"),
+        Column(since_tag),
+        Column("steps"),
+    )
+    rows = tuple((*_names(case), *_case_cells(case)) for case in history.cases)
+    return without_empty_columns(Table("", columns, rows))
+
+
+def _case_cells(case: CaseHistory) -> tuple[str, ...]:
+    return (
+        f"{case.count:,}",
+        f"{case.first.date.date()}",
+        format_shift(case.since_first),
+        "" if case.since_tag is None else format_shift(case.since_tag),
+        f"{len(case.steps or ())}",
+    )
+
+
+def _names(case: CaseHistory) -> tuple[str, ...]:
+    return model_name(case.model), case.case, case.engine or "", case.machine

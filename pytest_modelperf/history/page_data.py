@@ -1,0 +1,129 @@
+"""A history as the data that the scripts of its page draw.
+
+There may be hundreds of thousands of points. So each figure of all points of a case is one text,
+which a script takes apart when somebody sees the case, and what many points have in common is
+stored once, in a list that they refer to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from msgspec import Struct, field
+
+from pytest_modelperf.history.records import (
+    INTERVAL_QUANTILE,
+    CaseHistory,
+    History,
+    Shift,
+    shift_between,
+)
+from pytest_modelperf.history.text import metric_title, model_name
+from pytest_modelperf.profiler.page_data import model_entry, whole_page
+from pytest_modelperf.profiler.page_latency import Entry
+
+# Logarithms are whole numbers of this part: 0.001 %.
+LOG_UNIT = 1e-5
+
+
+class _Index(Struct):
+    """Texts in the order in which they first came, and the number of each."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self.numbers)
+
+
+class _Shared(Struct):
+    """What points of all cases have in common."""
+
+    commits: _Index = field(default_factory=_Index)
+    verdicts: _Index = field(default_factory=_Index)
+    baselines: _Index = field(default_factory=_Index)
+    reasons: _Index = field(default_factory=_Index)
+
+
+def history_data(history: History, commit_url: str | None = None) -> Entry:
+    """The data of the page; `commit_url` is the address of a commit, with `{commit}` in it."""
+    shared = _Shared()
+    cases = [_case_entry(case, shared) for case in history.cases]
+    # The pickers of other pages have no model to choose here: a history filters several.
+    model = model_entry("", sides=[], points=[])
+    return {
+        **whole_page([model]),
+        "history": {
+            "metric": metric_title(history.metric),
+            "tag": None if history.tag is None else history.tag.name,
+            "commit_url": commit_url,
+            "log_unit": LOG_UNIT,
+            "commits": shared.commits.texts,
+            "verdicts": shared.verdicts.texts,
+            "baselines": shared.baselines.texts,
+            "reasons": shared.reasons.texts,
+            "cases": cases,
+        },
+    }
+
+
+def _case_entry(case: CaseHistory, shared: _Shared) -> Entry:
+    shifts = [shift_between(case.first, point) for point in case.points]
+    places = {id(point): index for index, point in enumerate(case.points)}
+    commits = (_number(shared.commits, point.commit) for point in case.points)
+    baselines = (_number(shared.baselines, point.baseline) for point in case.points)
+    return {
+        "model": model_name(case.model),
+        "machine": case.machine,
+        "case": case.case,
+        "engine": case.engine or "",
+        "earlier": case.earlier_points,
+        "count": case.count,
+        "since": f"{case.first.date.date()}",
+        "verdict": case.points[-1].verdict,
+        "change": _shift_entry(case.since_first),
+        "since_tag": None if case.since_tag is None else _shift_entry(case.since_tag),
+        "steps": [
+            [places[id(step.before)], places[id(step.after)], *_shift_entry(step.shift)]
+            for step in case.steps or ()
+        ],
+        # Differences of neighbours are small, so they are shorter when they are packed.
+        "dates": _joined(_differences(int(point.date.timestamp()) for point in case.points)),
+        "levels": _joined(_in_units(shift.log_ratio) for shift in shifts),
+        "widths": _joined(_in_units(INTERVAL_QUANTILE * shift.error) for shift in shifts),
+        "commits": _joined(_differences(commits)),
+        "baselines": _joined(_differences(baselines)),
+        "verdicts": _joined(shared.verdicts.number(point.verdict) for point in case.points),
+        "reasons": {
+            f"{index}": [shared.reasons.number(reason) for reason in point.reasons]
+            for index, point in enumerate(case.points)
+            if point.reasons
+        },
+    }
+
+
+def _shift_entry(shift: Shift) -> list[int]:
+    """The logarithm of the change, and the width of its interval on each side."""
+    return [_in_units(shift.log_ratio), _in_units(INTERVAL_QUANTILE * shift.error)]
+
+
+def _number(index: _Index, text: str | None) -> int:
+    """The number of the text; -1 if there is none."""
+    return -1 if text is None else index.number(text)
+
+
+def _in_units(logarithm: float) -> int:
+    return round(logarithm / LOG_UNIT)
+
+
+def _differences(numbers: Iterable[int]) -> Iterator[int]:
+    """The first number, then how much each is more than the one before."""
+    return (after - before for before, after in pairwise([0, *numbers]))
+
+
+def _joined(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, numbers))

@@ -1,0 +1,241 @@
+"""Checks the cases of a run on a cluster: submits them ahead, and waits for each in its test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_modelperf.baselines.records import Baseline
+from pytest_modelperf.cluster.cluster import Cluster
+from pytest_modelperf.cluster.comparing import ClusterSide, comparison_jobs, read_comparison
+from pytest_modelperf.cluster.contents import read_content
+from pytest_modelperf.cluster.profiling import profile_jobs
+from pytest_modelperf.cluster.records import Job, ModelContent
+from pytest_modelperf.cluster.wire import from_text
+from pytest_modelperf.comparing.records import CaseComparison
+from pytest_modelperf.errors import ModelPerfError, UsageError
+from pytest_modelperf.graph.model_file import ModelSource, open_model
+from pytest_modelperf.profiler.records import CaseProfile, Profile
+from pytest_modelperf.testing.case_check import CaseCheck, CheckContext
+from pytest_modelperf.testing.checking import Checked, Checker
+from pytest_modelperf.testing.judging import older_model
+from pytest_modelperf.testing.machines import allowed_names, names_of_kinds
+from pytest_modelperf.testing.measuring import require_measured
+from pytest_modelperf.testing.options import CLUSTER
+from pytest_modelperf.testing.outcomes import NOT_SENT, CaseOutcome
+from pytest_modelperf.testing.sent_check import check_job, read_answer
+
+# How often it is shown where the jobs stand.
+_SHOWN_EVERY_S = 0.2
+
+
+class ClusterTerms(Struct, frozen=True, kw_only=True):
+    """How a run uses a cluster.
+
+    `machines` are the keys and tags of those that it may use; none of them mean all. `plugins` are
+    the modules of extensions. `folder` is for models that are no files, and `kept` for older
+    models, until the run ends. `show` is called while a test waits.
+    """
+
+    folder: Path
+    kept: ExitStack
+    machines: tuple[str, ...] = ()
+    plugins: tuple[str, ...] = ()
+    takes_layers: bool = False
+    show: Callable[[], None] = lambda: None
+
+
+class ClusterChecker(Struct, frozen=True):
+    """Has the machines of a cluster check cases; what only this process has is measured here."""
+
+    here: Checker
+    cluster: Cluster
+    terms: ClusterTerms
+    _futures: dict[str, Future[str]] = field(default_factory=dict)
+    _older: dict[Path, Path] = field(default_factory=dict)
+    _contents: dict[tuple[object, ...], ModelContent] = field(default_factory=dict)
+
+    @property
+    def context(self) -> CheckContext:
+        return self.here.context
+
+    # -- ahead of the tests
+
+    def require(self, checks: Iterable[CaseCheck]) -> None:
+        """ClusterError where no machine may run one of these, or has other software."""
+        by_engine: dict[str | None, set[tuple[str, ...]]] = {}
+        for check in checks:
+            if not check.is_function:
+                by_engine.setdefault(check.setup.engine.name, set()).add(self._allowed(check))
+        # A run whose tests name models only while they run needs a machine too.
+        for engine, wanted in (by_engine or {None: {self.terms.machines}}).items():
+            self.cluster.require(sorted(wanted), engine, self.terms.plugins)
+
+    def submit(self, checks: Iterable[CaseCheck]) -> None:
+        """Have these checked, in this order; what is wrong with one is told by its test."""
+        for check in checks:
+            if check.test not in self._futures and not check.is_function:
+                with suppress(ModelPerfError):
+                    self._futures[check.test] = self.cluster.submit(self._check_job(check))
+
+    def finish(self, test: str) -> None:
+        """The test has ended: cancel what it did not wait for."""
+        future = self._futures.pop(test, None)
+        if future is not None:
+            future.cancel()
+
+    # -- in the tests
+
+    def check(self, check: CaseCheck) -> Checked:
+        """A case judged or recorded; MeasureError where its machines were lost."""
+        if check.is_function:
+            return _measured_here(self.here.check(_without_machine(check)))
+        future = self._futures.pop(check.test, None)
+        text = self._wait(future or self.cluster.submit(self._check_job(check)))
+        checked = read_answer(text)
+        return replace(checked, outcome=_of_model(checked.outcome, check.graph))
+
+    def measure(self, check: CaseCheck) -> CaseProfile:
+        """The profile of a case alone, with its layers; MeasureError if it cannot be measured."""
+        if check.is_function:
+            return self.here.measure(_without_machine(check))
+        (job,) = profile_jobs(
+            self._content(check.graph),
+            check.request,
+            check.setup,
+            plugins=self.terms.plugins,
+            machines=self._names(check, self._stored(check)),
+        )
+        return require_measured(from_text(self._carry_out(job), Profile).cases[0])
+
+    def count(self, check: CaseCheck) -> CaseProfile:
+        """The static profile of a case, counted here."""
+        return self.here.count(check)
+
+    def compare(self, before: CaseCheck, after: CaseCheck) -> CaseComparison:
+        """Two models side by side on one machine, by the gate of the second one."""
+        (job,) = comparison_jobs(
+            ClusterSide(self._content(before.graph), before.setup),
+            ClusterSide(self._content(after.graph), after.setup),
+            after.request,
+            after.gate,
+            plugins=self.terms.plugins,
+            machines=self._allowed(after),
+        )
+        return read_comparison(self._carry_out(job)).cases[0]
+
+    # -- jobs
+
+    def _carry_out(self, job: Job) -> str:
+        return self._wait(self.cluster.submit(job))
+
+    def _wait(self, future: Future[str]) -> str:
+        try:
+            while not wait([future], _SHOWN_EVERY_S).done:
+                self.terms.show()
+            return future.result()
+        finally:
+            # An interrupt ends what nobody waits for any more.
+            future.cancel()
+
+    def _check_job(self, check: CaseCheck) -> Job:
+        if any(budget.figure.is_change for budget in check.budgets):
+            raise UsageError(
+                "the budget drift needs the history, which the machines of a cluster do not have: "
+                f"run this test without {CLUSTER.flag}, or leave drift out and type `modelperf "
+                "history --fail-on-drift` after the run."
+            )
+        stored = self._stored(check)
+        names = self._names(check, stored)
+        if stored is not None:
+            used = {m.key for m in self.cluster.machines if m.is_any_of(names)}
+            kept = tuple(machine for machine in stored.machines if machine.key in used)
+            stored = replace(stored, machines=kept)
+        return check_job(
+            check,
+            self._content(check.graph),
+            self.context,
+            stored,
+            older=None if check.baseline is None else self._older_content(check),
+            machines=names,
+            plugins=self.terms.plugins,
+            takes_layers=self.terms.takes_layers,
+        )
+
+    def _older_content(self, check: CaseCheck) -> ModelContent | None:
+        """The older model that the case is held against; None where its baseline is."""
+        against = self.context.against
+        if against is None:
+            return None
+        path = self._path_of(check.graph)
+        if path not in self._older:
+            found = older_model(self.context, against, open_model(check.graph))
+            self._older[path] = self.terms.kept.enter_context(found)
+        return self._content(self._older[path])
+
+    def _stored(self, check: CaseCheck) -> Baseline | None:
+        """The baseline with what was measured on every kind of machine."""
+        return None if check.baseline is None else self.context.whole_baseline(check.baseline)
+
+    def _allowed(self, check: CaseCheck) -> tuple[str, ...]:
+        return allowed_names(check.machine, self.terms.machines)
+
+    def _names(self, check: CaseCheck, stored: Baseline | None) -> tuple[str, ...]:
+        """The machines that may run a case: those of the kind of its baseline, if there are any."""
+        machines = () if stored is None else stored.machines
+        kinds = {each.key for each in machines if each.case(check.case_id) is not None}
+        return names_of_kinds(self._allowed(check), kinds, self.cluster.machines)
+
+    def _content(self, model: ModelSource) -> ModelContent:
+        """The content of a model; it is read again if its file is another one by now."""
+        path = self._path_of(model)
+        try:
+            state = path.stat()
+        except OSError:
+            return read_content(path)
+        known = (path, state.st_ino, state.st_size, state.st_mtime_ns)
+        if known not in self._contents:
+            self._contents[known] = read_content(path)
+        return self._contents[known]
+
+    def _path_of(self, model: ModelSource) -> Path:
+        if isinstance(model, str | os.PathLike):
+            return Path(model)
+        file = open_model(model)
+        path = self.terms.folder / f"{file.sha256()}.onnx"
+        if not path.exists():
+            path.write_bytes(file.data)
+        return path
+
+
+def _of_model(outcome: CaseOutcome, source: ModelSource) -> CaseOutcome:
+    """The outcome with the name and path that the model has here, not those on its machine."""
+    path = Path(source) if isinstance(source, str | os.PathLike) else None
+    name = open_model(source).name if path is None else path.name
+    recording = outcome.recording
+    if recording is not None:
+        recording = replace(recording, model=replace(recording.model, name=name))
+    model = replace(outcome.model, name=name, path=None if path is None else str(path))
+    return replace(outcome, model=model, recording=recording)
+
+
+def _without_machine(check: CaseCheck) -> CaseCheck:
+    """The check of a function, which this process alone has; UsageError if it names a machine."""
+    if check.machine is not None:
+        raise UsageError(
+            "a Python function cannot be sent to a machine of a cluster: leave out its machine."
+        )
+    return check
+
+
+def _measured_here(checked: Checked) -> Checked:
+    outcome = checked.outcome
+    notes = (*outcome.comparison.notes, NOT_SENT)
+    comparison = replace(outcome.comparison, notes=notes)
+    return replace(checked, outcome=replace(outcome, comparison=comparison))
